@@ -238,11 +238,19 @@ HEAVY = ("torch", "scipy", "matplotlib", "librosa", "numba")
             "import audio_metrics",
             ("torch", "librosa", "numba", "scipy.stats", "matplotlib", "soundfile", "precision_eval"),
         ),
-        ("import precision_eval; precision_eval.FIXES; precision_eval.CASES; precision_eval.write_report", HEAVY),
-        ("import precision_eval.measure.registry, precision_eval.studies.tracking", HEAVY),
-        ("import precision_eval.cases.systems as systems; systems.all_cases()", HEAVY),
+        (
+            "import precision_eval; precision_eval.FIXES; precision_eval.CASES; precision_eval.write_report\n"
+            "import precision_eval.measure.registry, precision_eval.studies.tracking\n"
+            "import precision_eval.cases.systems as systems; systems.all_cases()",
+            HEAVY,
+        ),
+        ("import precision_eval.report", ("torch", "matplotlib")),
+        (
+            "from precision_eval.studies.sensitivity.campaign import SensitivityPlan as Plan; Plan().checked()",
+            ("torch",),
+        ),
     ],
-    ids=["audio_metrics", "public names", "registries", "cases"],
+    ids=["audio_metrics", "public names, registries and cases", "report", "a plan checked"],
 )
 def test_importing_loads_nothing_heavy(code, names):
     script = f"{code}\nimport sys\nprint([n for n in {names!r} if n in sys.modules])"

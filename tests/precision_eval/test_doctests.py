@@ -8,6 +8,7 @@ import pytest
 MODULES = (
     "precision_eval.measure.assess",
     "precision_eval.measure.latency",
+    "precision_eval.studies.compare",
 )
 
 

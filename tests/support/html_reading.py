@@ -77,6 +77,12 @@ def read(text):
     return Reader(text).root
 
 
+def loaded(root):
+    """Return what a page fetches from elsewhere when it is opened."""
+    named = [node.attrs.get(name) for node in root.walk() for name in ("src", "srcset", "href") if node.tag != "a"]
+    return [address for address in named if address and not address.startswith(("data:", "#"))]
+
+
 def records_of(run_dir):
     """Return {cell: the last of its lines, as plain JSON}, the environment among them."""
     lines = (run_dir / "records.jsonl").read_text(encoding="utf-8").splitlines()

@@ -73,19 +73,6 @@ def test_append_and_read(tmp_path):
     assert latest(records)[RECORD.cell].wall_s == 9.0
 
 
-def test_torn_tail_is_reported_and_repaired(tmp_path):
-    file = RecordFile(tmp_path / "records.jsonl")
-    file.append([RECORD])
-    whole = file.path.read_bytes()
-    torn = replace(RECORD, cell="b").to_json().encode()[:-20]
-    file.path.write_bytes(whole + torn)
-    reading = file.read()
-    assert (len(reading.records), reading.torn_bytes) == (1, len(torn))
-    file.append([replace(RECORD, cell="c")])
-    assert [record.cell for record in file.read().records] == [RECORD.cell, "c"]
-    assert file.read().torn_bytes == 0
-
-
 @pytest.mark.parametrize(
     "tail",
     [

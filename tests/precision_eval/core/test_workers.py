@@ -31,13 +31,6 @@ def test_a_crash_costs_its_own_answer_only():
     assert (lost.status, str(lost)[:34]) == ("crashed", "the worker was killed by SIGKILL; ")
 
 
-def test_a_hang_is_ended_at_its_limit():
-    first, lost, last = answers(calls.hang_if_one, 3, timeout_s=1.0)
-    assert [first, last] == [0, 4]
-    assert isinstance(lost, WorkerTimedOutError)
-    assert lost.status == "timed_out"
-
-
 def test_what_is_raised_is_the_cause_where_it_can_be_sent():
     with pytest.raises(WorkerRaisedError, match="ValueError: bad value") as caught:
         call_isolated(calls.fail)

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from made_cells import cell as made_cell
 from torch.nn import functional as F
 
-from precision_eval.core.cells import Cell, Options, failure_of, sdpa_refusal
+from precision_eval.core.cells import Options, failure_of, sdpa_refusal
 from precision_eval.core.errors import ParameterError, UnknownNameError
 from precision_eval.fixes import pins
 from precision_eval.fixes.apply import PinnedFix
@@ -19,11 +20,10 @@ TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 needs_fused_cpu = pytest.mark.skipif(TORCH < (2, 13), reason="older ones fuse no grouped heads on the CPU")
 
 
-def cell_of(measure, *fixes, backend, mode="eager", case="metavoice-decode", **options):
-    return Cell(
-        case=case, fixes=fixes, mode=mode, device="cpu", size="tiny", threads=1, measure=measure,
-        options=Options(budget_s=0.05, sdpa_backend=backend, **options),
-    )  # fmt: skip
+def cell_of(measure, *fixes, backend, **rest):
+    return made_cell(
+        measure, *fixes, **({"case": "metavoice-decode", "budget_s": 0.05, "sdpa_backend": backend} | rest)
+    )
 
 
 def outcomes(tmp_path, *args, **kwargs):

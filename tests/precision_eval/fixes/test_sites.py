@@ -46,62 +46,45 @@ def assign(cache, x):
     cache[:, WHERE] = x[:, WHERE]
 
 
-# name: (as shipped, storage → activation by hand, activation → storage by hand)
+# name: the call on an activation and on storage, which `to` casts
 CASES = {
-    "sdpa": (
-        lambda x: F.scaled_dot_product_attention(x, W3, W3),
-        lambda x: F.scaled_dot_product_attention(x, W3.float(), W3.float()),
-        lambda x: F.scaled_dot_product_attention(x.half(), W3, W3),
-    ),
-    "sdpa, half mask": (
-        lambda x: F.scaled_dot_product_attention(x, W3, W3, attn_mask=W3[:, :4]),
-        lambda x: F.scaled_dot_product_attention(x, W3.float(), W3.float(), attn_mask=W3[:, :4].float()),
-        lambda x: F.scaled_dot_product_attention(x.half(), W3, W3, attn_mask=W3[:, :4]),
-    ),
-    "linear": (lambda x: F.linear(x, W), lambda x: F.linear(x, W.float()), lambda x: F.linear(x.half(), W)),
-    "linear, bias": (
-        lambda x: F.linear(x, W, B),
-        lambda x: F.linear(x, W.float(), B.float()),
-        lambda x: F.linear(x.half(), W, B),
-    ),
-    "operator": (lambda x: x @ W, lambda x: x @ W.float(), lambda x: x.half() @ W),
-    "torch.matmul": (lambda x: torch.matmul(x, W), lambda x: x @ W.float(), lambda x: x.half() @ W),
-    "method matmul": (lambda x: x.matmul(W), lambda x: x @ W.float(), lambda x: x.half() @ W),
-    "torch.bmm": (lambda x: torch.bmm(x, W3), lambda x: x @ W3.float(), lambda x: torch.bmm(x.half(), W3)),
-    "method bmm": (lambda x: x.bmm(W3), lambda x: x @ W3.float(), lambda x: torch.bmm(x.half(), W3)),
-    "torch.mm": (lambda x: torch.mm(x[0], W), lambda x: x[0] @ W.float(), lambda x: x[0].half() @ W),
-    "method mm": (lambda x: x[0].mm(W), lambda x: x[0] @ W.float(), lambda x: x[0].half() @ W),
-    "layer_norm": (
-        lambda x: F.layer_norm(x, (8,), B, B),
-        lambda x: F.layer_norm(x, (8,), B.float(), B.float()),
-        lambda x: F.layer_norm(x.half(), (8,), B, B),
-    ),
-    "rms_norm": (
-        lambda x: F.rms_norm(x, (8,), B),
-        lambda x: F.rms_norm(x, (8,), B.float()),
-        lambda x: F.rms_norm(x.half(), (8,), B),
-    ),
-    "group_norm": (
-        lambda x: F.group_norm(x, 2, B[:4], B[:4]),
-        lambda x: F.group_norm(x, 2, B[:4].float(), B[:4].float()),
-        lambda x: F.group_norm(x.half(), 2, B[:4], B[:4]),
-    ),
-    **{
-        name: (
-            lambda x, f=f: written(lambda c: f(c, x)),
-            lambda x, f=f: written(lambda c: f(c, x.half())),
-            lambda x, f=f: written(lambda c: f(c, x.half())),
-        )
-        for name, f in {"index_put_": put, "index_copy_": copy, "assignment": assign}.items()
-    },
+    "sdpa": lambda x, to: F.scaled_dot_product_attention(x, to(W3), to(W3)),
+    "sdpa, half mask": lambda x, to: F.scaled_dot_product_attention(x, to(W3), to(W3), attn_mask=to(W3[:, :4])),
+    "linear": lambda x, to: F.linear(x, to(W)),
+    "linear, bias": lambda x, to: F.linear(x, to(W), to(B)),
+    "operator": lambda x, to: x @ to(W),
+    "torch.matmul": lambda x, to: torch.matmul(x, to(W)),
+    "method matmul": lambda x, to: x.matmul(to(W)),
+    "torch.bmm": lambda x, to: torch.bmm(x, to(W3)),
+    "method bmm": lambda x, to: x.bmm(to(W3)),
+    "torch.mm": lambda x, to: torch.mm(x[0], to(W)),
+    "method mm": lambda x, to: x[0].mm(to(W)),
+    "layer_norm": lambda x, to: F.layer_norm(x, (8,), to(B), to(B)),
+    "rms_norm": lambda x, to: F.rms_norm(x, (8,), to(B)),
+    "group_norm": lambda x, to: F.group_norm(x, 2, to(B[:4]), to(B[:4])),
+    "index_put_": lambda x, _: written(lambda cache: put(cache, x)),
+    "index_copy_": lambda x, _: written(lambda cache: copy(cache, x)),
+    "assignment": lambda x, _: written(lambda cache: assign(cache, x)),
 }
+WRITES = ("index_put_", "index_copy_", "assignment")
+
+
+def shipped(name):
+    return Call(lambda x: CASES[name](x, lambda stored: stored))
+
+
+def by_hand(name, fix_id):
+    """The call with the cast in the source: of storage to the activation's dtype, or the other way; a write casts."""
+    if fix_id == UP and name not in WRITES:
+        return CASES[name](X, torch.Tensor.float)
+    return CASES[name](X.half(), lambda stored: stored)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_as_shipped_raises(name):
     if name == "rms_norm":
         pytest.skip("some versions of torch promote in rms_norm instead of raising")
-    with fix_by_id("as_shipped").applied(Call(CASES[name][0])) as call, pytest.raises(RuntimeError):
+    with fix_by_id("as_shipped").applied(shipped(name)) as call, pytest.raises(RuntimeError):
         call(X)
 
 
@@ -109,9 +92,8 @@ def test_as_shipped_raises(name):
 @pytest.mark.parametrize("fix_id", [UP, DOWN])
 @pytest.mark.parametrize("name", CASES)
 def test_bit_identical_to_the_cast_in_the_source(name, fix_id, mode):
-    shipped, up, down = CASES[name]
-    expected = (up if fix_id == UP else down)(X)
-    applied = fix_by_id(fix_id).applied(Call(shipped), mode="eager" if mode == "eager" else "compiled")
+    expected = by_hand(name, fix_id)
+    applied = fix_by_id(fix_id).applied(shipped(name), mode="eager" if mode == "eager" else "compiled")
     with applied:
         # traced: what Dynamo traces, run as it is; the compiler itself is tested in test_compiled
         found = applied(X) if mode == "eager" else applied.function(X)
@@ -143,7 +125,6 @@ def test_integers_are_never_cast():
 
 
 def test_a_planted_wrong_direction_is_seen():
-    shipped, up, _ = CASES["linear"]
-    with fix_by_id(DOWN).applied(Call(shipped)) as call:
-        assert call(X).dtype is not up(X).dtype
-        assert not torch.equal(call(X).float(), up(X))
+    with fix_by_id(DOWN).applied(shipped("linear")) as call:
+        assert call(X).dtype is not by_hand("linear", UP).dtype
+        assert not torch.equal(call(X).float(), by_hand("linear", UP))

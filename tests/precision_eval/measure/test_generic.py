@@ -2,13 +2,13 @@
 
 import json
 import os
-from dataclasses import replace
 
 import pytest
 import torch
+from made_cells import cell as made_cell
 
 from precision_eval.cases.base import BuiltCase
-from precision_eval.core.cells import Cell, Options, failure_of
+from precision_eval.core.cells import failure_of
 from precision_eval.core.errors import CandidateError
 from precision_eval.core.records import STATUSES
 from precision_eval.measure import generic
@@ -19,23 +19,10 @@ from precision_eval.trace import capture
 SENTENCE = "Expected query, key, and value to have the same dtype"
 
 
-def cell_of(measure, *fixes, mode="eager", case="attention-decode"):
-    return Cell(
-        case=case,
-        fixes=fixes,
-        mode=mode,
-        device="cpu",
-        size="tiny",
-        threads=1,
-        measure=measure,
-        options=Options(budget_s=0.05),
-    )
-
-
 def outcomes(tmp_path, *args, **kwargs):
     threads = torch.get_num_threads()
     try:
-        result = run_cell(cell_of(*args, **kwargs), tmp_path)
+        result = run_cell(made_cell(*args, budget_s=0.05, **kwargs), tmp_path)
     finally:
         torch.set_num_threads(threads)
     assert all(outcome.status in STATUSES for outcome in result.outcomes)
@@ -64,7 +51,7 @@ def test_what_landed_upstream_is_measured_and_where_nothing_did_it_is_unsupporte
 def test_a_graph_that_only_the_compiler_runs_is_passed_and_said_to_be_unseen(tmp_path):
     """Under autocast a cache write raises in eager, and inductor fuses it with a silent cast (torch 2.13)."""
     found = outcomes(tmp_path, "trace", "autocast", mode="compiled", case="metavoice-decode")["autocast"]
-    built = generic._built(cell_of("trace", "autocast", mode="compiled", case="metavoice-decode"))
+    built = generic._built(made_cell("trace", "autocast", mode="compiled", case="metavoice-decode"))
     with generic.fix_by_id("autocast").applied(built.model, mode="compiled") as call:
         try:
             call(*built.inputs)
@@ -134,9 +121,7 @@ def test_format_that_the_device_lacks(tmp_path, monkeypatch):
 
 
 def test_latency_in_several_processes(tmp_path):
-    cell = replace(
-        cell_of("latency", "as_shipped", "kv_to_query", "full_float32"), options=Options(budget_s=0.1, processes=3)
-    )
+    cell = made_cell("latency", "as_shipped", "kv_to_query", "full_float32", budget_s=0.1, processes=3)
     found = {outcome.fix: outcome for outcome in run_cell(cell, tmp_path).outcomes}
     assert found["as_shipped"].status == "raised"
     assert len(found["kv_to_query"].data["process_ratios"]) == 3
@@ -154,13 +139,13 @@ def _runs_out(cell, process):
 
 def test_a_timing_process_that_dies_is_not_the_fault_of_the_fix():
     with pytest.raises(CandidateError, match="process 2 gave no result: the worker ended with code 7") as caught:
-        in_process(_dies, cell_of("latency", "kv_to_query"), 1)
+        in_process(_dies, made_cell("latency", "kv_to_query"), 1)
     assert failure_of("kv_to_query", caught.value).status == "crashed"
 
 
 def test_running_out_of_memory_while_timed_keeps_its_status():
     with pytest.raises(torch.OutOfMemoryError) as caught:
-        in_process(_runs_out, cell_of("latency", "kv_to_query"), 0)
+        in_process(_runs_out, made_cell("latency", "kv_to_query"), 0)
     assert failure_of("kv_to_query", caught.value).status == "out_of_memory"
     with pytest.raises(CandidateError) as wrapped:
         _runs_out(None, 0)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import own_files
 import pytest
 import torch
+from made_cells import cell as made_cell
 
 from precision_eval import OwnCase, ParameterError
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.modes import SharedNoise
 from precision_eval.cases.own import built, kept_live, parts_of
-from precision_eval.core.cells import Cell, Options
 from precision_eval.core.targets import called
 from precision_eval.measure.admission import admitted_case
 from precision_eval.measure.registry import run_cell
@@ -25,10 +25,7 @@ def target(tmp_path):
 def measured(target, tmp_path, measure, *fixes, mode="eager"):
     outcomes = {}
     for fix in fixes:
-        options = Options(streams=3, steps=12)
-        cell = Cell(
-            case=target, fixes=(fix,), mode=mode, device="cpu", size="own", threads=1, measure=measure, options=options
-        )
+        cell = made_cell(measure, fix, case=target, size="own", mode=mode, streams=3, steps=12)
         (outcomes[fix],) = run_cell(cell, tmp_path).outcomes
     return outcomes
 

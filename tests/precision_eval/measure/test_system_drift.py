@@ -8,13 +8,13 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from made_cells import cell as made_cell
 from torch import nn
 from torch.nn import functional as F
 
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import CASES, case_by_id
 from precision_eval.cases.systems.system import System, widened
-from precision_eval.core.cells import Cell, Options
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes import FIXES, fix_by_id
 from precision_eval.fixes.sites import SITES
@@ -297,17 +297,7 @@ def test_compiled_takes_the_casts_of_eager(monkeypatch):
 def test_a_cell_of_a_system_is_measured_as_one(monkeypatch, tmp_path):
     built = case_of(outputs=2)
     monkeypatch.setattr(generic, "_built", lambda cell: built)
-    cell = Cell(
-        case="attention-decode",
-        fixes=("query_to_half",),
-        mode="eager",
-        device="cpu",
-        size="tiny",
-        threads=1,
-        measure="drift",
-        options=Options(budget_s=0.05),
-    )
-    (outcome,) = generic.drift(cell, tmp_path)
+    (outcome,) = generic.drift(made_cell("drift", "query_to_half"), tmp_path)
     assert (outcome.status, len(outcome.data["outputs"])) == ("passed", 1)
     assert outcome.data == drift_of(built, "query_to_half").to_dict()
 

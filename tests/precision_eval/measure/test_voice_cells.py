@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from made_cells import cell as made_cell
 
-from precision_eval.core.cells import Cell, Options
+from precision_eval.core.cells import Options
 from precision_eval.core.files import intact
 from precision_eval.measure.registry import run_cell
 from precision_eval.measure.voice import spoken_script
@@ -18,17 +19,7 @@ MESSAGE = "Expected query, key, and value to have the same dtype"
 
 
 def outcome(run_dir: Path, measure: str, fix: str, *, options: Options = OPTIONS):
-    cell = Cell(
-        case="voice",
-        fixes=(fix,),
-        mode="eager",
-        device="cpu",
-        size="default",
-        threads=1,
-        measure=measure,
-        options=options,
-    )
-    (found,) = run_cell(cell, run_dir).outcomes
+    (found,) = run_cell(made_cell(measure, fix, case="voice", size="default", options=options), run_dir).outcomes
     return found
 
 

@@ -1,7 +1,6 @@
 """Where a ratio crosses 1: by hand, by identities, against independent implementations, and its coverage."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -203,11 +202,3 @@ def test_the_check_of_coverage_catches_errors_taken_too_small():
     share, _ = covered(error_factor=0.5)
     with pytest.raises(AssertionError):
         check_coverage(share)
-
-
-def test_draws_repeat_with_the_seed_and_only_the_interval_depends_on_it():
-    points = series([-0.6, -0.2, 0.3], error=0.02)
-    first, again, other = (find_crossover(points, seed=seed).crossings[0] for seed in (0, 0, 1))
-    assert first == again
-    assert first != other
-    assert replace(other, low=first.low, high=first.high) == first

@@ -62,16 +62,6 @@ class TestBootstrap:
         assert ours.low == pytest.approx(theirs.low, abs=0.05 * width)
         assert ours.high == pytest.approx(theirs.high, abs=0.05 * width)
 
-    def test_covers_the_truth(self):
-        rng = np.random.default_rng(5)
-        hits = [
-            interval.low <= 0.0 <= interval.high
-            for interval in (
-                bootstrap_interval(rng.standard_t(4, size=20), seed=seed, resamples=400) for seed in range(300)
-            )
-        ]
-        assert 0.90 <= np.mean(hits) <= 0.98
-
     @pytest.mark.parametrize(
         ("values", "match"), [([], "0 values"), ([1.0, math.nan], "not finite"), ([[1.0]], "2 dim")]
     )
@@ -135,12 +125,6 @@ class TestDoubts:
     def test_split_hand(self):
         assert two_cluster_split([0.0, 1.0, 0.0, 1.0]) == pytest.approx((1.0, 1.0, 0.5))
         assert two_cluster_split([3.0, 3.0]) == (0.0, 0.0, 0.0)
-
-    def test_split_of_known_shapes(self):
-        assert two_cluster_split(scipy.stats.norm.ppf(np.linspace(0.0005, 0.9995, 1000)))[0] == pytest.approx(
-            2 / math.pi, abs=0.01
-        )
-        assert two_cluster_split(np.linspace(0, 1, 1000))[0] == pytest.approx(0.75, abs=0.01)
 
     @given(SERIES)
     @settings(max_examples=50)

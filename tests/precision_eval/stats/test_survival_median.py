@@ -58,13 +58,6 @@ class TestMedian:
         reached = [t for t in grid if _bound(low, curve, t) <= 0.5 + 1e-12]
         assert found.low == (reached[0] if reached else None)
 
-    @given(UNITS)
-    def test_interval_holds_the_median(self, units):
-        found = median_survival(kaplan_meier(*arrays(units)))
-        if found.median is not None:
-            assert found.low is not None
-            assert found.low <= found.median <= (found.high if found.high is not None else math.inf)
-
     def test_covers_the_true_median(self):
         rng = np.random.default_rng(4)
         truth, inside, planted = 100 * math.log(2), 0, 0
@@ -99,12 +92,6 @@ class TestLogRank:
         time, observed = arrays(units)
         found = log_rank(time, observed, time, observed)
         assert (found.z, found.p) == (pytest.approx(0.0, abs=1e-9), pytest.approx(1.0))
-
-    @given(UNITS, UNITS)
-    def test_swapping_turns_the_sign(self, one, other):
-        there, back = log_rank(*arrays(one), *arrays(other)), log_rank(*arrays(other), *arrays(one))
-        assert there.z == pytest.approx(-back.z, abs=1e-9)
-        assert there.p == pytest.approx(back.p)
 
     @given(UNITS, UNITS)
     def test_scipy(self, one, other):

@@ -1,6 +1,5 @@
 """compare: drift by hand and by an independent computation, statuses, bytes by hand, choosing, what it refuses."""
 
-import doctest
 import math
 
 import pytest
@@ -11,7 +10,6 @@ from precision_eval.core.errors import CandidateError, ParameterError
 from precision_eval.fixes.outside import fixed
 from precision_eval.results.choose import MissingMeasureError
 from precision_eval.stats import paired_ratio
-from precision_eval.studies import compare as module
 from precision_eval.studies.compare import Cost, Costs, compare
 
 W = 64
@@ -184,9 +182,3 @@ def test_bad_input_is_named(x):
         compare({}, x, baseline="c")
     with pytest.raises(ParameterError, match="candidate 'b' is a Tensor; expected a module or a function"):
         compare({"a": abs, "b": x}, x, baseline="a")
-
-
-def test_the_example_in_the_docstring():
-    result = doctest.testmod(module)
-    assert result.attempted > 0
-    assert result.failed == 0

@@ -5,7 +5,7 @@ import contextlib
 import torch
 from torch import nn
 
-from precision_eval.trace.observer import InsideOperation, ModuleCalls, TensorMap, backend_name
+from precision_eval.trace.observer import ModuleCalls, TensorMap
 
 
 def test_a_tensor_is_found_by_identity_and_never_after_it_is_gone():
@@ -16,23 +16,6 @@ def test_a_tensor_is_found_by_identity_and_never_after_it_is_gone():
     del one
     registry._entries[id(equal)] = registry._entries[key]  # a new tensor at the identity of a dead one
     assert registry.get(equal) is None
-
-
-def test_casts_are_noted_where_they_are_asked_for():
-    inside, x = InsideOperation(), torch.ones(2)
-    with inside:
-        x.half()
-        inside.notes_casts = False
-        other = torch.ones(2)
-        other.half()
-    assert (inside.cast_to.get(x), inside.cast_to.get(other)) == (torch.float16, None)
-
-
-def test_the_backend_is_the_fused_kernel_or_the_plain_products():
-    assert backend_name({"flash", "softmax"}) == "flash"
-    assert backend_name({"softmax"}) == "math"
-    assert backend_name({"softmax"}, attention=False) == "unknown"
-    assert backend_name(set()) == "unknown"
 
 
 def test_modules_are_followed_by_path_and_left_when_one_raises():

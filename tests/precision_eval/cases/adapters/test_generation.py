@@ -9,10 +9,11 @@ pytest.importorskip("transformers")
 pytest.importorskip("diffusers")
 
 import tiny_models
+from made_cells import cell as made_cell
 
 from precision_eval import ParameterError, generation_case, write_report
 from precision_eval.cases.own import case_of, own_case
-from precision_eval.core.cells import Cell, Options
+from precision_eval.core.cells import Options
 from precision_eval.core.records import RecordFile
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.measure.decoding import Picks, decoding
@@ -71,10 +72,7 @@ def test_the_tokens_are_those_of_the_class_itself_and_forced_ones_are_fed():
     model, inputs = tiny_models.make_llama()
     model.eval()
     own = generation_case(model, inputs)
-    cell = Cell(
-        case="a:b", fixes=("full_float32",), mode="eager", device="cpu", size="own", threads=1, measure="streams",
-        options=OPTIONS,
-    )  # fmt: skip
+    cell = made_cell("streams", "full_float32", case="a:b", size="own", options=OPTIONS)
     picks = Picks(noise=lambda step: torch.zeros(1, 1, 64))
     ids = inputs["input_ids"]
     settings = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False}

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from made_cells import cell as made_cell
 
 from precision_eval.cases.systems import (
     CASES,
@@ -55,13 +56,9 @@ def test_a_size_that_cannot_fit_is_refused_before_it_is_built():
 )
 def test_what_a_cell_holds_beside_the_model(measure, fixes, copies):
     from precision_eval.cli.run import _copies
-    from precision_eval.core.cells import Cell, Options
     from precision_eval.fixes.catalog import FIXES
 
-    cell = Cell(
-        case="metavoice-decode", fixes=fixes, mode="eager", device="cpu", size="full", threads=1, measure=measure,
-        options=Options(),
-    )  # fmt: skip
+    cell = made_cell(measure, *fixes, case="metavoice-decode", size="full")
     assert _copies(cell, 2.0, {fix.id: fix.storage for fix in FIXES}) == copies
 
 

@@ -101,17 +101,6 @@ def test_bfloat16_angles_collapse_positions_beyond_256() -> None:
     assert torch.equal(cos_control[0], cos_control[1])  # 256 and 257 are one number in bfloat16
 
 
-def test_as_shipped_raises_the_message_of_the_reports() -> None:
-    model = small_model().float()
-    tokens, conditioning = random_inputs(1)
-    model.allocate_cache(2)
-    with pytest.raises(
-        RuntimeError, match=r"Expected query, key, and value to have the same dtype, but got query.dtype: float"
-    ):
-        decoded_logits(Decoder(model), tokens, conditioning, 0)
-    assert model.attentions[0].key_cache.dtype == torch.float16
-
-
 def test_delay_pattern_by_hand() -> None:
     tokens = torch.arange(8).view(4, 2)
     assert delayed(tokens, empty=9).tolist() == [[0, 9], [2, 1], [4, 3], [6, 5]]

@@ -17,129 +17,65 @@ def ones(*size, dtype=torch.float32):
     return torch.ones(*size, dtype=dtype)
 
 
-INDEX = torch.tensor([0])
+INDEX, NAMES = torch.tensor([0]), {"f": "float32", "h": "float16", "b": "bfloat16", "d": "float64"}
 
-# name: (call, member, operation, dtypes in the sentence's order)
+
+def attention(query, other, **rest):
+    return F.scaled_dot_product_attention(ones(1, 1, 2, 4, dtype=query), *[ones(1, 1, 2, 4, dtype=other)] * 2, **rest)
+
+
+SDPA, KERNEL = "scaled_dot_product_attention", "an elementwise kernel or its backward"
+# name: (call, member, operation, dtypes in the sentence's order by their first letter)
 EAGER = {
-    "sdpa": (
-        lambda: F.scaled_dot_product_attention(ones(1, 1, 2, 4), *[ones(1, 1, 2, 4, dtype=H)] * 2),
-        "sdpa",
-        "scaled_dot_product_attention",
-        ["float32", "float16", "float16"],
-    ),
-    "sdpa other way": (
-        lambda: F.scaled_dot_product_attention(ones(1, 1, 2, 4, dtype=B), *[ones(1, 1, 2, 4)] * 2),
-        "sdpa",
-        "scaled_dot_product_attention",
-        ["bfloat16", "float32", "float32"],
-    ),
-    "mask": (
-        lambda: F.scaled_dot_product_attention(*[ones(1, 1, 2, 4, dtype=H)] * 3, attn_mask=ones(2, 2, dtype=B)),
-        "sdpa_mask",
-        "scaled_dot_product_attention",
-        ["bfloat16", "float16"],
-    ),
-    "linear": (lambda: nn.Linear(4, 4).half()(ones(2, 4)), "mat1_mat2", "linear", ["float32", "float16"]),
-    "linear without bias": (
-        lambda: nn.Linear(4, 4, bias=False).to(B)(ones(2, 4, dtype=H)),
-        "m1_m2",
-        "linear",
-        ["float16", "bfloat16"],
-    ),
-    "bias of another dtype": (
-        lambda: F.linear(ones(2, 4, dtype=H), ones(4, 4, dtype=H), ones(4)),
-        "self_mat2",
-        "addmm",
-        ["float32", "float16"],
-    ),
-    "bmm": (lambda: torch.bmm(ones(1, 2, 2), ones(1, 2, 2, dtype=H)), "scalar_type", "bmm", ["float32", "float16"]),
-    "matmul": (lambda: ones(1, 2, 2) @ ones(1, 2, 2, dtype=H), "scalar_type", "matmul", ["float32", "float16"]),
+    "sdpa": (lambda: attention(torch.float32, H), "sdpa", SDPA, "fhh"),
+    "sdpa other way": (lambda: attention(B, torch.float32), "sdpa", SDPA, "bff"),
+    "mask": (lambda: attention(H, H, attn_mask=ones(2, 2, dtype=B)), "sdpa_mask", SDPA, "bh"),
+    "linear": (lambda: nn.Linear(4, 4).half()(ones(2, 4)), "mat1_mat2", "linear", "fh"),
+    "linear without bias": (lambda: nn.Linear(4, 4, False).to(B)(ones(2, 4, dtype=H)), "m1_m2", "linear", "hb"),
+    "bias": (lambda: F.linear(ones(2, 4, dtype=H), ones(4, 4, dtype=H), ones(4)), "self_mat2", "addmm", "fh"),
+    "bmm": (lambda: torch.bmm(ones(1, 2, 2), ones(1, 2, 2, dtype=H)), "scalar_type", "bmm", "fh"),
+    "matmul": (lambda: ones(1, 2, 2) @ ones(1, 2, 2, dtype=H), "scalar_type", "matmul", "fh"),
     "einsum": (
-        lambda: torch.einsum("bij,bjk->bik", ones(2, 2, 2), ones(2, 2, 2, dtype=H)),
-        "scalar_type",
-        "einsum",
-        ["float32", "float16"],
+        lambda: torch.einsum("bij,bjk->bik", ones(2, 2, 2), ones(2, 2, 2, dtype=H)), "scalar_type", "einsum", "fh",
     ),
-    "dot": (lambda: torch.dot(ones(2), ones(2, dtype=H)), "dot", "dot", ["float32", "float16"]),
-    "tensordot": (lambda: torch.tensordot(ones(2, 2), ones(2, 2, dtype=H), 1), "tensordot", None, []),
+    "dot": (lambda: torch.dot(ones(2), ones(2, dtype=H)), "dot", "dot", "fh"),
+    "tensordot": (lambda: torch.tensordot(ones(2, 2), ones(2, 2, dtype=H), 1), "tensordot", None, ""),
     "baddbmm": (
-        lambda: torch.baddbmm(ones(1, 2, 2, dtype=H), ones(1, 2, 2), ones(1, 2, 2)),
-        "baddbmm",
-        "baddbmm",
-        ["float16", "float32", "float32"],
+        lambda: torch.baddbmm(ones(1, 2, 2, dtype=H), ones(1, 2, 2), ones(1, 2, 2)), "baddbmm", "baddbmm", "hff",
     ),
     "index_put": (
-        lambda: ones(4, 2, dtype=H).index_put_((INDEX,), ones(1, 2)),
-        "index_put",
-        "index_put",
-        ["float16", "float32"],
+        lambda: ones(4, 2, dtype=H).index_put_((INDEX,), ones(1, 2)), "index_put", "index_put", "hf",
     ),
-    "assignment": (
-        lambda: ones(4, 2, dtype=H).__setitem__(INDEX, ones(1, 2)),
-        "index_put",
-        "index_put",
-        ["float16", "float32"],
-    ),
-    "index_copy": (
-        lambda: ones(4, 2, dtype=H).index_copy_(0, INDEX, ones(1, 2)),
-        "index_copy",
-        "index_copy",
-        ["float16", "float32"],
-    ),
-    "index_add": (lambda: ones(4, dtype=H).index_add_(0, INDEX, ones(1)), "index_add", None, ["float16", "float32"]),
-    "scatter": (lambda: ones(4, dtype=H).scatter_(0, INDEX, ones(1)), "scatter", None, []),
+    "assignment": (lambda: ones(4, 2, dtype=H).__setitem__(INDEX, ones(1, 2)), "index_put", "index_put", "hf"),
+    "index_copy": (lambda: ones(4, dtype=H).index_copy_(0, INDEX, ones(1)), "index_copy", "index_copy", "hf"),
+    "index_add": (lambda: ones(4, dtype=H).index_add_(0, INDEX, ones(1)), "index_add", None, "hf"),
+    "scatter": (lambda: ones(4, dtype=H).scatter_(0, INDEX, ones(1)), "scatter", None, ""),
     "masked_scatter": (
-        lambda: ones(2, dtype=H).masked_scatter_(torch.tensor([True, False]), ones(2)),
-        "masked_scatter",
-        "masked_scatter",
-        ["float16", "float32"],
+        lambda: ones(1, dtype=H).masked_scatter_(torch.tensor([True]), ones(2)), "masked_scatter", "masked_scatter",
+        "hf",
     ),
-    "put": (lambda: ones(4, dtype=H).put_(INDEX, ones(1)), "put", "put", ["float16", "float32"]),
-    "layer_norm": (lambda: nn.LayerNorm(4).half()(ones(2, 4)), "norm_cpu", "layer_norm", ["float32"]),
-    "group_norm": (lambda: nn.GroupNorm(2, 4).half()(ones(2, 4)), "norm_cpu", "group_norm", ["float32"]),
-    "conv": (lambda: nn.Conv1d(2, 2, 1).half()(ones(1, 2, 3)), "conv_bias", "conv", ["float32", "float16"]),
+    "put": (lambda: ones(4, dtype=H).put_(INDEX, ones(1)), "put", "put", "hf"),
+    "layer_norm": (lambda: nn.LayerNorm(4).half()(ones(2, 4)), "norm_cpu", "layer_norm", "f"),
+    "group_norm": (lambda: nn.GroupNorm(2, 4).half()(ones(2, 4)), "norm_cpu", "group_norm", "f"),
+    "conv": (lambda: nn.Conv1d(2, 2, 1).half()(ones(1, 2, 3)), "conv_bias", "conv", "fh"),
     "conv without bias": (
-        lambda: nn.Conv1d(2, 2, 1, bias=False).half()(ones(1, 2, 3)),
-        "scalar_type",
-        "conv",
-        ["float32", "float16"],
+        lambda: nn.Conv1d(2, 2, 1, bias=False).half()(ones(1, 2, 3)), "scalar_type", "conv", "fh",
     ),
-    "lstm": (lambda: nn.LSTM(4, 4).half()(ones(1, 1, 4)), "rnn", None, ["float32", "float16"]),
-    "embedding": (lambda: nn.Embedding(4, 4)(ones(2, dtype=H)), "indices", "embedding", ["float16"]),
-    "prelu": (lambda: F.prelu(ones(1, 2, dtype=H), ones(1)), "prelu", "prelu", ["float16", "float32"]),
-    "lerp": (lambda: torch.lerp(ones(1), ones(1, dtype=H), 0.5), "lerp", "lerp", ["float32", "float16"]),
-    "out": (
-        lambda: torch.mm(ones(2, 2), ones(2, 2), out=ones(2, 2, dtype=H)),
-        "out",
-        "an operation with out=",
-        ["float32", "float16"],
-    ),
-    "loss": (
-        lambda: F.binary_cross_entropy(ones(2), ones(2, dtype=H)),
-        "found_dtype",
-        "an elementwise kernel or its backward",
-        ["float16", "float32"],
-    ),
+    "lstm": (lambda: nn.LSTM(4, 4).half()(ones(1, 1, 4)), "rnn", None, "fh"),
+    "embedding": (lambda: nn.Embedding(4, 4)(ones(2, dtype=H)), "indices", "embedding", "h"),
+    "prelu": (lambda: F.prelu(ones(1, 2, dtype=H), ones(1)), "prelu", "prelu", "hf"),
+    "lerp": (lambda: torch.lerp(ones(1), ones(1, dtype=H), 0.5), "lerp", "lerp", "fh"),
+    "out": (lambda: torch.mm(ones(2, 2), ones(2, 2), out=ones(2, 2, dtype=H)), "out", "an operation with out=", "fh"),
+    "loss": (lambda: F.binary_cross_entropy(ones(2), ones(2, dtype=H)), "found_dtype", KERNEL, "hf"),
     "gradient": (
-        lambda: setattr(nn.Parameter(ones(2)), "grad", ones(2, dtype=H)),
-        "gradient",
-        "Tensor.grad =",
-        ["float16", "float32"],
+        lambda: setattr(nn.Parameter(ones(2)), "grad", ones(2, dtype=H)), "gradient", "Tensor.grad =", "hf",
     ),
-    "solve": (
-        lambda: torch.linalg.solve(torch.eye(2), torch.eye(2, dtype=torch.float64)),
-        "linalg",
-        None,
-        ["float32", "float64"],
-    ),
+    "solve": (lambda: torch.linalg.solve(torch.eye(2), torch.eye(2).double()), "linalg", None, "fd"),
     "autocast": (
-        lambda: torch.autocast("cpu", dtype=B)(torch.cat)([ones(2, dtype=H), ones(2)]),
-        "autocast_other_half",
-        None,
-        [],
+        lambda: torch.autocast("cpu", dtype=B)(torch.cat)([ones(2, dtype=H), ones(2)]), "autocast_other_half", None, "",
     ),
-    "complex": (lambda: torch.complex(ones(2), ones(2, dtype=H)), "object_type", None, ["float32", "float16"]),
-}
+    "complex": (lambda: torch.complex(ones(2), ones(2, dtype=H)), "object_type", None, "fh"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EAGER)
@@ -150,7 +86,7 @@ def test_a_real_error_is_explained(name):
     found = explain(caught.value)
     assert (found.member, found.how) == (member, "eager")
     assert found.op == op or (op is None and found.op in found.candidates)
-    assert [operand.dtype for operand in found.operands if operand.dtype] == dtypes
+    assert [operand.dtype for operand in found.operands if operand.dtype] == [NAMES[letter] for letter in dtypes]
     if name not in ("lstm", "linear", "conv"):  # raised inside torch's own Python
         assert found.frame is None or "test_raised.py" in found.frame
     alone = explain(str(caught.value))

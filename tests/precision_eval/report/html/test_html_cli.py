@@ -2,6 +2,7 @@
 
 import json
 
+import html_reading as reading
 import made_runs as made
 import made_versions
 import pytest
@@ -32,18 +33,20 @@ def test_a_folder_of_versions_that_is_damaged_costs_no_page(run_dir, versions, p
 
 
 def test_a_script_gets_strict_json_alone_and_the_page_the_versions_beside_the_run(run_dir, versions, program):
-    drift = "eager.attention_decode.track_drift"
-    runs = [
-        made_versions.Run(torch=torch, values={drift: {("kv_to_query", "tiny"): 1e-6}}) for torch in ("2.8.0", "2.9.1")
-    ]
-    made_versions.write_runs(versions, runs)
+    drift, status = (f"eager.attention_decode.track_{metric}" for metric in ("drift", "status"))
+    for torch, error, outcome in (("2.8.0", 8e-6, 2), ("2.9.1", 1e-6, 1)):
+        values = {drift: {("kv_to_query", "tiny"): error}, status: {("kv_to_query", "tiny"): outcome}}
+        made_versions.write_runs(versions, [made_versions.Run(torch=torch, values=values)])
     code, out, _ = program("report", run_dir, "--json")
     answer = json.loads(out)
     assert (code, answer["html_report"]) == (0, str(run_dir / "report.html"))
     assert {fix["fix"] for group in answer["groups"] for fix in group["fixes"]} >= {"as_shipped", "kv_to_query"}
     page = (run_dir / "report.html").read_text(encoding="utf-8")
-    assert "precision-eval versions --results torch-versions" in page
-    assert "What changed at each version" in page
+    (section,) = [node for node in reading.read(page).walk() if node.attrs.get("id") == "versions"]
+    for said in ("precision-eval versions --results torch-versions", "1 status turned over", "8.00e-6 → 1.00e-6"):
+        assert said in section.text
+    (row,) = [node for node in section.walk() if node.tag == "tr" and "kv_to_query" in node.text and "td" in str(node)]
+    assert [node.attrs["class"] for node in row.walk() if node.tag == "td"] == ["raised", "passed"]
 
 
 def test_quiet_prints_the_path_and_goes_with_no_json(run_dir, program, refused):

@@ -20,8 +20,6 @@ from precision_eval.results.choose import Question, answer, groups_of
 from precision_eval.results.choose.choosing import POLICIES
 from precision_eval.results.messages import short_reason
 from precision_eval.results.reading import load_run
-from precision_eval.studies.versions.html_report import versions_summary
-from tools.torch_versions.publish_offline import remote_urls
 
 PAGE = Path(writing.__file__).parent
 ENVIRONMENT = {
@@ -223,7 +221,7 @@ def test_the_answer_is_the_engines(root, run_dir):
 
 
 def test_it_is_one_file_that_loads_nothing(text, root):
-    assert remote_urls(text) == []
+    assert reading.loaded(root) == []
     links = [node.attrs["href"] for node in root.having("href")]
     assert [link for link in links if link.startswith(("http", "//"))] == []
     assert not root.having("src")
@@ -256,7 +254,6 @@ def test_the_page_is_written_whole_and_says_where(page, run_dir, text):
     assert page == run_dir / FILE_NAME
     assert len(text.encode()) < 1_500_000 < LARGEST_BYTES
     assert not list(run_dir.glob(".*partial"))
-    assert render_html(run_dir) == text  # the same records, the same bytes
     assert str(run_dir.parent) not in text  # no path of the machine
 
 
@@ -274,16 +271,27 @@ def test_messages_and_names_are_escaped(tmp_path):
     assert "&lt;b&gt;mine&lt;/b&gt;" in text
 
 
-def test_sound_is_plugged_in_and_told_what_is_left(run_dir, text, monkeypatch):
-    told = {}
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    run = made.Synthetic(tmp_path_factory.mktemp("small"))
+    run.attention("attention-decode", "metavoice", "eager")
+    return run.write()
+
+
+def test_the_same_records_give_the_same_bytes(small):
+    assert render_html(small) == render_html(small)
+
+
+def test_sound_is_plugged_in_and_told_what_is_left(small, monkeypatch):
+    told, text = {}, render_html(small)
 
     def section(run, *, budget_bytes):
         told.update(run=run.directory, budget=budget_bytes)
         return SimpleNamespace(html="<p>PLAYERS</p>", style=".players{}", script="'players'", bytes_used=40)
 
     monkeypatch.setattr(writing, "sound_section", section)
-    played = render_html(run_dir)
-    assert told["run"] == run_dir
+    played = render_html(small)
+    assert told["run"] == small
     assert len(text.encode()) + told["budget"] < LARGEST_BYTES
     assert "<p>PLAYERS</p>" in played
     assert ".players{}" in played
@@ -299,36 +307,3 @@ def test_statuses_alone_make_a_page(tmp_path):
     assert "Nothing measured here cures these" in root.text
     assert "Expected query, key, and value" in root.text
     assert not root.of_class("chart")
-
-
-class TestOfVersions:
-    @pytest.fixture
-    def results(self, tmp_path):
-        """asv's files: a status that turns over at 2.10, and a drift that falls there."""
-        import made_versions as files
-
-        name = "eager.metavoice_decode.track_{}"
-        runs = [
-            files.Run(
-                torch=version,
-                values={
-                    name.format("drift"): {("kv_to_query", "tiny"): drift, ("upstream", "tiny"): drift},
-                    name.format("status"): {("kv_to_query", "tiny"): 1.0, ("upstream", "tiny"): status},
-                },
-            )
-            for version, drift, status in (("2.8.0", 8e-6, 2.0), ("2.9.0", 8e-6, 2.0), ("2.10.0", 1e-6, 1.0))
-        ]
-        folder = tmp_path / "results"
-        folder.mkdir()
-        return files.write_runs(folder, runs)
-
-    def test_the_story_in_short(self, run_dir, results):
-        text = render_html(run_dir, versions=versions_summary(results, run_dir=run_dir, name="made"))
-        root = reading.read(text)
-        (section,) = [node for node in root.walk() if node.attrs.get("id") == "versions"]
-        assert "1 status turned over" in section.text
-        assert "8.00e-6 → 1.00e-6" in section.text
-        (row,) = [node for node in section.walk() if node.tag == "tr" and "upstream" in node.text]
-        assert [node.attrs["class"] for node in row.walk() if node.tag == "td"] == ["raised", "raised", "passed"]
-        assert "precision-eval versions --results results" in section.text
-        assert remote_urls(text) == []

@@ -102,12 +102,6 @@ def test_a_shift_would_be_noticed(sound):
     assert lag_s(sound, np.roll(copy, 576), sample_rate_hz=RATE_HZ) == pytest.approx(576 / RATE_HZ)
 
 
-def test_the_level_for_a_rate_by_hand():
-    assert coding._compression_level(64, 16_000) == pytest.approx(95.5 / 152)  # 160 − 152 c, cut to whole kbit/s
-    assert coding._compression_level(128, 44_100) == pytest.approx(191.5 / 288)
-    assert coding._compression_level(24, 8_000) == pytest.approx(39.5 / 56)
-
-
 def test_loss_is_the_distance_of_the_copy_and_grows_as_the_rate_falls(sound):
     streams = {rate: encode(source(sound), whole(len(sound), rate)) for rate in (64, 48)}
     losses = {rate: loss_of(source(sound), stream, whole(len(sound), rate)) for rate, stream in streams.items()}

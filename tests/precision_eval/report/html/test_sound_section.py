@@ -76,7 +76,6 @@ def test_an_excerpt_where_the_whole_is_too_much(tmp_path):
     ("spare", "said"),
     [
         (560_000, "MP3 at 96 kbit/s"),
-        (380_000, "MP3 at 64 kbit/s"),
         (280_000, "MP3 at 48 kbit/s"),
         (100_000, "No players here: not even 5 s from each end fit"),
     ],

@@ -49,12 +49,6 @@ def test_one_process_is_paired_round_by_round():
     assert any("one process" in doubt and "--processes" in doubt for doubt in group.doubts)
 
 
-def test_the_last_record_of_a_cell_counts():
-    newer = record("float16", "drift", {"relative_error": 5e-3})
-    (group,) = groups_of([*records(), newer])
-    assert group.row("float16").drift.value == 5e-3
-
-
 def test_non_finite_rules_and_a_measure_that_raised_is_named():
     broken = record("float16", "trace", status="non_finite", reason="3 of 9 output values are NaN")
     (group,) = groups_of([*records(), broken])

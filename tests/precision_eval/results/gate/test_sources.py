@@ -7,7 +7,7 @@ import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.records import RecordFile
-from precision_eval.results.gate import GateCell, Margins, compare_sides, open_sides
+from precision_eval.results.gate import Margins, compare_sides, open_sides
 from precision_eval.results.gate.sides import side_of_run, sides_of_asv
 
 BASE, HEAD = "a" * 40, "b" * 40
@@ -16,19 +16,6 @@ SLOWER = (1.6, 1.601, 1.599, 1.6002, 1.5998)
 
 def regressions(sides):
     return {one.metric for one in compare_sides(*sides, margins=Margins()).of("regression")}
-
-
-def test_a_run_folder_is_read(made, tmp_path):
-    side = side_of_run(made.made_run(tmp_path / "a"), name="a")
-    place = GateCell("metavoice-decode", "kv_to_query", "eager", "tiny", "cpu")
-    assert place.label == "metavoice-decode/kv_to_query/eager@cpu:tiny"
-    assert side.figures[place, "status"].status == "passed"
-    assert side.figures[place, "latency_ratio"].samples == (1.5, 1.5005, 1.4995, 1.5002, 1.4998)
-    assert side.figures[place, "drift"].value == 1e-6
-    assert side.figures[place, "peak_bytes"].value == 1000
-    assert side.figures[place, "drift"].identity["option seed"] == "0"
-    assert side.facts["build of torch"] == "CPU"
-    assert side.remarks["torch"] == "2.13.0"
 
 
 def test_two_run_folders_with_everything_worse(made, tmp_path):

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -27,15 +25,6 @@ def test_bad_input_is_one_line(tmp_path, wrong, message):
     with pytest.raises(PrecisionEvalError, match=message) as error:
         run_sensitivity(SensitivityPlan(**wrong), tmp_path / "out", report_only=True)
     assert "\n" not in str(error.value)
-
-
-def test_the_plan_is_checked_before_torch_is_loaded():
-    code = (
-        "import sys\nimport precision_eval.cli.studies\n"
-        "from precision_eval.studies.sensitivity.campaign import SensitivityPlan\n"
-        "SensitivityPlan().checked()\nassert not {'torch', 'numpy'} & set(sys.modules), 'loaded'"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,15 @@
 import numpy as np
 import pytest
+from made_cells import cell as made_cell
 
-from precision_eval.core.cells import Cell, passed
+from precision_eval.core.cells import passed
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.measure.blocks import Candidate, Rounds
 from precision_eval.measure.timers import HostTimer, Reading
 from precision_eval.stats import paired_ratio
 from precision_eval.studies.tracking import FULL, timing
 
-TINY = Cell(
-    case="attention-decode", fixes=("full_float32", "bfloat16"), mode="eager", device="cpu", size="tiny", threads=1,
-    measure="latency", options=FULL.options,
-)  # fmt: skip
+TINY = made_cell("latency", "full_float32", "bfloat16", options=FULL.options)
 
 
 def rounds_of(times_s):

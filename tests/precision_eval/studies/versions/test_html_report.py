@@ -9,8 +9,6 @@ import browser
 import made_history as made
 import pytest
 
-from precision_eval.results.asv import read_results
-from precision_eval.studies.versions.history import history_of
 from precision_eval.studies.versions.html_report import write_html
 from precision_eval.studies.versions.text import headline, positions_of
 from tools.torch_versions.publish_offline import remote_urls
@@ -125,32 +123,6 @@ class TestAnswer:
         (status,) = second.unexplained
         assert (status.what, status.change) == ("as_shipped: status", "raised → passed")
         assert len(status.changes) == second.count == 4
-
-
-def test_a_story_told_from_result_files(tmp_path):
-    """From asv's files to the page: the change that was put into them stands in its answer."""
-    import made_versions as files
-
-    name = "eager.metavoice_decode.track_{}"
-    runs = [
-        files.Run(
-            torch=version,
-            values={
-                name.format("drift"): {("kv_to_query", "tiny"): drift, ("as_shipped", "tiny"): files.NOT_APPLICABLE},
-                name.format("status"): {("kv_to_query", "tiny"): 1.0, ("as_shipped", "tiny"): 2.0},
-            },
-        )
-        for version, drift in (("2.8.0", 8e-6), ("2.9.0", 8e-6), ("2.10.0", 1e-6))
-    ]
-    (tmp_path / "results").mkdir()
-    history = history_of(read_results(files.write_runs(tmp_path / "results", runs)))
-    text = write_html(history, tmp_path / "page").read_text(encoding="utf-8")
-    assert "0 statuses turned over and 1 metric changed, at 1 of 2 steps" in text
-    assert "8.00e-6 → 1.00e-6, ×0.125" in text
-    rows = Tables(text).tables["metavoice-decode, eager, tiny"]
-    assert rows["as_shipped", "status"] == ["raised"] * 3
-    assert rows["kv_to_query", "drift"] == ["8.00e-6", "8.00e-6", "1.00e-6"]
-    assert remote_urls(text) == []
 
 
 @pytest.mark.browser
