@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.random import mtrand
 from torch import nn
 
 from precision_eval.core.errors import ParameterError
@@ -23,7 +24,7 @@ from precision_eval.fixes.outside import deep_copy
 from precision_eval.fixes.packing import ExaminedModel, packed
 from precision_eval.trace.dtype_flow import DtypeFlow
 from precision_eval.trace.operations import FLOATS
-from precision_eval.trace.provenance import ProvenanceMap, named_tensors, tensors_in
+from precision_eval.trace.provenance import ProvenanceMap, modules_by_path, named_tensors, tensors_in
 from precision_eval.trace.value_counts import ValueCounts
 
 PREFIX = "model."
@@ -60,10 +61,16 @@ class CallOutcome:
         return sum(int(one.sum()) for one in lost), sum(output.numel() for output in outputs)
 
 
+_SPARE: list[np.random.MT19937] = []
+"""Put in the place of numpy's own while it is seeded; copying its state there and back takes far longer."""
+
+
 @contextmanager
 def seeded(seed: int = 0) -> Iterator[None]:
     """Set the seeds of torch, numpy and Python for a block, and put back what was there."""
-    state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one is what models use
+    state, numpys = random.getstate(), mtrand.get_bit_generator()
+    spare = _SPARE.pop() if _SPARE else np.random.MT19937()
+    mtrand.set_bit_generator(spare)  # the global one is what models use
     try:
         # not torch.manual_seed: where CUDA is not in use, that keeps a stack trace for each call until it is
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
@@ -75,7 +82,8 @@ def seeded(seed: int = 0) -> Iterator[None]:
             yield
     finally:
         random.setstate(state)
-        np.random.set_state(numpy_state)  # noqa: NPY002
+        mtrand.set_bit_generator(numpys)
+        _SPARE.append(spare)
 
 
 def copied(subject: ExaminedModel) -> ExaminedModel:
@@ -170,21 +178,14 @@ def base_dtype(subject: ExaminedModel) -> torch.dtype:
     return torch.get_default_dtype()
 
 
-def _module_paths(model: nn.Module) -> dict[int, str]:
-    """Path of each module by identity, the subject's own prefix taken off."""
-    return {
-        id(module): "" if f"{path}." == PREFIX else path.removeprefix(PREFIX) for path, module in model.named_modules()
-    }
-
-
-def _declared_wide(model: nn.Module) -> dict[str, frozenset[torch.dtype]]:
+def _declared_wide(modules: list[tuple[str, nn.Module]]) -> dict[str, frozenset[torch.dtype]]:
     """Read which parameters a model's class declares to be kept in float32, as transformers' classes do."""
     found: dict[str, frozenset[torch.dtype]] = {}
     kinds = (
         ("_keep_in_fp32_modules", frozenset((torch.float16,))),
         ("_keep_in_fp32_modules_strict", frozenset((torch.float16, torch.bfloat16))),
     )
-    for path, module in model.named_modules():
+    for path, module in modules:
         for attribute, refused in kinds:
             # not getattr of the module, which searches all its parts for what most classes do not have
             names = vars(module).get(attribute) or getattr(type(module), attribute, None)
@@ -207,12 +208,14 @@ def observe_call(
     values: bool | ValueCounts,
 ) -> tuple[DtypeFlow, CallOutcome]:
     """Observe one call; `values` says whether results are counted, or by what."""
-    declared = _declared_wide(model)
+    modules = modules_by_path(model)
+    paths = {id(module): "" if f"{path}." == PREFIX else path.removeprefix(PREFIX) for path, module in modules}
+    declared = _declared_wide(modules)
     named = dict(zip(model.names, inputs, strict=True))
     stored = [entry for entry in named_tensors(model, named, prefix=PREFIX) if not entry[1].startswith("tensors[")]
     kept = frozenset(name for kind, name, t in stored if name in declared and t.dtype is not base)
     narrowed = frozenset(name for kind, name, t in stored if t.dtype in declared.get(name, ()))
-    observer = DtypeFlow(ProvenanceMap(stored, kept), base, _module_paths(model), watched=narrowed, values=values)
+    observer = DtypeFlow(ProvenanceMap(stored, kept), base, paths, watched=narrowed, values=values)
 
     def listen(name: str, value: Any) -> None:
         for path, tensor in tensors_in(name, value):
@@ -225,7 +228,7 @@ def observe_call(
         kept_outputs.append(observer.observed(call))
         return ()
 
-    compiled = any(getattr(m, "_compiled_call_impl", None) or hasattr(m, "_orig_mod") for m in model.modules())
+    compiled = any(m._compiled_call_impl is not None or "_orig_mod" in m._modules for _, m in modules)
     try:
         with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
             outcome = attempt(run)

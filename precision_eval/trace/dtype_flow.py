@@ -40,6 +40,9 @@ _TENSORS = (torch.Tensor, nn.Parameter)
 _MASKS = frozenset(("masked_fill", "where", "full", "full_like", "masked_fill_", "fill_", "triu", "tril"))
 _CARRIERS = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN, OperationKind.NORM)
 _COMPUTING = (OperationKind.PRODUCT, OperationKind.NORM, OperationKind.PLAIN)
+# looked up at each operation: a member of an enumeration takes several times as long
+_SKIP, _DTYPE, _VIEW, _CAST, _WRITE = (OperationKind[name] for name in ("SKIP", "DTYPE", "VIEW", "CAST", "WRITE"))
+_ATTENTION, _MULTIHEAD = OperationKind.ATTENTION, OperationKind.MULTIHEAD
 
 _TORCH = str(Path(torch.__file__).parent)
 _PACKAGE = Path(__file__).parents[1]
@@ -92,17 +95,25 @@ class Operation:
     __slots__ = ("args", "call", "func", "kind", "kwargs", "line", "of_module", "operands", "records")
 
     def __init__(
-        self, func: Callable[..., Any], kind: OperationKind, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+        self,
+        func: Callable[..., Any],
+        kind: OperationKind,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        operands: list[tuple[Key, torch.Tensor]],
+        records: list[Provenance],
+        line: tuple[CodeType, int, bool],
+        call: ModuleCall | None,
     ) -> None:
         self.func = func
         self.kind = kind
         self.args = args
         self.kwargs = kwargs
-        self.operands = floating_operands(args, kwargs)
-        self.records: list[Provenance]
-        self.line: CodeLine
-        self.of_module: bool
-        self.call: ModuleCall | None
+        self.operands = operands
+        self.records = records
+        self.line: CodeLine = line[:2]
+        self.of_module = line[2]
+        self.call = call
 
     @property
     def name(self) -> str:
@@ -174,8 +185,13 @@ class DtypeFlow(TorchFunctionMode):
 
     def observed(self, call: Callable[[], Any]) -> Any:
         """Run a call under observation."""
-        with torch.no_grad(), self.modules.followed(), self:
-            return call()
+        with torch.no_grad(), self.modules.followed():
+            try:
+                with self:
+                    return call()
+            finally:
+                if self.numbers is not None:
+                    self.numbers.settle()
 
     # Running ----------------------------------------------------------------------------------------------------------
 
@@ -186,37 +202,35 @@ class DtypeFlow(TorchFunctionMode):
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = kind_of(func)
-        if kind is OperationKind.SKIP:
+        if kind is _SKIP:
             return func(*args, **(kwargs or {}))
-        if kind is OperationKind.DTYPE:
+        if kind is _DTYPE:
             self._giver = self.number, self.tensors[args[0]]
             return func(*args)
         self.number += 1
+        if self.numbers is not None and (kind is _WRITE or (kwargs and "out" in kwargs)):
+            self.numbers.settle()  # while the values are those of the results
         try:
-            result = self._run(func, kind, args, kwargs)
+            if kind is _ATTENTION:
+                result = self._attend(func, args, kwargs or {})
+            elif kind is _MULTIHEAD:
+                result = self._inside(func, args, kwargs or {})
+            else:
+                result = func(*args, **kwargs) if kwargs else func(*args)
         except Exception as error:
-            self._note_raised(error, Operation(func, kind, args, kwargs))
+            self._note_raised(error, func, kind, args, kwargs)
             raise
         if result.__class__ is torch.Tensor or isinstance(result, torch.Tensor):
-            if result.dtype in PART_DTYPES:
-                self._follow(func, kind, args, kwargs, (result,))
-        elif result is None:
-            if kind is OperationKind.WRITE:
-                self._follow(func, kind, args, kwargs, ())
+            floating: tuple[torch.Tensor, ...] = (result,) if result.dtype in PART_DTYPES else ()
         elif isinstance(result, tuple | list):
             floating = tuple(part for part in result if isinstance(part, torch.Tensor) and part.dtype in PART_DTYPES)
-            if floating:
-                self._follow(func, kind, args, kwargs, floating)
+        else:
+            floating = ()
+        if floating and kind is _VIEW and args and args[0].__class__ in _TENSORS:
+            self.tensors.pass_on(args[0], floating)
+        elif floating or (result is None and kind is _WRITE):
+            self._follow(func, kind, args, kwargs, floating)
         return result
-
-    def _run(
-        self, func: Callable[..., Any], kind: OperationKind, args: tuple[Any, ...], kwargs: dict[str, Any] | None
-    ) -> Any:
-        if kind is OperationKind.ATTENTION:
-            return self._attend(func, args, kwargs or {})
-        if kind is OperationKind.MULTIHEAD:
-            return self._inside(func, args, kwargs or {})
-        return func(*args, **kwargs) if kwargs else func(*args)
 
     def _attend(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run attention, looking inside the first call of each kind."""
@@ -244,20 +258,19 @@ class DtypeFlow(TorchFunctionMode):
         finally:
             names["has_torch_function"] = original
 
-    def _note_raised(self, error: BaseException, operation: Operation) -> None:
+    def _note_raised(self, error: BaseException, func: Any, kind: OperationKind, args: Any, kwargs: Any) -> None:
         if any(known is error for known, _ in self.raised):
             return  # the operation inside this one
-        self._locate(operation)
+        operands = floating_operands(args, kwargs)
+        records = [self.tensors[tensor] for _, tensor in operands]
+        operation = Operation(func, kind, args, kwargs, operands, records, self._line(), self.modules.current)
         result = operation.records[0].dtype if operation.records else self.base
         self.raised.append((error, self._event("raise", operation, result)))
 
     # Following --------------------------------------------------------------------------------------------------------
 
-    def _locate(self, operation: Operation) -> None:
-        """Find how the operands were made, and the line outside torch that led here."""
-        tensors = self.tensors
-        operation.records = [tensors[tensor] for _, tensor in operation.operands]
-        operation.call = self.modules.current
+    def _line(self) -> tuple[CodeType, int, bool]:
+        """Find the line outside torch that led here, and whether by a module's call."""
         frame: Any = sys._getframe(3)
         first, of_module, skipped = frame, False, self._skipped
         while frame is not None:
@@ -267,13 +280,12 @@ class DtypeFlow(TorchFunctionMode):
                 skip = skipped[id(code)] = is_internal(code.co_filename)
                 self._codes.append(code)
             if not skip:
-                operation.line, operation.of_module = (code, frame.f_lasti), of_module
-                return
+                return code, frame.f_lasti, of_module
             if code is _ENTRY:
                 break
             of_module = of_module or code is _MODULE_CALL
             frame = frame.f_back
-        operation.line, operation.of_module = (first.f_code, first.f_lasti), False
+        return first.f_code, first.f_lasti, False
 
     def _follow(
         self,
@@ -284,22 +296,38 @@ class DtypeFlow(TorchFunctionMode):
         results: tuple[torch.Tensor, ...],
     ) -> None:
         """Record the results of an operation, and the mixing if there is one."""
-        tensors = self.tensors
-        if kind is OperationKind.VIEW and args.__class__ is tuple and args and args[0].__class__ in _TENSORS:
-            record = tensors[args[0]]
-            for result in results:
-                tensors[result] = record
+        tensors, stack = self.tensors, self.modules.stack
+        operands = floating_operands(args, kwargs)
+        records = [tensors[tensor] for _, tensor in operands]
+        line, call = self._line(), stack[-1] if stack else None
+        dtype = PART_DTYPES[results[0].dtype] if results else None
+        plain = dtype is self.base and kind is not _CAST and kind is not _WRITE
+        for record in records if plain else ():
+            if record.dtype is not dtype or record.event is not None:
+                plain = False
+        if not plain or self.watched:
+            operation = Operation(func, kind, args, kwargs, operands, records, line, call)
+            self._follow_unlike(operation, results, dtype)
             return
-        operation = Operation(func, kind, args, kwargs)
-        self._locate(operation)
-        if kind is OperationKind.CAST:
+        name, parents, numbers = name_of(func), tuple(records), self.numbers
+        for result in results:
+            made = "op" if parents else "made"
+            record = Provenance(made, name, PART_DTYPES[result.dtype], parents, line[0], line[1], call)
+            if numbers is not None and record.dtype is result.dtype:
+                numbers.result(result, record, masks=name in _MASKS)
+            tensors[result] = record
+
+    def _follow_unlike(
+        self, operation: Operation, results: tuple[torch.Tensor, ...], dtype: torch.dtype | None
+    ) -> None:
+        """Record the results of an operation that casts, writes or mixes, or whose dtype is not the model's."""
+        kind, records, call = operation.kind, operation.records, operation.call
+        if kind is _CAST:
             self._cast(operation, results[0])
             return
-        if kind is OperationKind.WRITE and self._write(operation):
+        if kind is _WRITE and self._write(operation):
             return
-        records, call = operation.records, operation.call
         event, unlike = None, False
-        dtype = PART_DTYPES[results[0].dtype] if results else None
         for record in records:
             if record.dtype is not dtype:
                 unlike = True
@@ -319,7 +347,7 @@ class DtypeFlow(TorchFunctionMode):
             )
             if self.numbers is not None and dtype is result.dtype:
                 self.numbers.result(result, record, masks=name in _MASKS)
-            tensors[result] = record
+            self.tensors[result] = record
 
     def _is_deliberate(self, operation: Operation, dtype: torch.dtype) -> bool:
         """Whether a result is of another dtype than the model because the code says so."""

@@ -108,6 +108,12 @@ class ProvenanceMap(TensorMap[Provenance]):
             self._entries[key] = (weakref.ref(tensor), record)
         return record
 
+    def pass_on(self, source: torch.Tensor, results: tuple[torch.Tensor, ...]) -> None:
+        """Let views share the record of what they are views of."""
+        record = self[source]
+        for result in results:
+            self[result] = record
+
     def stored_behind(self, tensor: torch.Tensor) -> Provenance | None:
         """Find the buffer, attribute or input that a tensor is, or is a view of."""
         record = self._stored.get(id(tensor))
@@ -116,22 +122,43 @@ class ProvenanceMap(TensorMap[Provenance]):
         return self._by_storage.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
 
 
+def modules_by_path(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """List every module once with its path, in the order of ``named_modules``, which is slow on deep models."""
+    found: list[tuple[str, nn.Module]] = []
+    pending: list[tuple[str, nn.Module | None]] = [("", model)]
+    seen: set[int] = set()
+    while pending:
+        path, module = pending.pop()
+        if module is not None and id(module) not in seen:
+            seen.add(id(module))
+            found.append((path, module))
+            below = f"{path}." if path else ""
+            pending += [(below + name, part) for name, part in module._modules.items()][::-1]
+    return found
+
+
 def named_tensors(model: nn.Module, inputs: Any, *, prefix: str = "") -> list[tuple[str, str, torch.Tensor]]:
     """List every floating tensor that a call can find: parameters, buffers, attributes, inputs."""
     tensors: list[tuple[str, str, torch.Tensor]] = []
-    for kind, pairs in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
-        tensors += [(kind, name.removeprefix(prefix), tensor) for name, tensor in pairs if tensor.is_floating_point()]
-    seen = {id(tensor) for _, _, tensor in tensors}
+    modules = [(f"{path}.".removeprefix(prefix) if path else "", module) for path, module in modules_by_path(model)]
+    seen: set[int] = set()
+    for kind in ("parameter", "buffer"):
+        for path, module in modules:
+            for name, tensor in (module._parameters if kind == "parameter" else module._buffers).items():
+                if tensor is not None and id(tensor) not in seen and tensor.is_floating_point():
+                    seen.add(id(tensor))
+                    tensors.append((kind, path + name, tensor))
     given = [("input", name, tensor) for name, tensor in _tensors_in(inputs, "", depth=DEEPEST, seen=seen)]
-    for path, module in model.named_modules():
-        path = f"{path}.".removeprefix(prefix) if path else ""
-        for own, value in vars(module).items():
-            if own not in _OF_MODULES:
-                inside = _tensors_in(value, f"{path}{own}.", depth=DEEPEST, seen=seen)
-                tensors += [("attribute", name, tensor) for name, tensor in inside]
+    for path, module in modules:
+        own = vars(module)
+        for name in own.keys() - _OF_MODULES if len(own) > len(_OF_MODULES) else ():
+            if own[name].__class__ not in _PLAIN:
+                inside = _tensors_in(own[name], f"{path}{name}.", depth=DEEPEST, seen=seen)
+                tensors += [("attribute", found, tensor) for found, tensor in inside]
     return tensors + given
 
 
+_PLAIN = (bool, int, float, str, type(None))
 _OF_MODULES = frozenset(vars(nn.Module()))
 
 

@@ -19,6 +19,9 @@ from precision_eval.trace.provenance import Provenance
 NEAR = 0.5
 """Of the largest number."""
 
+AT_ONCE = 1 << 16
+"""Values of small results that are looked at together: a look at each would take longer than a small model's call."""
+
 #: Smallest normal number and what is near overflow, per format.
 _LIMITS = {getattr(torch, entry.name): (entry.smallest_normal, NEAR * entry.largest) for entry in FORMATS}
 
@@ -44,9 +47,40 @@ class ValueCounts:
         self.counts: dict[torch.dtype, FormatCounts] = {}
         self.casts: dict[tuple[CodeType, int, str, str, str], list[CastAccount]] = {}
         self.first_broken: Provenance | None = None
+        self._waiting: list[tuple[torch.Tensor, Provenance, bool]] = []
+        self._room = AT_ONCE
 
     def result(self, tensor: torch.Tensor, record: Provenance, *, masks: bool) -> None:
-        """Count a result's values."""
+        """Count a result's values, now or with others; :meth:`settle` is called before any of them is written to."""
+        self._waiting.append((tensor, record, masks))
+        self._room -= tensor.numel()
+        if self._room < 0:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count the values of the results that wait: at once, or one by one where any is special."""
+        waiting, self._waiting, self._room = self._waiting, [], AT_ONCE
+        tensors = [tensor for tensor, _, _ in waiting]
+        alike = len(tensors) > 1 and len({tensor.dtype for tensor in tensors}) == 1
+        if not (alike and len({tensor.device for tensor in tensors}) == 1 and self._are_plain(tensors)):
+            for tensor, record, masks in waiting:
+                self._count(tensor, record, masks=masks)
+
+    def _are_plain(self, tensors: list[torch.Tensor]) -> bool:
+        """Count values none of which is special, all at once; False, and nothing counted, where one is."""
+        together = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+        if together.device.type == "meta" or not together.numel():
+            return True
+        smallest_normal, near_overflow = _LIMITS[together.dtype]
+        least, most = (float(bound) for bound in together.abs_().aminmax())
+        if not most <= near_overflow:  # NaN too
+            return False
+        if least < smallest_normal and bool((together < smallest_normal).logical_and_(together > 0).any()):
+            return False  # zeros are none
+        self.counts.setdefault(together.dtype, FormatCounts()).total += together.numel()
+        return True
+
+    def _count(self, tensor: torch.Tensor, record: Provenance, *, masks: bool) -> None:
         if tensor.device.type == "meta" or not tensor.numel():
             return
         count = self.counts.setdefault(tensor.dtype, FormatCounts())

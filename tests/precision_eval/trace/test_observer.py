@@ -2,9 +2,13 @@
 
 import contextlib
 
+import numpy as np
 import torch
 from torch import nn
 
+from precision_eval.fixes.packing import ExaminedModel
+from precision_eval.measure.model_calls import observe_call, seeded
+from precision_eval.trace import value_counts
 from precision_eval.trace.observer import ModuleCalls, TensorMap
 
 
@@ -31,3 +35,38 @@ def test_modules_are_followed_by_path_and_left_when_one_raises():
             model(torch.ones(1))
         assert calls.current is None
     assert seen == ["1"]
+
+
+def test_small_results_are_counted_together_as_they_are_counted_one_by_one(monkeypatch):
+    class Special(nn.Module):
+        def forward(self, x):
+            x = x * torch.tensor([1.0, 1e-6, 0.0]).half()  # a subnormal, and a zero, which is none
+            x += 6e4  # counted as it was before
+            y = x.float() + 1.0
+            return torch.mul(y, 2.0, out=y).half() * 4.0  # the last one overflows
+
+    def counted():
+        subject = ExaminedModel(Special(), (torch.ones(3).half(),), {})
+        observer, _ = observe_call(
+            subject, lambda: subject(*subject.tensors), subject.tensors, base=torch.float16, values=True
+        )
+        totals = ("total", "near_overflow", "subnormal", "non_finite")
+        counts = {dtype: [getattr(one, name) for name in totals] for dtype, one in observer.numbers.counts.items()}
+        return counts, observer.numbers.first_broken.name
+
+    together = counted()
+    monkeypatch.setattr(value_counts, "AT_ONCE", 0)
+    assert together == counted()
+    assert together[0][torch.float16][2] == 2  # of the factor and of the product
+
+
+def test_a_seed_within_a_seed_leaves_the_outer_stream_and_numpys_own_as_they_were():
+    own = np.random.get_state()[1].copy()  # noqa: NPY002
+    with seeded(1):
+        first = np.random.rand()  # noqa: NPY002
+        with seeded(2):
+            np.random.rand()  # noqa: NPY002
+        second = np.random.rand()  # noqa: NPY002
+    expected = np.random.RandomState(1)
+    assert (first, second) == (expected.rand(), expected.rand())
+    assert np.array_equal(own, np.random.get_state()[1])  # noqa: NPY002
