@@ -37,6 +37,9 @@ CodeLine = tuple[CodeType, int]
 """A code object and an instruction in it."""
 
 _TENSORS = (torch.Tensor, nn.Parameter)
+TURNING = frozenset(("sin", "cos", "tan", "sin_", "cos_", "polar"))
+"""Operations that take an angle, whose absolute error counts, not the relative one."""
+
 _MASKS = frozenset(("masked_fill", "where", "full", "full_like", "masked_fill_", "fill_", "triu", "tril"))
 _CARRIERS = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN, OperationKind.NORM)
 _COMPUTING = (OperationKind.PRODUCT, OperationKind.NORM, OperationKind.PLAIN)
@@ -85,6 +88,7 @@ class Event:
         self.deliberate = deliberate
         self.leaked = ""
         self.was_cast_back = False
+        self.reached_output = False
         self.stored = stored
         self.caller: CodeLine | None = None
 
@@ -143,6 +147,19 @@ def floating_operands(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> l
     return operands
 
 
+def _came_in(record: Provenance, dtype: torch.dtype, call: ModuleCall | None) -> Provenance | None:
+    """Find what a module was given in the dtype that it casts back to; None where its own code brought that dtype."""
+    pending, seen = [record], {id(record)}
+    while pending:
+        at = pending.pop()
+        if at.dtype is dtype and (at.call is not call or at.is_stored):
+            return at
+        if at.call is call and not at.is_stored:
+            pending += [parent for parent in at.parents if id(parent) not in seen]
+            seen.update(map(id, at.parents))
+    return None
+
+
 def _asks_for_dtype(operation: Operation) -> bool:
     """Whether a cast names a dtype; ``x.to(device)`` does not."""
     if operation.name != "to":
@@ -175,6 +192,7 @@ class DtypeFlow(TorchFunctionMode):
         self.autocast: Counter[tuple[str, tuple[str, ...], str]] = Counter()
         self.recast: dict[str, torch.dtype] = {}
         self.attention: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self.angles: list[Provenance] = []  # of what sines and cosines are taken
         self.dead: Counter[tuple[str, str, str, CodeType, int]] = Counter()
         self.number = 0
         self._giver: tuple[int, Provenance | None] = -1, None  # whose dtype the code read last, and when
@@ -301,6 +319,8 @@ class DtypeFlow(TorchFunctionMode):
         records = [tensors[tensor] for _, tensor in operands]
         line, call = self._line(), stack[-1] if stack else None
         dtype = PART_DTYPES[results[0].dtype] if results else None
+        if name_of(func) in TURNING:
+            self.angles += records[:1]
         plain = dtype is self.base and kind is not _CAST and kind is not _WRITE
         for record in records if plain else ():
             if record.dtype is not dtype or record.event is not None:
@@ -414,7 +434,9 @@ class DtypeFlow(TorchFunctionMode):
             self._written_out(operation, counting)
             return event
         if kind is OperationKind.ATTENTION:
-            counting = counting[:3]  # masks may be of another dtype
+            counting, masks = counting[:3], counting[3:]
+            if any(record.dtype is not counting[0][1].dtype for _, record in masks):
+                self.events.append(self._event("mixed_mask", operation, result, counting=[counting[0], *masks]))
         if len({record.dtype for _, record in counting}) < 2 or kind is OperationKind.BATCH_NORM:
             return event
         if kind is OperationKind.RNN:
@@ -474,7 +496,8 @@ class DtypeFlow(TorchFunctionMode):
         target = operation.records[0]
         homecoming = target.dtype is self.base and all(record.deliberate for record in mixed)
         stray = any(record.is_stored or (record.event and not record.event.deliberate) for record in mixed)
-        wrong = narrows and not homecoming and (stored is not None or (stray and not assigns))
+        sums = not assigns and target.dtype is not self.base and any(record.dtype is self.base for record in mixed)
+        wrong = narrows and not homecoming and (stored is not None or sums or (stray and not assigns))
         kind = "downcast" if narrows else "widening"
         event = self._event(kind, operation, target.dtype, deliberate=not wrong, stored=stored)
         if wrong:
@@ -505,7 +528,11 @@ class DtypeFlow(TorchFunctionMode):
         event = giver.event if giver is not None else None
         if event is not None and (event.deliberate or event.result is not result.dtype):
             event = None
-        deliberate = result.dtype is not self.base and event is None
+        stray = result.dtype is not self.base
+        names_none = operation.name in ("to", "type", "type_as")  # .float() names its dtype
+        given = _came_in(records[0], result.dtype, operation.call) if stray and names_none and records else None
+        event = event or (given.event if given is not None else None)
+        deliberate = stray and event is None and (given is None or given.deliberate)
         name, parents = f"cast from {short(source.dtype)}", tuple(records[:1])
         record = Provenance("cast", name, result.dtype, parents, *operation.line, operation.call, deliberate, event)
         record.giver = giver

@@ -212,3 +212,14 @@ def dtype_chain(record: Provenance) -> list[Provenance]:
 def origin_of(record: Provenance) -> Provenance:
     """Find the record that a tensor has its dtype from: stored, made, cast, or promoted from two others."""
     return dtype_chain(record)[0]
+
+
+def ancestors(record: Provenance) -> Iterator[Provenance]:
+    """Everything that a tensor was made of, once each."""
+    pending, seen = [*record.parents], set()
+    while pending:
+        at = pending.pop()
+        if id(at) not in seen:
+            seen.add(id(at))
+            pending += at.parents
+            yield at

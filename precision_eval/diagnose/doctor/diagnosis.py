@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Severity = Literal["fault", "risk", "note"]
-Kind = Literal["raise", "promotion", "downcast", "mixed_norm", "kept_narrowed", "widening", "first_non_finite", "drift"]
+Kind = Literal[
+    "raise", "promotion", "downcast", "mixed_norm", "mixed_mask", "kept_narrowed", "widening", "first_non_finite",
+    "drift",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,6 +303,7 @@ _KINDS = {
     "promotion": "silent promotion",
     "downcast": "silent downcast",
     "mixed_norm": "norm wider than its input",
+    "mixed_mask": "mask of another dtype than the query",
     "kept_narrowed": "kept in float32 by its class, stored in half",
     "widening": "exact write into a wider tensor",
     "first_non_finite": "first value that is not finite",
@@ -403,7 +407,7 @@ def _answer(diagnosis: Diagnosis) -> Iterator[RenderableType]:
 
 def _headline(first: Finding) -> str:
     if first.severity != "fault":
-        return "No fault here; a risk elsewhere"
+        return "No fault here; a risk"
     if len({operand.dtype for operand in first.operands}) > 1:
         return "Where dtypes first split"
     return "What is wrong"

@@ -15,7 +15,13 @@ from torch import nn
 
 from precision_eval.cases.own import OwnCase
 from precision_eval.core.errors import ParameterError
-from precision_eval.diagnose.doctor.accuracy import HARDLY_A_DIGIT, Excess, excess_drift, finding_of_drift
+from precision_eval.diagnose.doctor.accuracy import (
+    HARDLY_A_DIGIT,
+    Excess,
+    excess_drift,
+    finding_of_drift,
+    rounded_angle,
+)
 from precision_eval.diagnose.doctor.diagnosis import Compiled, Diagnosis, Held, Patch
 from precision_eval.diagnose.doctor.findings import (
     autocast_of,
@@ -161,6 +167,8 @@ def _diagnosed(
     excess = excess_drift(subject, repeats.outcome, reference, base) if clean else None
     if excess is not None:
         findings = (*findings, finding_of_drift(subject, excess))
+    elif clean and reference.name == "float64" and (angle := rounded_angle(subject, observer.angles, base)):
+        findings = (*findings, angle)
     doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
         model=type(subject.model).__name__,

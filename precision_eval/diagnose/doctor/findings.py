@@ -23,13 +23,17 @@ from precision_eval.trace.value_counts import ValueCounts
 LONGEST_HISTORY = 12
 """Steps of a history that are told."""
 
-_NORM_RISKS = {
+_DEVICE_RISKS = {
     "rms_norm": (
         "this torch returns the input's dtype; torch 2.6, and CPU autocast of that time, return float32, which then "
         "meets what is stored in half"
     ),
     "layer_norm": "the CPU's kernel takes a half input with float32 weights; CUDA's raises",
     "group_norm": "the CPU's kernel takes a half input with float32 weights; CUDA's raises",
+    "scaled_dot_product_attention": (
+        "the CPU's kernel takes a mask that is not in the query's dtype; CUDA's memory-efficient one raises 'invalid "
+        "dtype for bias'"
+    ),
     "instance_norm": "a norm whose weights are wider than its input is refused by other devices",
 }
 
@@ -87,8 +91,9 @@ def findings_of(
     """Judge what an observer noted."""
     for tensor in outputs:
         event = observer.tensors[tensor].event
-        if event is not None and not (event.leaked or event.deliberate):
-            event.leaked = "reached the model's output"
+        if event is not None and not event.leaked:
+            event.reached_output = tensor.dtype is event.result
+            event.leaked = "" if event.deliberate else "reached the model's output"
     events = list(observer.events)
     if raised is not None:
         events.append(raised)
@@ -152,6 +157,8 @@ def _judged(event: Event) -> tuple[Severity, str]:
         if event.leaked:
             asked = "an operand was brought to it by the code" if event.deliberate else "nothing asked for it"
             return "fault", f"the result is {short(event.result)}: {asked}, and it {event.leaked}"
+        if event.deliberate and event.reached_output:
+            return "risk", f"an operand was brought to {short(event.result)} by the code, and so is the model's output"
         if event.deliberate:
             return "note", "an operand was brought to its dtype by the code"
         if event.was_cast_back:
@@ -161,8 +168,8 @@ def _judged(event: Event) -> tuple[Severity, str]:
         if event.deliberate:
             return "note", "what is written was widened on purpose, or the destination was made for it"
         return "fault", event.leaked
-    if event.kind == "mixed_norm":
-        return "risk", _NORM_RISKS.get(event.name, "weights wider than the input")
+    if event.kind in ("mixed_norm", "mixed_mask"):
+        return "risk", _DEVICE_RISKS.get(event.name, "weights wider than the input")
     if event.kind == "kept_narrowed":
         return "fault", "the model's class keeps this in float32, since its values overflow a half; it is stored in one"
     if event.kind == "first_non_finite":

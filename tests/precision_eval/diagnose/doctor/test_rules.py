@@ -358,3 +358,78 @@ def test_an_empty_placeholder_of_another_dtype_is_no_promotion():
         PlaceholderWeight().to(torch.bfloat16).eval(), torch.randn(4, 1, 8, dtype=torch.bfloat16), fixes=False
     )
     assert not diagnosis.faults
+
+
+def test_a_mask_that_is_not_in_the_querys_dtype_is_a_risk():
+    class Masked(nn.Module):
+        def forward(self, x, mask):
+            return F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+    mask = torch.zeros(2, 2)
+    (finding,) = told(Masked(), half(1, 1, 2, D), mask).findings
+    assert (finding.kind, finding.severity) == ("mixed_mask", "risk")
+    assert "invalid dtype for bias" in finding.reason
+    assert [operand.name for operand in finding.operands] == ["query", "mask"]
+    assert told(Masked(), half(1, 1, 2, D), mask.half()).findings == ()
+
+
+def test_what_was_widened_on_purpose_and_makes_the_output_wide_is_a_risk():
+    class Adapted(Added):
+        def forward(self, x):
+            return self.project(x) + self.offset * x.float().mean()
+
+    (finding,) = (f for f in told(Adapted(), half(2, D)).findings if f.op == "add")
+    assert (finding.severity, finding.result) == ("risk", "float32")
+    assert "so is the model's output" in finding.reason
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_a_sum_held_in_less_than_the_models_dtype_is_a_fault(dtype):
+    class Sums(Added):
+        def forward(self, x):
+            total = torch.zeros(2, D, dtype=dtype)
+            total += 0.1 * self.project(x)
+            return x + total.float()
+
+    model = Sums()
+    model.project.float()
+    found = told(model, torch.ones(2, D)).faults
+    assert [fault.kind for fault in found] == (["downcast"] if dtype is torch.float16 else [])
+
+
+def test_a_cast_back_to_the_dtype_that_came_in_is_not_asked_for():
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(D))
+            self.project = nn.Linear(D, D)
+
+        def forward(self, x):
+            dtype = x.dtype
+            wide = x.float()
+            return self.project(self.gain * (wide * torch.rsqrt(wide.square().mean() + 1e-6)).to(dtype))  # here
+
+    found = told(Normed(), half(2, D))
+    assert found.first_split.place.text.endswith("# here")
+    assert (found.first_split.op, found.first_split.severity) == ("mul", "fault")
+    assert told(Normed(), torch.ones(2, D)).findings == ()
+
+
+@pytest.mark.parametrize(("share", "severity"), [(1.0, "fault"), (1e-3, "risk")])
+def test_a_position_rounded_before_its_sine_is_told_where_it_is_rounded(share, severity):
+    class Placed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(D))
+
+        def forward(self, x):
+            steps = (torch.arange(D) + first).to(x.dtype)  # here
+            return self.gain * x + share * steps.float().sin().to(x.dtype)
+
+    first = 5001
+    (finding,) = (f for f in told(Placed().bfloat16(), torch.ones(2, D).bfloat16()).findings if f.kind == "drift")
+    assert (finding.place.text[-6:], finding.severity) == ("# here", severity)
+    assert "the angle whose sin is taken is off by" in finding.reason
+    first = 0
+    assert told(Placed().bfloat16(), torch.ones(2, D).bfloat16()).of("fault") == ()
+    assert told(Placed().bfloat16(), torch.ones(2, D).bfloat16()).of("risk") == ()
