@@ -42,7 +42,7 @@ class Contained(Added):
 
 class Deliberate(Added):
     def forward(self, x):
-        return self.project(x) + self.offset.half().float()
+        return (self.project(x) + self.offset.half().float()).to(x.dtype)
 
 
 def test_a_stray_buffer_that_reaches_the_output_is_a_fault_at_its_line():
