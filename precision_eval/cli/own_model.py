@@ -14,6 +14,8 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from precision_eval.diagnose.doctor import Diagnosis
     from precision_eval.diagnose.doctor.targets import DoctorTarget
 
@@ -103,17 +105,23 @@ def doctor(
 ) -> None:
     """Examine a model."""
     target = _target(factory, hf, case, size=size, device=device, dtype=dtype, seed=seed)
+    from rich.console import Console
+
+    from precision_eval.diagnose.doctor.diagnosis import rendered_answer, rendered_rest
     from precision_eval.diagnose.doctor.examination import examine
 
-    diagnosis = examine(target.model, *target.inputs, fixes=fixes, latency=latency, compiled=compiled, budget_s=budget)
+    def show(what: RenderableType) -> None:
+        if not as_json:
+            console.print(what, crop=False)
+
+    console = Console(highlight=False, emoji=False)
+    diagnosis = examine(
+        target.model, *target.inputs, fixes=fixes, latency=latency, compiled=compiled, budget_s=budget,
+        first=lambda found: show(rendered_answer(found)),
+    )  # fmt: skip
+    show(rendered_rest(diagnosis))
     if as_json:
         print(to_json({"target": target.name, **diagnosis.to_dict()}, what="the diagnosis", indent=1))
-    else:
-        from rich.console import Console
-
-        from precision_eval.diagnose.doctor.diagnosis import rendered
-
-        Console(highlight=False, emoji=False).print(rendered(diagnosis), crop=False)
     if write_patch is not None:
         _write(diagnosis, write_patch)
     if diagnosis.faults:

@@ -352,19 +352,31 @@ def _plain(what: RenderableType) -> str:
 
 def rendered(diagnosis: Diagnosis) -> RenderableType:
     """Lay a diagnosis out: the answer first."""
+    return Group(rendered_answer(diagnosis), rendered_rest(diagnosis))
+
+
+def rendered_answer(diagnosis: Diagnosis) -> RenderableType:
+    """Lay out where and why, which is known before changes and fixes were tried."""
+    return Group(*_answer(diagnosis))
+
+
+def rendered_rest(diagnosis: Diagnosis) -> RenderableType:
+    """Lay out all but the answer."""
     return Group(*_parts(diagnosis))
 
 
 def _parts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
-    yield from _answer(diagnosis)
-    first = diagnosis.first_split
-    rest = [f for f in (*diagnosis.faults, *diagnosis.of("risk")) if f is not first and f is not diagnosis.raised]
+    for index, patch in enumerate(diagnosis.patches):
+        yield from _patch(patch, "patch" if index == 0 else "or")
+    first, raised = diagnosis.first_split, diagnosis.raised
+    if first is not None:
+        yield _title(_headline(first))
+        yield _finding(first, history=True)
+    rest = [f for f in (raised, *diagnosis.faults, *diagnosis.of("risk")) if f is not None and f is not first]
     if rest:
         yield _title("Also")
-        for finding in rest:
+        for finding in dict.fromkeys(rest):
             yield _finding(finding, history=False)
-    for patch in diagnosis.patches:
-        yield from _patch(patch)
     if diagnosis.remedies:
         yield from _remedies(diagnosis)
     if diagnosis.compiled is not None:
@@ -386,23 +398,50 @@ def _indented(text: str) -> RenderableType:
 
 
 def _answer(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    """Where and why; the patch, which takes longer, follows."""
+    message = f": {escape(diagnosis.message)}" if diagnosis.message else ""
     yield Text.from_markup(
         f"[bold]{escape(diagnosis.model)}[/bold] {_STATUSES[diagnosis.status]} (mostly {diagnosis.base_dtype}, "
-        f"{diagnosis.device}, torch {diagnosis.torch_version})"
+        f"{diagnosis.device}, torch {diagnosis.torch_version}){message}"
     )
-    if diagnosis.message:
-        yield _indented(escape(diagnosis.message))
-    first = diagnosis.first_split
+    first, raised = diagnosis.first_split, diagnosis.raised
     if first is None:
         yield Text.from_markup("[green]No fault: every meeting of unlike dtypes is on purpose, or harmless.[/green]")
         return
-    yield Text()
-    raised = diagnosis.raised
     if raised is not None and raised is not first:
-        yield Text.from_markup("[bold red]Where it raises[/]")
-        yield _finding(raised, history=False)
-    yield Text.from_markup(f"[bold {_COLOURS[first.severity]}]{_headline(first)}[/]")
-    yield _finding(first, history=True)
+        yield _labelled("raises", _where(raised))
+    yield _labelled("where", _where(first), _COLOURS[first.severity])
+    yield _labelled("why", escape(_why(first)))
+
+
+def _labelled(label: str, text: str, colour: str = "default") -> RenderableType:
+    """One line of the answer; what it is comes first."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=7)
+    table.add_column(overflow="fold")
+    table.add_row(f"  [bold {colour}]{label}[/]", Text.from_markup(text))
+    return table
+
+
+def _where(finding: Finding) -> str:
+    inside = f"in [cyan]{escape(finding.module or 'the model itself')}[/cyan]: {escape(finding.op)}"
+    return f"[bold]{escape(str(finding.place))}[/bold], {inside}" if finding.place else inside
+
+
+def _why(finding: Finding) -> str:
+    """Say which operands are in which dtype, and what brought it; of what has none, the reason."""
+    groups: dict[str, list[OperandHistory]] = {}
+    for operand in finding.operands:
+        groups.setdefault(operand.dtype, []).append(operand)
+    if len(groups) < 2:
+        return finding.reason
+    parts = []
+    for dtype, operands in groups.items():
+        names = " and ".join(dict.fromkeys(operand.expression or operand.name for operand in operands))
+        verb = "are" if len(operands) > 1 else "is"
+        parts.append(f"{names} {verb} {dtype} by {operands[0].brought_by}")
+    told = "" if finding.kind == "raise" else f"; {finding.reason}"
+    return ", ".join(parts) + told
 
 
 def _headline(first: Finding) -> str:
@@ -450,16 +489,20 @@ def _history(operand: OperandHistory) -> Iterator[str]:
         yield f"[dim]{step.dtype:>8}[/dim] {escape(step.what + inside + place)}"
 
 
-def _patch(patch: Patch) -> Iterator[RenderableType]:
-    run = "run on a copy: no fault left" if patch.verified else "run on a copy: it does not cure by itself"
-    yield _title(f"Suggested change ({run}; not applied)" if patch.diff or patch.code else "What to change")
+def _patch(patch: Patch, label: str) -> Iterator[RenderableType]:
+    if not (patch.diff or patch.code):
+        yield _labelled(label, escape(patch.origin))
+        return
+    left = "; ".join(patch.left[:3])
+    run = (
+        "run on a copy: no fault left" if patch.verified else f"run on a copy: it does not cure by itself; left: {left}"
+    )
+    yield _labelled(label, f"{escape(run)}; not applied", "green" if patch.verified else "yellow")
     for line in (*patch.diff.rstrip("\n").splitlines(), *patch.code.splitlines()):
         colour = {"+": "green", "-": "red"}.get(line[0], "dim") if patch.diff else "green"
-        yield Text(f"  {line}", style=colour, no_wrap=True, overflow="ignore")
-    if patch.origin:
-        yield _indented(f"[dim]origin: {escape(patch.origin)}[/dim]")
-    for left in patch.left[:3]:
-        yield _indented(f"[dim]left: {escape(left)}[/dim]")
+        yield Text(f"    {line}", style=colour, no_wrap=True, overflow="ignore")
+    if patch.origin and not patch.verified:
+        yield _labelled("", f"[dim]origin: {escape(patch.origin)}[/dim]")
 
 
 def _remedies(diagnosis: Diagnosis) -> Iterator[RenderableType]:
@@ -468,10 +511,13 @@ def _remedies(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     cures = "cures" if diagnosis.faults else "works"
     for name in ("fix", cures, "drift", "latency", "peak", "stored"):
         table.add_column(name, justify="left" if name in ("fix", cures) else "right", no_wrap=True)
-    for remedy in diagnosis.remedies:
+    tried = [remedy for remedy in diagnosis.remedies if remedy.status != "unsupported"]
+    for remedy in tried:
         table.add_row(*_row(remedy))
     yield Padding(table, (0, 0, 0, 2))
-    for remedy in diagnosis.remedies:
+    if left_out := [f"{remedy.fix} ({remedy.reason})" for remedy in diagnosis.remedies if remedy not in tried]:
+        yield _indented(f"[dim]not tried: {escape('; '.join(left_out))}[/dim]")
+    for remedy in tried:
         if remedy.reason:
             why = remedy.reason if remedy.status == "passed" else f"{remedy.status}: {remedy.reason}"
             yield _indented(f"[dim]{remedy.fix} {escape(why)}[/dim]")

@@ -70,6 +70,7 @@ def examine(
     compiled: bool = False,
     budget_s: float = 3.0,
     available_bytes: int | None = None,
+    first: Callable[[Diagnosis], None] = lambda diagnosis: None,
 ) -> Diagnosis:
     """Find where dtypes split in a model, and what cures it.
 
@@ -91,6 +92,8 @@ def examine(
     available_bytes : int, optional
         Main memory that the float64 copy, and the copies timed side by side, may use; what the machine has free by
         default.
+    first : callable
+        Called with the findings as soon as they are known, before changes and fixes are tried.
 
     Returns
     -------
@@ -106,7 +109,9 @@ def examine(
     subject = subject_of(_callable_module(model, inputs), inputs)
     repeats = run_twice(subject)
     _check_repeats(subject, repeats, strict=fixes)
-    diagnosis, reference, repairs, excess = _diagnosed(subject, repeats, compiled=compiled, available_bytes=memory)
+    diagnosis, reference, repairs, excess = _diagnosed(
+        subject, repeats, compiled=compiled, available_bytes=memory, first=first
+    )
     if not fixes:
         return diagnosis
     trials = Trials(
@@ -148,7 +153,12 @@ def _with_fix(diagnosis: Diagnosis) -> Diagnosis:
 
 
 def _diagnosed(
-    subject: ExaminedModel, repeats: Repeatability, *, compiled: bool, available_bytes: int
+    subject: ExaminedModel,
+    repeats: Repeatability,
+    *,
+    compiled: bool,
+    available_bytes: int,
+    first: Callable[[Diagnosis], None],
 ) -> tuple[Diagnosis, Reference, list[Repair], Excess | None]:
     """Observe one call; return what it says, the reference, the changes that mend it, and a drift without a reason."""
     base = base_dtype(subject)
@@ -184,7 +194,7 @@ def _diagnosed(
         dead_casts=dead_casts_of(observer),
         ranges=ranges_of(observer),
         lost=lost_of(observer),
-        compiled=_compiled(subject, repeats.outcome, reference) if compiled else None,
+        compiled=None,
         remedies=(),
         reference=reference.name,
         patches=(),
@@ -192,10 +202,20 @@ def _diagnosed(
         torch_version=torch.__version__,
         device=str(next((t.device for t in (*subject.tensors, *subject.parameters())), "cpu")),
     )
-    first = diagnosis.first_split
-    event = None if first is None or first.kind == "drift" else events[findings.index(first)]
+    first(diagnosis)
+    split = diagnosis.first_split
+    event = None if split is None or split.kind == "drift" else events[findings.index(split)]
     repairs = repairs_of(subject, reference) if diagnosis.faults and excess is None else []
-    return replace(diagnosis, patches=_patches(event, repairs, base)), reference, repairs, excess
+    return (
+        replace(
+            diagnosis,
+            patches=_patches(event, repairs, base),
+            compiled=_compiled(subject, repeats.outcome, reference) if compiled else None,
+        ),
+        reference,
+        repairs,
+        excess,
+    )
 
 
 def _reference(subject: ExaminedModel, repeats: Repeatability, *, available_bytes: int) -> Reference:

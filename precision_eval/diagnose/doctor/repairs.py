@@ -348,25 +348,29 @@ def _where(origin: Provenance, base: torch.dtype) -> str:
 
 def _code(stored: Stored) -> str:
     """Write stored tensors' changes as lines of Python, one for each name, its layers together."""
-    lines: dict[str, None] = {}
+    blocks: dict[str, list[str]] = {}  # a line, and those below it
     groups: dict[tuple[str, str, torch.dtype], list[str]] = {}
     for (kind, name), dtype in stored.items():
         groups.setdefault((kind, _any_layer(name), dtype), []).append(name)
     for (kind, pattern, dtype), names in groups.items():
         target = f"torch.{short(dtype)}"
-        if kind == "input":
-            lines |= dict.fromkeys(f"{name} = {name}.to({target})" for name in names)
+        listed, inside, own = pattern.partition("[*].")
+        if inside and sorted(names) == sorted(f"{listed}[{index}].{own}" for index in range(len(names))):
+            parts = listed if kind == "input" else _path(listed)
+            blocks.setdefault(f"for part in {parts}[:{len(names)}]:", []).append(
+                f"    part.{own} = part.{own}.to({target})"
+            )
+        elif kind == "input":
+            blocks |= {f"{name} = {name}.to({target})": [] for name in names}
         elif len(names) == 1 or kind == "attribute":
-            lines |= dict.fromkeys(f"{path}.data = {path}.data.to({target})" for path in map(_path, names))
+            blocks |= {f"{path}.data = {path}.data.to({target})": [] for path in map(_path, names)}
         else:
-            parts = ".".join(r"\d+" if part == "*" else part for part in pattern.split("."))
-            regex = re.sub(r"(?<!\\)\.", r"\.", parts)
-            listed = "named_parameters" if kind == "parameter" else "named_buffers"
-            lines = {"import re": None} | lines
-            lines[f"for name, tensor in model.{listed}():"] = None
-            lines[f'    if re.fullmatch(r"{regex}", name):'] = None
-            lines[f"        tensor.data = tensor.data.to({target})"] = None
-    return "\n".join(lines)
+            regex = r"\.".join(r"\d+" if part == "*" else part for part in pattern.split("."))
+            below = [f'    if re.fullmatch(r"{regex}", name):', f"        tensor.data = tensor.data.to({target})"]
+            named = "named_parameters" if kind == "parameter" else "named_buffers"
+            blocks = {"import re": []} | blocks
+            blocks.setdefault(f"for name, tensor in model.{named}():", []).extend(below)
+    return "\n".join(line for first, below in blocks.items() for line in (first, *below))
 
 
 def _path(name: str) -> str:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 
 from precision_eval.diagnose.doctor import examine
 from precision_eval.diagnose.doctor.patched import PatchedSource
+from precision_eval.diagnose.doctor.repairs import _code
 from precision_eval.diagnose.doctor.source import Insertion
 
 D = 8
@@ -189,7 +191,7 @@ def test_drift_beyond_the_format_is_a_fault_where_it_enters(dtype):
     assert "float16" not in cures
 
 
-def test_a_position_that_is_rounded_is_found_where_it_harms():
+def test_a_position_that_is_rounded_is_found_where_it_is_rounded():
     class Clock(nn.Module):
         def __init__(self):
             super().__init__()
@@ -201,7 +203,7 @@ def test_a_position_that_is_rounded_is_found_where_it_harms():
             return self.project(angles.sin())
 
     (fault,) = doctor(Clock().bfloat16(), torch.tensor([981.0])).faults
-    assert (fault.kind, fault.op) == ("drift", "sin")
+    assert (fault.kind, fault.op) == ("drift", "cast from float32")
     assert doctor(Clock().bfloat16(), torch.tensor([980.0])).faults == ()  # which bfloat16 holds exactly
 
 
@@ -320,3 +322,25 @@ def test_values_cut_in_silence_are_not_cured_by_casting_them_there(write):
     assert not by_id["kv_to_query"].cures
     assert by_id["kv_to_query"].reason.startswith("left: downcast")
     assert by_id["full_float32"].cures
+
+
+def test_what_is_stored_in_many_layers_is_written_as_loops_that_run():
+    half = torch.float16
+    names = [f"layers.{layer}.{name}.weight" for layer in range(2) for name in ("key", "value")]
+    code = _code({("parameter", name): half for name in names})
+    model = nn.Module()
+    model.layers = nn.ModuleList(nn.ModuleDict({name: nn.Linear(2, 2) for name in ("key", "value")}) for _ in range(2))
+    exec(code, {"torch": torch, "model": model})
+    assert code.count("for name, tensor in") == 1
+    assert {tensor.dtype for name, tensor in model.named_parameters() if "weight" in name} == {half}
+    assert {tensor.dtype for name, tensor in model.named_parameters() if "bias" in name} == {torch.float32}
+
+    cache = SimpleNamespace(layers=[SimpleNamespace(keys=torch.ones(2), values=torch.ones(2)) for _ in range(3)])
+    stored = {("input", f"cache.layers[{layer}].{name}"): half for layer in range(2) for name in ("keys", "values")}
+    assert _code(stored).splitlines() == [
+        "for part in cache.layers[:2]:",
+        "    part.keys = part.keys.to(torch.float16)",
+        "    part.values = part.values.to(torch.float16)",
+    ]
+    exec(_code(stored), {"torch": torch, "cache": cache})
+    assert [layer.keys.dtype for layer in cache.layers] == [half, half, torch.float32]

@@ -42,6 +42,22 @@ def test_the_first_split_by_itself(diagnosis):
     assert text in "\n".join(line.removeprefix("  ") for line in str(diagnosis).splitlines())
 
 
+def test_the_answer_is_where_why_and_a_patch_that_was_run(diagnosis):
+    lines = [line for line in str(diagnosis).splitlines() if line.split()[:1] in (["where"], ["why"], ["patch"])]
+    assert [line.split()[0] for line in lines] == ["where", "why", "patch"]
+    assert "test_shows_itself.py:" in lines[0]
+    assert "self.gain is float32 by parameter gain" in lines[1]
+    assert "run on a copy: no fault left" in lines[2]
+
+
+def test_where_and_why_are_told_before_anything_is_tried():
+    told = []
+    model, x = Splits().eval().requires_grad_(False), torch.ones(2, 8).half()
+    found = examine(model, x, fixes=False, first=told.append)
+    assert [(early.findings, early.patches) for early in told] == [(found.findings, ())]
+    assert found.patches
+
+
 def test_html_holds_the_text_and_no_markup_of_ours(diagnosis):
     page = diagnosis._repr_html_()
     assert page.startswith("<pre style=")
