@@ -27,17 +27,23 @@ HALVES = {False: "settled on", True: "held out"}
 
 
 def _trials(options: Options) -> list[Trial]:
+    return [trial for part in options["parts"] for trial in _of_part(part, options)]
+
+
+def _of_part(part: str, options: Options) -> list[Trial]:
+    """List the trials of a part; the libraries of the others are not loaded."""
+    if part in ("architectures", "second"):
+        second = part == "second"
+        return sweep_trials(f"second set, {options['round']}" if second else options["round"], second=second)
+    if part == "clean":
+        return [Trial(f"clean/{name}", ("clean", (name, make))) for name, make in clean_models().items()]
+    if part == "cost":
+        sizes = product(("float32", "bfloat16"), SIZES)
+        return [Trial(f"cost/{dtype}/{w}/{n}", ("cost", (dtype, w, n))) for dtype, (w, n) in sizes]
+    if part == "speed":
+        return [Trial(f"speed/{one.name}", ("speed", one)) for one in list(plants())[:: options["every"]]]
     wanted = {"settled": (False,), "held-out": (True,), "both": (False, True)}[options["half"]]
-    costs = product(("float32", "bfloat16"), SIZES)
-    trials = {
-        "plants": lambda: [Trial(f"plant/{one.name}", ("plant", one)) for one in plants() if one.is_held_out in wanted],
-        "clean": lambda: [Trial(f"clean/{name}", ("clean", (name, make))) for name, make in clean_models().items()],
-        "cost": lambda: [Trial(f"cost/{dtype}/{w}/{n}", ("cost", (dtype, w, n))) for dtype, (w, n) in costs],
-        "speed": lambda: [Trial(f"speed/{one.name}", ("speed", one)) for one in list(plants())[:: options["every"]]],
-        "architectures": lambda: sweep_trials(options["round"]),
-        "second": lambda: sweep_trials(f"second set, {options['round']}", second=True),
-    }
-    return [trial for part in options["parts"] for trial in trials[part]()]
+    return [Trial(f"plant/{one.name}", ("plant", one)) for one in plants() if one.is_held_out in wanted]
 
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
