@@ -9,9 +9,10 @@ has that module and that line. Every second plant, by the hash of its name, was 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -48,7 +49,7 @@ def _of_part(part: str, options: Options) -> list[Trial]:
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
     torch.set_num_threads(1)
-    measures = {
+    measures: dict[str, Callable[[Any], Any]] = {
         "plant": locate,
         "clean": lambda model: alarms(*model),
         "cost": lambda size: cost(*size, budget_s=options["budget_s"]),
