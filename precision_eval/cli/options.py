@@ -37,6 +37,14 @@ Processes = Annotated[
         "that is part of the intervals.",
     ),
 ]
+Memory = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--memory",
+        help="States of the C library's allocator to time in: grown, kept, returned, untouched; the first is what "
+        "verdicts rest on. [dim]Default: grown, as a process is that has loaded a model.[/dim]",
+    ),
+]
 Out = Annotated[Path, typer.Option("--out", help="Folder of the results; the same command goes on from what is there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print strict JSON instead.")]
 ReportOnly = Annotated[bool, typer.Option("--report-only", help="Measure nothing; report what is there.")]

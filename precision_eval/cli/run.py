@@ -193,6 +193,7 @@ def run(
     seed: options.Seed = 0,
     sdpa_backend: SdpaBackends = None,
     tf32: PinnedTf32 = None,
+    memory: options.Memory = None,
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds that one cell may take.")] = 900.0,
     checkpoint_dtype: StoredDtype = CheckpointDtype.float32,
     verbose: options.Verbose = False,
@@ -207,6 +208,7 @@ def run(
         raise ParameterError("a case named live: is of another program's memory; run it there, by evaluate(model, ...)")
     printing = Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report)
     tier = _tier(quick=quick, thorough=thorough)
+    effort = {"minutes": minutes, "streams": streams, "steps": steps, "budget_s": budget, "processes": processes}
     selection = Selection(
         cases=split([*(target or []), *(case or [])]) or None,
         fixes=split(fix, ("*",)),
@@ -215,9 +217,7 @@ def run(
         sizes=None if size is None else split(size),
         device=checked_device(device),
         threads=threads,
-        options=tier.options(
-            minutes=minutes, streams=streams, steps=steps, budget_s=budget, processes=processes, seed=seed, tf32=tf32
-        ),
+        options=tier.options(**effort, seed=seed, tf32=tf32, memory=",".join(dict.fromkeys(split(memory))) or None),
         sdpa_backends=split(sdpa_backend),
     )
     execution = Execution(out=out, workers=workers, timeout_s=timeout, printing=printing, candidates=split(candidate))

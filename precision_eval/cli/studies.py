@@ -146,9 +146,7 @@ def sweep(
     mode: options.Mode = None,
     threads: Annotated[Names | None, typer.Option(help="Threads per process, such as 1,2.")] = None,
     cache_dtype: Annotated[Names | None, typer.Option(help="float16, bfloat16.")] = None,
-    memory: Annotated[
-        Names | None, typer.Option(help="untouched, grown, kept, returned: what the C library does with freed blocks.")
-    ] = None,
+    memory: options.Memory = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Rows; 2 is guidance.")] = None,
     budget: options.Budget = None,
     processes: options.Processes = None,

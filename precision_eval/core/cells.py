@@ -53,6 +53,7 @@ class Options:
     seed: int = 0
     sdpa_backend: str | None = None
     tf32: str | None = None
+    memory: str | None = None
 
     @property
     def pins(self) -> str:

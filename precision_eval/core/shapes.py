@@ -78,19 +78,22 @@ _ERROR: dict[str, Any] = {
     "<": ("relative_error_low", "relative_error", "relative_error_high"),
 }
 _TIMES = [POSITIVE]
+_RATIO: dict[str, Any] = {
+    **dict.fromkeys(("ratio!", "ratio_low", "ratio_high", "verdict_low", "verdict_high"), POSITIVE),
+    **dict.fromkeys(("margin", "minimum_detectable_effect", "median_s", "baseline_median_s"), Maybe(AMOUNT)),
+    **dict.fromkeys(("confidence", "error_rate", "preempted_fraction"), Maybe(SHARE)),
+    **dict.fromkeys(("blocks", "calls_per_block", "threads"), COUNT),
+    **dict.fromkeys(("block_median_s", "baseline_block_median_s", "process_ratios"), _TIMES),
+    **{"baseline!": Name(), "verdict": Name(), "clock": Name(), "doubts": [str], "elapsed_s": AMOUNT},
+    **dict.fromkeys(("settling_s", "page_faults_per_call"), Maybe(AMOUNT)),
+    "memory": Name(),
+    "<": ("ratio_low", "ratio", "ratio_high"),
+    "=": ("block_median_s", "baseline_block_median_s"),
+}
 _FILES = [{"path!": Name(), "sha256!": Name()}]
 
 DATA: Mapping[str, Any] = {
-    "latency": {
-        **dict.fromkeys(("ratio!", "ratio_low", "ratio_high", "verdict_low", "verdict_high"), POSITIVE),
-        **dict.fromkeys(("margin", "minimum_detectable_effect", "median_s", "baseline_median_s"), Maybe(AMOUNT)),
-        **dict.fromkeys(("confidence", "error_rate", "preempted_fraction"), Maybe(SHARE)),
-        **dict.fromkeys(("blocks", "calls_per_block", "threads"), COUNT),
-        **dict.fromkeys(("block_median_s", "baseline_block_median_s", "process_ratios"), _TIMES),
-        **{"baseline!": Name(), "verdict": Name(), "clock": Name(), "doubts": [str], "elapsed_s": AMOUNT},
-        "<": ("ratio_low", "ratio", "ratio_high"),
-        "=": ("block_median_s", "baseline_block_median_s"),
-    },
+    "latency": _RATIO | {"by_memory": {"*": _RATIO}},
     "drift": {**_ERROR, "relative_error!": AMOUNT, "outputs": [_ERROR], "casts": _CASTS, "doubts": [str]},
     "teacher_forced_drift": {
         **_ERROR,
@@ -152,7 +155,7 @@ def shape_of(measure: str, data: Mapping[str, Any]) -> Any:
 OPTIONS = {
     **dict.fromkeys(("minutes", "budget_s"), AMOUNT),
     **dict.fromkeys(("streams", "steps", "processes", "seed"), COUNT),
-    **dict.fromkeys(("sdpa_backend", "tf32"), Maybe(Name())),
+    **dict.fromkeys(("sdpa_backend", "tf32", "memory"), Maybe(Name())),
 }
 
 RECORD = {

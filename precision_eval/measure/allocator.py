@@ -17,26 +17,39 @@ from typing import TYPE_CHECKING, Any
 from precision_eval.core.errors import UnsupportedError, unknown_name
 
 if TYPE_CHECKING:
-    from precision_eval.measure.latency import Candidate
+    from precision_eval.measure.blocks import Candidate
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4  # malloc.h
 _JUST_BELOW_LARGEST_BYTES = (32 << 20) - (16 << 10)  # DEFAULT_MMAP_THRESHOLD_MAX on 64 bits, less header and page
 _LARGEST_BYTES = 32 << 20  # a block of this size comes from the heap's free room, or else from the system
 _IS_MAPPED = 0b10  # in the size field before a block: it came from the system
 _MOST_BLOCKS = 64  # where glibc is told never to map, its heap grows by every block
+GROWN = "grown"
+"""State of every latency unless another is asked for. Left alone, it depends on what the process freed before, which
+moves a fix that copies the cache by a factor of two; every C library can be put into this one."""
+
 _SETTINGS: dict[str, tuple[tuple[int, int], ...]] = {
-    "grown": (),
-    "untouched": (),
+    GROWN: (),
     "kept": ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1)),
     "returned": ((_M_MMAP_THRESHOLD, 128 * 1024),),
+    "untouched": (),
 }
+MEMORY_STATES = tuple(_SETTINGS)
+
+
+@contextmanager
+def memory_held(state: str) -> Iterator[None]:
+    """Time in a state of the allocator: put it there, for good, and for the block take what is free of large room."""
+    hold_memory(state)
+    with large_room_taken(state):
+        yield
 
 
 def hold_memory(state: str) -> None:
     """Put this process's allocator into a state, for good."""
     if state not in _SETTINGS:
         raise unknown_name("state of memory", state, _SETTINGS)
-    if state == "grown":
+    if state == GROWN:
         _grow()
     if not _SETTINGS[state]:
         return
@@ -50,7 +63,7 @@ def hold_memory(state: str) -> None:
 def large_room_taken(state: str) -> Iterator[int]:
     """Leave the heap no free room for a block of 32 MiB; give back what was taken."""
     library = _allocator()
-    if state != "grown" or not _is_glibc(library):
+    if state != GROWN or not _is_glibc(library):
         yield 0
         return
     taken: list[int] = []

@@ -33,7 +33,7 @@ from precision_eval.fixes.apply import AppliedFix, PinnedFix
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.packing import floating_leaves
 from precision_eval.fixes.pins import set_tf32, unlike_pin
-from precision_eval.measure.allocator import hold_memory, large_room_taken
+from precision_eval.measure.allocator import GROWN
 from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
 from precision_eval.measure.timers import Cache
 from precision_eval.stats import PairedRatio, over_processes
@@ -44,10 +44,6 @@ Timed = Outcome | dict[Cache, PairedRatio]
 BASELINE = "full_float32"
 MARGIN = 0.002
 """Relative difference in latency that counts as none: ten times the constant bias of identical candidates."""
-
-MEMORY = "grown"
-"""State of the C library's allocator in which every cell is timed. Left alone, it depends on what the process freed
-before, which moves a fix that copies the cache by a factor of two; every C library can be put into this one."""
 
 _FREE_BASELINE = (
     "{} attention has no kernel for the baseline, which ran with torch's own choice: the ratio is of the backend too"
@@ -186,23 +182,31 @@ def memory(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 
 def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
-    """Time all fixes of a cell side by side, as paired ratios to the baseline, in one process or in several."""
-    processes = cell.options.processes
-    if processes == 1:
-        found = _timed_once(cell, 0)
-    else:
-        found = over_all([in_process(_timed_once, cell, index) for index in range(processes)])
-    return [_as_outcome(fix, found[fix]) for fix in cell.fixes]
+    """Time all fixes of a cell side by side, as paired ratios to the baseline, in one process or in several.
+
+    Of several states of the allocator each has processes of its own, as there is no way back from one.
+    """
+    processes, states = cell.options.processes, (cell.options.memory or GROWN).split(",")
+    if processes == len(states) == 1:
+        timed_once = _timed_once(cell, 0)
+        return [_as_outcome(fix, [timed_once[fix]]) for fix in cell.fixes]
+    cells = [replace(cell, options=replace(cell.options, memory=state)) for state in states]
+    each = [[in_process(_timed_once, one, index) for index in range(processes)] for one in cells]
+    found = [over_all(results) if processes > 1 else results[0] for results in each]
+    return [_as_outcome(fix, [timed[fix] for timed in found]) for fix in cell.fixes]
 
 
-def _as_outcome(fix: str, found: Timed) -> Outcome:
-    """Plain data of what was timed: the warm ratio, with the cold one inside it on CUDA."""
-    if isinstance(found, Outcome):
-        return found
-    data = found["warm"].to_dict()
-    if "cold" in found:
-        data["cold_l2"] = found["cold"].to_dict()
-    return passed(fix, data)
+def _as_outcome(fix: str, by_memory: Sequence[Timed]) -> Outcome:
+    """Plain data of what was timed: the warm ratio, with the cold one inside it on CUDA, and other states' likewise."""
+    states: list[dict[str, Any]] = []
+    for found in by_memory:
+        if isinstance(found, Outcome):
+            return found
+        states.append(found["warm"].to_dict())
+        if "cold" in found:
+            states[-1]["cold_l2"] = found["cold"].to_dict()
+    first, *others = states
+    return passed(fix, first | ({"by_memory": {one["memory"]: one for one in others}} if others else {}))
 
 
 def in_process(measure: Callable[[Cell, int], dict[str, Timed]], cell: Cell, process: int) -> dict[str, Timed]:
@@ -259,9 +263,7 @@ def _timed_once(cell: Cell, process: int) -> dict[str, Timed]:
         if BASELINE in candidates:
             twin = prepared(own, BASELINE, built, stack)
             assert isinstance(twin, Candidate)  # the very computation that has just worked
-            hold_memory(MEMORY)
-            with large_room_taken(MEMORY):
-                found |= _ratios(cell, process, candidates, twin, own=own)
+            found |= _ratios(cell, process, candidates, twin, own=own)
             if own != cell:  # what ran free is a reference and no answer to what runs under the pin
                 assert isinstance(refused, Outcome)
                 found[BASELINE] = refused
@@ -297,9 +299,10 @@ def _ratios(
             noise_floor=twin,
             check=False,  # a step may write its cache; that every output is finite was seen when the fix was put on
             threads=cell.threads,
+            memory=cell.options.memory or GROWN,
         )
         for fix, ratio in ratios.items():
-            found[fix][cache] = replace(ratio, doubts=(*ratio.doubts, *doubt), memory=MEMORY)
+            found[fix][cache] = replace(ratio, doubts=(*ratio.doubts, *doubt))
     return dict(found)
 
 

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import scipy.special  # noqa: F401 - here, as a first comparison would import it within its budget
 
-from precision_eval.core.errors import CandidateError, ParameterError
+from precision_eval.core.errors import CandidateError, ParameterError, unknown_name
 from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
+from precision_eval.measure.allocator import GROWN, MEMORY_STATES, hold_memory, large_room_taken
 from precision_eval.measure.blocks import BLOCK_S, SIZING_S, Candidate, Rounds, block_sizes, judged_clock
 from precision_eval.measure.candidates import check_candidate, check_resolvable, own_copy
 from precision_eval.measure.timers import CPU_PER_CALL_UP_TO, Cache, HostTimer, Timer, graph_replay, timer_for
@@ -73,6 +74,7 @@ class _Rules:
     threads: int | None
     block_s: float
     min_rounds: int
+    memory: str
     judged: tuple[str, ...] = ()
 
     def errors(self, look: int, looks: tuple[float, ...]) -> tuple[float, float]:
@@ -103,6 +105,7 @@ def compare_latency(
     threads: int | None = None,
     block_s: float = BLOCK_S,
     min_rounds: int = MIN_BLOCKS,
+    memory: str = GROWN,
 ) -> dict[str, PairedRatio]:
     """Compare the latency of several calls by interleaved, paired blocks.
 
@@ -149,6 +152,10 @@ def compare_latency(
         Least duration of a block.
     min_rounds : int
         Rounds that are run even where they exceed the budget.
+    memory : {"grown", "kept", "returned", "untouched"}
+        State of the C library's allocator (:mod:`precision_eval.measure.allocator`), which decides what a call's large
+        temporaries cost: *grown*, as a process that has loaded a model leaves it; *kept*, freed blocks are never given
+        back; *returned*, blocks from 128 KiB always are; *untouched*, as it is found. A process stays in the state.
 
     Returns
     -------
@@ -172,6 +179,8 @@ def compare_latency(
     >>> found["twice"].verdict
     'slower'
     """
+    if memory not in MEMORY_STATES:
+        raise unknown_name("state of memory", memory, MEMORY_STATES)
     _check_numbers(budget_s=budget_s, margin=margin, error_rate=error_rate, processes=processes)
     rules = _Rules(
         baseline=baseline,
@@ -188,6 +197,7 @@ def compare_latency(
         threads=threads,
         block_s=block_s,
         min_rounds=min_rounds,
+        memory=memory,
     )
     if processes == 1:
         return _compare_here(candidates, rules, budget_s=budget_s, timer=timer)
@@ -209,6 +219,7 @@ def _compare_here(
         )
     timer = timer or timer_for(rules.device, cache=rules.cache)
     named = _ready(named, timer, rules)
+    hold_memory(rules.memory)
     threads = _threads() if rules.threads is None else rules.threads
     rules = replace(rules, threads=threads, judged=tuple(name for name in named if name != baseline))
     sizing_s = min(SIZING_S, _SIZING_SHARE * budget_s)
@@ -216,7 +227,8 @@ def _compare_here(
         named, timer, baseline=rules.baseline, block_s=rules.block_s, seed=rules.seed, sizing_s=sizing_s
     )
     looks = LOOKS if rules.stop_early else (1.0,)
-    look = _measure(rounds, rules, looks, end_s=end_s)
+    with large_room_taken(rules.memory):
+        look = _measure(rounds, rules, looks, end_s=end_s)
     return _results(rounds, rules, rules.errors(look, looks), budget_s=budget_s)
 
 
@@ -357,7 +369,7 @@ def _result(
         preempted_fraction=taken,
         doubts=doubts + _load_doubts(clock, taken),
     )
-    return replace(ratio, page_faults_per_call=rounds.page_faults_per_call(name))
+    return replace(ratio, page_faults_per_call=rounds.page_faults_per_call(name), memory=rules.memory)
 
 
 def _load_doubts(clock: str, taken: float) -> tuple[str, ...]:

@@ -150,7 +150,7 @@ MEASURES: tuple[Measure, ...] = (
         place="precision_eval.measure.generic:latency",
         timed=True,
         grouped=True,
-        options=("seed", "budget_s", "processes", *PINS),
+        options=("seed", "budget_s", "processes", "memory", *PINS),
         cost_s=1.5,
         cost_option="budget_s",
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from precision_eval.core.formatting import duration_long, fixed, join, memory_text, plural, scientific, times_text
@@ -221,6 +222,7 @@ def findings_of(run: Run, section: Group) -> list[str]:
     sentences = [
         _cure_sentence(section),
         _speed_sentence(section),
+        _allocator_sentence(section),
         _drift_sentence(section),
         _assessment_sentence(section),
         _front_sentence(section),
@@ -276,6 +278,54 @@ def _speed_sentence(section: Group) -> str:
         else ". Even the baseline is not told from itself with certainty: read speed with care"
     )
     return f"{text}{tie}{doubt}{noise}."
+
+
+def _allocator_sentence(section: Group) -> str:
+    """Say which conclusions on time depend on the allocator's state, where several were measured."""
+    found = {row.fix: by_memory for row in section.curing if len(by_memory := _by_memory(row)) > 1}
+    if not found:
+        return ""
+    states = list(next(iter(found.values())))
+    moved = {
+        fix: own
+        for fix, own in found.items()
+        if fix != section.baseline
+        and max(one["ratio_low"] for one in own.values()) > min(one["ratio_high"] for one in own.values())
+    }
+    if not moved:
+        return f"No conclusion on time was seen to depend on the allocator's state ({join(states)})."
+    parts = []
+    for fix, own in moved.items():
+        ratios = join([f"{fixed(one['ratio'], decimals=2)} {state}" for state, one in own.items()])
+        said = {one["verdict"] for one in own.values()} - {"undecided"}
+        parts.append(f"{fix} at {ratios}{' (the verdict turns)' if len(said) > 1 else ''}")
+    order = _turned(found, states)
+    return f"With the allocator {join(states)}, the time ratio moves of {'; '.join(parts)}. " + (
+        f"The order of {join(order)} depends on it." if order else "No order of two fixes depends on it."
+    )
+
+
+def _by_memory(row: Row) -> dict[str, Mapping[str, Any]]:
+    """Return a fix's ratio in each state of the allocator."""
+    data = row.data("latency") or {}
+    return {str(data.get("memory")): data, **data.get("by_memory", {})}
+
+
+def _turned(found: Mapping[str, Mapping[str, Mapping[str, Any]]], states: Sequence[str]) -> list[str]:
+    """Return the pairs of fixes of which one is faster in one state and the other in another, beyond both intervals."""
+    pairs = []
+    for first, second in combinations(found, 2):
+        ahead = {
+            next((pair for pair in ((first, second), (second, first)) if _is_faster(found, *pair, state)), None)
+            for state in states
+        }
+        if len(ahead - {None}) > 1:
+            pairs.append(f"{first} and {second}")
+    return pairs
+
+
+def _is_faster(found: Mapping[str, Mapping[str, Mapping[str, Any]]], fix: str, other: str, state: str) -> bool:
+    return bool(found[fix][state]["ratio_high"] < found[other][state]["ratio_low"])
 
 
 def _drift_sentence(section: Group) -> str:

@@ -17,6 +17,7 @@ from typing import Protocol
 from precision_eval.core.cells import Cell, Options
 from precision_eval.core.errors import ParameterError, unknown_name
 from precision_eval.fixes.pins import ANY, PINS, SDPA_BACKENDS, check_tf32
+from precision_eval.measure.allocator import GROWN, MEMORY_STATES
 from precision_eval.measure.registry import MEASURES, Measure
 
 MODES: tuple[str, ...] = ("eager", "compiled")
@@ -133,6 +134,9 @@ def make_plan(
     if selection.threads < 1:
         raise ParameterError(f"threads is {selection.threads}; at least 1 is needed")
     check_tf32(selection.options.tf32, selection.device)
+    for state in (selection.options.memory or GROWN).split(","):
+        if state not in MEMORY_STATES:
+            raise unknown_name("state of memory", state, MEMORY_STATES)
     all_cases, all_fixes = _registries(cases, fixes)
     chosen = _cases_of(selection.cases, all_cases)
     fix_names = matching("fix", selection.fixes, [entry.id for entry in all_fixes])

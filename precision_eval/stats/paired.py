@@ -76,8 +76,8 @@ class PairedRatio:
         Of the candidate, minor ones, as a median over its blocks; None where nothing counts them. Thousands say that
         the allocator takes each call's memory from the system anew.
     memory : str
-        State that the suite put the allocator into (:mod:`precision_eval.measure.allocator`); ``"as found"`` where it
-        did not.
+        State of the allocator (:mod:`precision_eval.measure.allocator`); ``"as found"`` where the suite did not set
+        it.
     """
 
     baseline: str

@@ -34,10 +34,9 @@ from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_iso
 from precision_eval.fixes.packing import floating_leaves, packed
 from precision_eval.fixes.storage import storage_bytes
 from precision_eval.measure.admission import resolved_device
-from precision_eval.measure.allocator import hold_memory, large_room_taken
+from precision_eval.measure.allocator import GROWN, memory_held
 from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
 from precision_eval.measure.float64_reference import check_available, reference_of
-from precision_eval.measure.generic import MEMORY
 from precision_eval.measure.latency import sized_rounds, take_random_memory
 from precision_eval.measure.memory import call_memory
 from precision_eval.measure.model_calls import relative_error
@@ -367,7 +366,6 @@ def measured_in_process(
     padding = take_random_memory(process)
     torch.set_num_threads(plan.threads)
     base, head, notes = _sides(trees, plan, case, process)
-    hold_memory(MEMORY)
     reference: Tensors | None = None
     pairs, doubts = {}, list(notes)
     for fix, mode in itertools.product(plan.fixes, plan.modes):
@@ -426,7 +424,7 @@ def _timed(
     candidates = {BASE: base.candidate, HEAD: head.candidate}
     timer, budget_s = timer_for(plan.device), plan.budget_s / plan.processes
     on_host = isinstance(timer, HostTimer)  # no clock but the host's sees a computation by numpy
-    with large_room_taken(MEMORY):
+    with memory_held(GROWN):
         rounds = sized_rounds(candidates, timer, baseline=BASE, seed=plan.seed + process)
         rounds.run_until((1.0 - _ANCHOR_SHARE * on_host) * budget_s, min_rounds=MIN_ROUNDS)
         to_anchor = {}

@@ -109,6 +109,7 @@ def _ratios(
         seed=zlib.crc32(job.key(length).encode()),  # of the order: its own for every line, so that errors are too
         check=False,  # that each output is finite was seen when the fix was put on, and nothing is written
         threads=job.configuration.threads,
+        memory=job.configuration.memory,
     )
     ratios: dict[str, PairedRatio] = {}
     if twin is not None and len(candidates) > 1:

@@ -20,6 +20,7 @@ from precision_eval.cases.systems.attention import SHAPES
 from precision_eval.core.cells import Outcome
 from precision_eval.core.errors import ParameterError, unknown_name
 from precision_eval.fixes.catalog import MODES
+from precision_eval.measure.allocator import MEMORY_STATES
 from precision_eval.stats import PairedRatio
 
 BASELINE, TO_HALF, TO_QUERY = "full_float32", "query_to_half", "kv_to_query"
@@ -27,8 +28,6 @@ FIXES = (BASELINE, TO_HALF, TO_QUERY)
 CASTS, NOISE_FLOOR = "casts", "noise_floor"
 """Names of ratios beside the fixes: ``kv_to_query`` over ``query_to_half``, and a copy of the baseline over it."""
 CACHE_DTYPES = ("float16", "bfloat16")
-MEMORY_STATES = ("grown", "kept", "returned", "untouched")
-"""See :mod:`precision_eval.measure.allocator`."""
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 

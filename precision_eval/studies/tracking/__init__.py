@@ -211,11 +211,11 @@ METRICS: tuple[TrackedMetric, ...] = (
     ),
     TrackedMetric(
         id="latency_ratio", title="latency, paired with full_float32", unit="ratio to full_float32",
-        measures=("latency",), path=("ratio_to_baseline",), samples=True, revision=2,
+        measures=("latency",), path=("ratio_to_baseline",), samples=True, revision=3,
     ),
     TrackedMetric(
         id="latency_to_anchor", title="latency, paired with a fixed computation", unit="ratio to the anchor",
-        measures=("latency",), path=("ratio_to_anchor",), samples=True, revision=2,
+        measures=("latency",), path=("ratio_to_anchor",), samples=True, revision=3,
     ),
     TrackedMetric(
         id="divergence", title="divergence of free-running streams", only=("voice",),

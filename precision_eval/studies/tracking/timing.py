@@ -29,6 +29,7 @@ from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.formats import support
 from precision_eval.core.workers import WorkerError, call_each
 from precision_eval.fixes.packing import floating_leaves
+from precision_eval.measure.allocator import GROWN, memory_held
 from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
 from precision_eval.measure.generic import BASELINE, prepared
 from precision_eval.measure.latency import sized_rounds, take_random_memory
@@ -89,8 +90,9 @@ def timed_in_process(cell: Cell, process: int) -> dict[str, Outcome]:
 def _rounds(candidates: Mapping[str, Candidate], cell: Cell, process: int) -> Rounds:
     """Run the rounds of one process, as ``compare_latency`` does; a model's call is long beside any clock's step."""
     baseline = BASELINE if BASELINE in candidates else ANCHOR
-    rounds = sized_rounds(candidates, HostTimer(), baseline=baseline, seed=cell.options.seed + process)
-    rounds.run_until(cell.options.budget_s, min_rounds=MIN_ROUNDS)
+    with memory_held(GROWN):
+        rounds = sized_rounds(candidates, HostTimer(), baseline=baseline, seed=cell.options.seed + process)
+        rounds.run_until(cell.options.budget_s, min_rounds=MIN_ROUNDS)
     return rounds
 
 

@@ -11,7 +11,7 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.core.cells import failure_of
 from precision_eval.core.errors import CandidateError
 from precision_eval.core.records import STATUSES
-from precision_eval.measure import generic
+from precision_eval.measure import generic, latency
 from precision_eval.measure.generic import in_process
 from precision_eval.measure.registry import run_cell
 from precision_eval.trace import capture
@@ -83,10 +83,19 @@ def test_latency_group(tmp_path):
 
 def test_latency_is_timed_in_a_stated_state_of_the_allocator(tmp_path, monkeypatch):
     states = []
-    monkeypatch.setattr(generic, "hold_memory", states.append)
+    monkeypatch.setattr(latency, "hold_memory", states.append)
     record = outcomes(tmp_path, "latency", "kv_to_query", "full_float32")["kv_to_query"].data
     assert states == [record["memory"]] == ["grown"]
     assert record["page_faults_per_call"] >= 0.0
+    assert "by_memory" not in record
+
+
+def test_latency_in_several_states_of_the_allocator(tmp_path):
+    cell = replace(cell_of("latency", "full_float32"), options=Options(budget_s=0.05, memory="untouched,grown"))
+    (outcome,) = run_cell(cell, tmp_path).outcomes
+    assert outcome.data["memory"] == "untouched"
+    assert list(outcome.data["by_memory"]) == ["grown"]
+    assert outcome.data["by_memory"]["grown"]["ratio"] != outcome.data["ratio"]  # processes of their own
 
 
 def test_latency_needs_no_baseline_in_the_cell_and_none_where_all_raise(tmp_path, monkeypatch):

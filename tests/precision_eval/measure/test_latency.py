@@ -232,7 +232,7 @@ def test_page_faults_of_a_call_are_in_the_ratio():
     )
     assert ratio["maps"].page_faults_per_call >= 4  # 64 where pages are not faulted in together
     assert ratio["none"].page_faults_per_call < 1
-    assert ratio["maps"].memory == "as found"
+    assert ratio["maps"].memory == "grown"
     assert compare(base=1e-3, twice=2e-3)["twice"].page_faults_per_call is None
 
 
@@ -369,6 +369,7 @@ def _returns_nothing():
         ({"margin": -0.1}, "margin is -0.1"),
         ({"error_rate": 0.0}, "error_rate is 0.0"),
         ({"processes": 0}, "processes is 0"),
+        ({"memory": "lost"}, "unknown state of memory 'lost'"),
         ({"processes": 2, "timer": Constant()}, "cannot be sent to other processes"),
     ],
 )

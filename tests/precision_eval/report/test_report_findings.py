@@ -186,3 +186,39 @@ def test_a_compiled_section_keeps_the_null_of_eager(voice):
     assert section.mode == "compiled"
     assert sounds[0] == sounds[1]
     assert sounds[0].low < sounds[0].high  # resampled together with the noise floor's recording
+
+
+RATIOS = {"kv_to_query": (1.4, 3.1), "query_to_half": (2.0, 2.02), "full_float32": (1.0, 1.001)}
+
+
+@pytest.mark.parametrize(
+    ("ratios", "expected"),
+    [
+        (
+            RATIOS,
+            "With the allocator grown and returned, the time ratio moves of kv_to_query at 1.40 grown and 3.10 returned. "
+            "The order of query_to_half and kv_to_query depends on it.",
+        ),
+        (
+            RATIOS | {"kv_to_query": (0.8, 1.9)},
+            "With the allocator grown and returned, the time ratio moves of kv_to_query at 0.80 grown and 1.90 returned "
+            "(the verdict turns). The order of kv_to_query and full_float32 depends on it.",
+        ),
+        (
+            RATIOS | {"kv_to_query": (1.4, 1.41)},
+            "No conclusion on time was seen to depend on the allocator's state (grown and returned).",
+        ),
+    ],
+)
+def test_which_conclusions_depend_on_the_allocator(synthetic, tmp_path, ratios, expected):
+    run = synthetic(tmp_path)
+    for fix, both in ratios.items():
+        data = [
+            run.latency(ratio, fix)
+            | {"ratio": ratio, "ratio_low": 0.98 * ratio, "ratio_high": 1.02 * ratio, "memory": state}
+            | {"verdict": "slower" if ratio > 1.01 else "faster" if ratio < 0.99 else "equivalent"}
+            for state, ratio in zip(("grown", "returned"), both, strict=True)
+        ]
+        run.add("dia-decode", "cpu", "eager", fix, "latency", data[0] | {"by_memory": {"returned": data[1]}})
+    loaded = load_run(run.write())
+    assert expected in findings_of(loaded, loaded.sections[0])
