@@ -492,7 +492,7 @@ def _measure(
 ) -> tuple[Record, ...]:
     """Start workers, describe the environment, and run the plan."""
     from precision_eval.cli.progress import progress_on
-    from precision_eval.core.environment import collect, store_environment
+    from precision_eval.core.environment import collect, keep_self_test, store_environment
     from precision_eval.run.executor import IsolatedExecutor, modules_to_preload
     from precision_eval.run.runner import run_plan
 
@@ -506,6 +506,7 @@ def _measure(
         plan = plan_on(device)
         _check_fits(plan)  # once more: what fits depends on the device
         sha = store_environment(environment, execution.out)
+        keep_self_test(execution.out)
         with progress_on(console, plan, verbose=execution.printing.verbose) as progress:
             return run_plan(
                 plan,

@@ -14,6 +14,7 @@ from precision_eval.core.formatting import join, one_line, visible
 from precision_eval.core.records import Record
 from precision_eval.core.table import markdown_text, print_table, to_markdown
 from precision_eval.report.findings import findings_of
+from precision_eval.report.self_test import self_test_line
 from precision_eval.report.tables import tables_of
 from precision_eval.report.version_notes import version_table
 from precision_eval.results.model import figure_of
@@ -40,7 +41,7 @@ def environment_lines(run: Run, cases: Collection[str] | None = None) -> list[st
     stored = stored_environments(run.directory, damaged_too=True)
     if len(by_sha) < 2:
         line = environment_line(stored.get(next(iter(by_sha), ""), run.environment))
-        return [line] if line else []
+        return [one for one in (line, self_test_line(run)) if one]
     facts = {sha: _facts(stored.get(sha, {})) for sha in by_sha}
     known = [found for found in facts.values() if found]
     common = set.intersection(*(set(found.items()) for found in known)) if known else set()
@@ -51,7 +52,7 @@ def environment_lines(run: Run, cases: Collection[str] | None = None) -> list[st
         name = _listed(apart).replace("+changes", " with changes not committed") or f"environment {sha[:12]}"
         name += "" if facts[sha] else ", whose file is not here"
         lines.append(f"{name}: {_measured(own, records)}")
-    return lines
+    return [*lines, *filter(None, [self_test_line(run)])]
 
 
 def _facts(environment: Mapping[str, Any]) -> dict[str, str]:

@@ -196,13 +196,13 @@ RATIOS = {"kv_to_query": (1.4, 3.1), "query_to_half": (2.0, 2.02), "full_float32
     [
         (
             RATIOS,
-            "With the allocator grown and returned, the time ratio moves of kv_to_query at 1.40 grown and 3.10 returned. "
-            "The order of query_to_half and kv_to_query depends on it.",
+            "With the allocator grown and returned, the time ratio moves of kv_to_query at 1.40 grown and 3.10 "
+            "returned. The order of query_to_half and kv_to_query depends on it.",
         ),
         (
             RATIOS | {"kv_to_query": (0.8, 1.9)},
-            "With the allocator grown and returned, the time ratio moves of kv_to_query at 0.80 grown and 1.90 returned "
-            "(the verdict turns). The order of kv_to_query and full_float32 depends on it.",
+            "With the allocator grown and returned, the time ratio moves of kv_to_query at 0.80 grown and 1.90 "
+            "returned (the verdict turns). The order of kv_to_query and full_float32 depends on it.",
         ),
         (
             RATIOS | {"kv_to_query": (1.4, 1.41)},
