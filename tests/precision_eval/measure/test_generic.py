@@ -91,7 +91,7 @@ def test_latency_is_timed_in_a_stated_state_of_the_allocator(tmp_path, monkeypat
 
 
 def test_latency_in_several_states_of_the_allocator(tmp_path):
-    cell = replace(cell_of("latency", "full_float32"), options=Options(budget_s=0.05, memory="untouched,grown"))
+    cell = made_cell("latency", "full_float32", budget_s=0.05, memory="untouched,grown")
     (outcome,) = run_cell(cell, tmp_path).outcomes
     assert outcome.data["memory"] == "untouched"
     assert list(outcome.data["by_memory"]) == ["grown"]
