@@ -22,7 +22,7 @@ from precision_eval.diagnose.doctor.accuracy import (
     finding_of_drift,
     rounded_angle,
 )
-from precision_eval.diagnose.doctor.diagnosis import Compiled, Diagnosis, Held, Patch
+from precision_eval.diagnose.doctor.diagnosis import Compiled, Diagnosis, Finding, Held, Patch
 from precision_eval.diagnose.doctor.findings import (
     autocast_of,
     backends_of,
@@ -52,7 +52,7 @@ from precision_eval.measure.model_calls import (
     run_twice,
     subject_of,
 )
-from precision_eval.trace.dtype_flow import Event
+from precision_eval.trace.dtype_flow import DtypeFlow, Event
 from precision_eval.trace.operations import short
 from precision_eval.trace.provenance import named_tensors
 
@@ -162,23 +162,14 @@ def _diagnosed(
 ) -> tuple[Diagnosis, Reference, list[Repair], Excess | None]:
     """Observe one call; return what it says, the reference, the changes that mend it, and a drift without a reason."""
     base = base_dtype(subject)
-    fresh = copied(subject)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=True)
-    raised = None if seen.error is None else raised_event(observer, seen.error)
-    if raised is not None:
-        assert seen.error is not None
-        _check_is_of_dtypes(seen.error, raised)
+    observer, seen, raised = _observed(subject, base)
     reference = _reference(subject, repeats, available_bytes=available_bytes)
     broken, total = repeats.outcome.broken(reference.outputs)
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
-    clean = raised is None and not any(finding.severity == "fault" for finding in findings)
-    excess = excess_drift(subject, repeats.outcome, reference, base) if clean else None
-    if excess is not None:
-        findings = (*findings, finding_of_drift(subject, excess))
-    elif clean and reference.name == "float64" and (angle := rounded_angle(subject, observer.angles, base)):
-        findings = (*findings, angle)
+    excess = None
+    if raised is None and not any(finding.severity == "fault" for finding in findings):
+        excess = excess_drift(subject, repeats.outcome, reference, base)
+        findings += _of_numbers(subject, observer, reference, base, excess)
     doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
         model=type(subject.model).__name__,
@@ -206,16 +197,32 @@ def _diagnosed(
     split = diagnosis.first_split
     event = None if split is None or split.kind == "drift" else events[findings.index(split)]
     repairs = repairs_of(subject, reference) if diagnosis.faults and excess is None else []
-    return (
-        replace(
-            diagnosis,
-            patches=_patches(event, repairs, base),
-            compiled=_compiled(subject, repeats.outcome, reference) if compiled else None,
-        ),
-        reference,
-        repairs,
-        excess,
-    )
+    under_compiler = _compiled(subject, repeats.outcome, reference) if compiled else None
+    diagnosis = replace(diagnosis, patches=_patches(event, repairs, base), compiled=under_compiler)
+    return diagnosis, reference, repairs, excess
+
+
+def _observed(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, CallOutcome, Event | None]:
+    """Observe a call of a copy, and find the operation that raised, if any."""
+    fresh = copied(subject)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=True)
+    if seen.error is None:
+        return observer, seen, None
+    raised = raised_event(observer, seen.error)
+    _check_is_of_dtypes(seen.error, raised)
+    return observer, seen, raised
+
+
+def _of_numbers(
+    subject: ExaminedModel, observer: DtypeFlow, reference: Reference, base: torch.dtype, excess: Excess | None
+) -> tuple[Finding, ...]:
+    """What the numbers say where dtypes say nothing."""
+    if excess is not None:
+        return (finding_of_drift(subject, excess),)
+    angle = rounded_angle(subject, observer.angles, base) if reference.name == "float64" else None
+    return () if angle is None else (angle,)
 
 
 def _reference(subject: ExaminedModel, repeats: Repeatability, *, available_bytes: int) -> Reference:
