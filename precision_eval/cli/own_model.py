@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,8 +14,6 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from precision_eval.diagnose.doctor import Diagnosis
     from precision_eval.diagnose.doctor.targets import DoctorTarget
 
@@ -105,27 +103,34 @@ def doctor(
 ) -> None:
     """Examine a model."""
     target = _target(factory, hf, case, size=size, device=device, dtype=dtype, seed=seed)
+    examination = {"fixes": fixes, "latency": latency, "compiled": compiled, "budget_s": budget}
+    diagnosis = _examined_aloud(target, as_json=as_json, **examination)
+    if write_patch is not None:
+        _write(diagnosis, write_patch)
+    if diagnosis.faults:
+        raise typer.Exit(EXIT_VERDICT)
+
+
+def _examined_aloud(target: DoctorTarget, *, as_json: bool, **examination: Any) -> Diagnosis:
+    """Examine a model; print where and why as soon as they are known, then the rest."""
     from rich.console import Console
 
     from precision_eval.diagnose.doctor.diagnosis import rendered_answer, rendered_rest
     from precision_eval.diagnose.doctor.examination import examine
 
-    def show(what: RenderableType) -> None:
-        if not as_json:
-            console.print(what, crop=False)
-
+    if as_json:
+        diagnosis = examine(target.model, *target.inputs, **examination)
+        print(to_json({"target": target.name, **diagnosis.to_dict()}, what="the diagnosis", indent=1))
+        return diagnosis
     console = Console(highlight=False, emoji=False)
     diagnosis = examine(
-        target.model, *target.inputs, fixes=fixes, latency=latency, compiled=compiled, budget_s=budget,
-        first=lambda found: show(rendered_answer(found)),
-    )  # fmt: skip
-    show(rendered_rest(diagnosis))
-    if as_json:
-        print(to_json({"target": target.name, **diagnosis.to_dict()}, what="the diagnosis", indent=1))
-    if write_patch is not None:
-        _write(diagnosis, write_patch)
-    if diagnosis.faults:
-        raise typer.Exit(EXIT_VERDICT)
+        target.model,
+        *target.inputs,
+        **examination,
+        first=lambda found: console.print(rendered_answer(found), crop=False),
+    )
+    console.print(rendered_rest(diagnosis), crop=False)
+    return diagnosis
 
 
 def _write(diagnosis: Diagnosis, path: Path) -> None:
