@@ -95,7 +95,7 @@ QUICK = Tier(
     steps=25,
     budget_s=0.5,
     modes=("eager",),
-    leaves_out=("streams", "divergence", "synthesis", "audio"),
+    leaves_out=("streams", "divergence", "synthesis", "audio", "sound"),
 )
 DEFAULT = Tier(minutes=0.25, streams=16, steps=50, budget_s=2.0)
 THOROUGH = Tier(minutes=10.0, streams=64, steps=500, budget_s=10.0, all_sizes=True)

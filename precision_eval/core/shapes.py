@@ -138,6 +138,10 @@ DATA: Mapping[str, Any] = {
         **{"duration_s": (0.0, 1e7), "against_reference": _COMPARISON, "against_original": _COMPARISON},
         **{"phoneme_accuracy": Maybe({"*": Maybe(SHARE)}), "files": _FILES, "doubts": [str]},
     },
+    "sound": {
+        **{"streams!": COUNT, "stream_s!": (0.0, 1e7), "heard!": {"*": [NUMBER]}, "tokens": [str], "clock": Name()},
+        "real_time_factor": Maybe(AMOUNT),
+    },
 }
 """Figures of each measure. A measure of somebody else's has no shape here and is kept as plain data."""
 

@@ -144,6 +144,15 @@ MEASURES: tuple[Measure, ...] = (
         cost_option="minutes",
     ),
     Measure(
+        name="sound",
+        title="many short streams of the voice, each heard against the original speech of its passage",
+        source="paired by passage and seed; Holm's error rate, and no worse than one 20 ms drop-out a second",
+        place="precision_eval.measure.sound:sound",
+        pseudo_fixes=("reference", "noise_floor", *_CONTROLS),
+        options=("seed", "streams", "minutes"),
+        cost_s=8.0,
+    ),
+    Measure(
         name="latency",
         title="time per call as a paired ratio to full_float32, with interval, verdict and detectable effect",
         source="interleaved blocks in random order; robust location and bootstrap of the paired log-ratios",

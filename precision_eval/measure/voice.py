@@ -108,7 +108,7 @@ def _own_drift(cell: Cell, run_dir: Path, condition: str) -> Outcome:
     case = built(cell.case, cell.size, device=cell.device, seed=options.seed)
     name = f"reference-logits.{digest_of(cell.case, case)[:12]}.{streams}x{options.steps}.torch{torch.__version__}.npz"
     path = run_dir / "streams" / name
-    stored = _stored(path)
+    stored = stored_arrays(path)
     if stored is None:
         logits, tokens = forced_logits(cell, "reference", None, streams=streams)
         stored = {"logits": logits, "tokens": tokens}
@@ -128,7 +128,7 @@ def _reference_logits(
     weights = manifest()["files"]["voice.safetensors"]["sha256"][:12]
     name = f"reference-logits.{weights}.{checkpoint_dtype}.{len(voices)}x{n_frames}.torch{torch.__version__}.npz"
     path = run_dir / "streams" / name
-    stored = _stored(path)
+    stored = stored_arrays(path)
     if stored is None:
         with opened(
             "reference", n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype
@@ -140,7 +140,7 @@ def _reference_logits(
     return list(torch.from_numpy(stored["logits"]))
 
 
-def _stored(path: Path) -> dict[str, np.ndarray] | None:
+def stored_arrays(path: Path) -> dict[str, np.ndarray] | None:
     """Read arrays back; None where there are none, or where the file is damaged."""
     try:
         with path.open("rb") as file:

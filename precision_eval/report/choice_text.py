@@ -80,7 +80,7 @@ def facts(group: Group, fix: str) -> str:
     if row.diverged is not None and row.streams is not None:
         found.append(f"{row.diverged} of {row.streams} streams diverged")
     if row.sound is not None:
-        found.append(f"sound × {time_text(row.sound, decimals=2)} of the noise floor")
+        found.append(f"sound {row.sound.verdict}")
     return ", ".join(found)
 
 

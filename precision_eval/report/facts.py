@@ -117,6 +117,22 @@ def combined(operation: str, first: Figure, second: Figure, *, write: Write) -> 
     )
 
 
+def mean_difference(record: Record | None, reference: Record | None, *path: str, write: Write) -> Figure:
+    """Return the mean of a list of one record minus that of another's."""
+    assert record is not None
+    assert reference is not None
+    means = []
+    for one in (record, reference):
+        values: Any = one.data
+        for name in path:
+            values = values[name]
+        means.append(sum(values) / len(values))
+    value = means[0] - means[1]
+    place = pointer("data", *path)
+    records = (record.cell, reference.cell)
+    return Figure(value=value, text=write(value), records=records, paths=(place, place), operation="mean_difference")
+
+
 def pointer(*path: str | int) -> str:
     """Return a JSON pointer: ``/data/ulp_quantiles/0.5``."""
     return "".join(f"/{str(name).replace('~', '~0').replace('/', '~1')}" for name in path)

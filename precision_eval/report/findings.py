@@ -1,18 +1,15 @@
 """What the numbers and the sound say, and what each policy takes; no sentence here is fixed in advance.
 
-What counts as a tie is said in :mod:`precision_eval.results.choose.comparing`. For sound, a *shift* is a condition's
-value minus the reference's. The noise floor is the reference with another noise seed, so its shift is what chance alone
-does.
+What counts as a tie is said in :mod:`precision_eval.results.choose.comparing`, what is heard in
+:mod:`precision_eval.results.sound`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
 
-from precision_eval.core.formatting import duration_long, fixed, join, memory_text, plural, scientific, times_text
+from precision_eval.core.formatting import fixed, join, memory_text, plural, scientific, times_text
 from precision_eval.report.choice_text import AIMS, LESS, facts, not_measured_here
 from precision_eval.results.choose import Choice
 from precision_eval.results.choose.choosing import choices_of
@@ -20,154 +17,75 @@ from precision_eval.results.choose.comparing import leaders, value_front
 from precision_eval.results.messages import short_reason
 from precision_eval.results.model import SAME_MEMORY, Group, Row, figure_of, memory_bytes
 from precision_eval.results.reading import Run
-
-Shifts = tuple[tuple[Row, float], ...]
-
-NOISE_FLOOR_FACTOR = 3.0
-"""A judgement, not a calibration: the noise floor is one draw, so more than its own shift is asked for. Set after a
-ten-minute run in which a factor of 1 had singled out bfloat16 by a hair."""
-
-_PLACES = (
-    ("MCD to the original speech", ("against_original", "mel_mcd_db", "mean"), 1.0, " dB", 2),
-    ("phonemes right", ("phoneme_accuracy", "value"), -1.0, "", 3),
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Yardstick:
-    """One figure that compares with the original speech, with everybody's shift from the reference."""
-
-    name: str
-    worse: float
-    unit: str
-    decimals: int
-    reference: float
-    noise_floor: float | None
-    fixes: Shifts
-    controls: Shifts
-
-    def text(self, shift: float) -> str:
-        """Write a shift with sign and unit: ``+0.55 dB``, ``−0.052``."""
-        number = fixed(shift, decimals=self.decimals)
-        return f"{'' if number.startswith('−') else '+'}{number}{self.unit}"
-
-    def beyond(self, shifts: Shifts) -> Shifts:
-        """Return those whose shift is larger than three times the noise floor's, either way; none where
-        there is no noise floor.
-        """
-        chance = None if self.noise_floor is None else NOISE_FLOOR_FACTOR * abs(self.noise_floor)
-        return tuple((row, shift) for row, shift in shifts if chance is not None and abs(shift) > chance)
-
-    def worse_than_chance(self, shifts: Shifts) -> tuple[Row, ...]:
-        """Return those that are worse than the reference by more than that."""
-        return tuple(row for row, shift in self.beyond(shifts) if shift * self.worse > 0)
-
-
-def yardsticks_of(run: Run, section: Group) -> tuple[Yardstick, ...]:
-    """Return the yardsticks that the reference and at least one fix of `section` have."""
-    comparators = run.comparators(section, "audio")
-    found = []
-    for name, path, worse, unit, decimals in _PLACES:
-        reference = next((value for _, value in _values(comparators, "reference", path)), None)
-        fixes = _values(section.curing, "fix", path)
-        if reference is None or not fixes:
-            continue
-        noise_floor = next((value - reference for _, value in _values(comparators, "noise_floor", path)), None)
-        yardstick = Yardstick(
-            name=name,
-            worse=worse,
-            unit=unit,
-            decimals=decimals,
-            reference=reference,
-            noise_floor=noise_floor,
-            fixes=tuple((row, value - reference) for row, value in fixes),
-            controls=tuple((row, value - reference) for row, value in _values(comparators, "control", path)),
-        )
-        found.append(yardstick)
-    return tuple(found)
-
-
-def worse_by_sound(yardsticks: Sequence[Yardstick]) -> tuple[str, ...]:
-    """Return the ids of the fixes that are worse than the reference by more than chance, by any yardstick."""
-    return tuple(dict.fromkeys(row.fix for y in yardsticks for row in y.worse_than_chance(y.fixes)))
-
-
-def silent_controls(yardsticks: Sequence[Yardstick]) -> tuple[str, ...]:
-    """Return the ids of the controls that no yardstick shows as degraded beyond chance."""
-    heard = {row.fix for y in yardsticks for row in y.worse_than_chance(y.controls)}
-    return tuple(dict.fromkeys(row.fix for y in yardsticks for row, _ in y.controls if row.fix not in heard))
-
-
-def measured_length(section: Group) -> str:
-    """Return how much audio was compared, such as ``10 min`` or ``60 s``; empty where it is not recorded."""
-    lengths = [length for row in section.curing if (length := figure_of(row.data("audio"), "duration_s"))]
-    return duration_long(lengths[0]) if lengths else ""
+from precision_eval.results.sound import SOUND_METRICS, margins_text, metrics_text
+from precision_eval.stats.differences import FAMILY_ERROR
 
 
 def sound_sentences(run: Run, section: Group) -> list[str]:
-    """Return what fixes and controls do against the original speech; empty where that was not measured."""
-    yardsticks = yardsticks_of(run, section)
-    if not yardsticks:
+    """Return what is heard of fixes and controls; empty where no sound was made."""
+    heard = [row for row in section.curing if row.sound is not None]
+    if not heard:
         return []
-    return [_fixes_sentence(yardsticks), _controls_sentence(yardsticks, section)]
+    judged = [row for row in heard if row.sound and row.sound.metrics]
+    if not judged:
+        reasons = join(list(dict.fromkeys(row.sound.reason for row in heard if row.sound)))
+        return [f"Sound is undecided: {reasons}. Many short streams decide: {section.command('sound')}"]
+    return [_fixes_sentence(judged), _detectable_sentence(judged), _controls_sentence(run, section)]
 
 
-def _values(rows: Sequence[Row], role: str, path: tuple[str, ...]) -> list[tuple[Row, float]]:
-    pairs: list[tuple[Row, Mapping[str, Any] | None]] = [(row, row.data("audio")) for row in rows if row.role == role]
-    return [(row, value) for row, data in pairs if (value := figure_of(data, *path)) is not None]
-
-
-def _fixes_sentence(yardsticks: Sequence[Yardstick]) -> str:
-    level = " or ".join(f"{y.name} ({fixed(y.reference, decimals=y.decimals)}{y.unit})" for y in yardsticks)
-    farthest = _named(yardsticks, [_farthest(y.fixes).fix for y in yardsticks])
-    if any(y.noise_floor is None for y in yardsticks):
-        return f"Farthest from the reference's {level}: {farthest}; without the noise floor no shift can be weighed."
-    chance = ", ".join(y.text(y.noise_floor or 0.0) for y in yardsticks)
-    beyond = [row.fix for y in yardsticks for row, _ in y.beyond(y.fixes)]
-    if not beyond:
-        return (
-            f"No fix differs from the reference's {level} by more than three times the noise floor's shift "
-            f"({chance}; one draw of chance); farthest: {farthest}."
-        )
-    text = (
-        f"Farther from the reference's {level} than three times the noise floor's shift ({chance}; one draw "
-        f"of chance): "
-        f"{_named(yardsticks, beyond)}"
-    )
-    return f"{text}{'' if worse_by_sound(yardsticks) else ', none of them for the worse'}."
-
-
-def _controls_sentence(yardsticks: Sequence[Yardstick], section: Group) -> str:
-    names = list(dict.fromkeys(row.fix for y in yardsticks for row, _ in y.controls))
-    if not names:
-        return "No control was measured, so nothing shows that this run could reveal a degradation."
-    if any(y.noise_floor is None for y in yardsticks):
-        return ""
-    silent = silent_controls(yardsticks)
-    heard = [name for name in names if name not in silent]
-    shown = f"{_named(yardsticks, heard)} {plural(len(heard), 'is', 'are')} worse by more than that, as intended"
-    if not silent:
-        every = {1: "The only control measured is", 2: "Both controls are"}.get(len(names), "All controls are")
-        return f"{every} worse by more than that, as intended: {_named(yardsticks, heard)}."
-    length = measured_length(section)
-    run_text = f"this run of {length}" if length else "this run"
+def _fixes_sentence(rows: Sequence[Row]) -> str:
+    first = rows[0].sound
+    assert first is not None
+    by_verdict: dict[str, list[str]] = {}
+    for row in rows:
+        sound = row.sound
+        assert sound is not None
+        aside = f" ({sound.decisive})" if sound.decisive else ""
+        by_verdict.setdefault(sound.verdict, []).append(row.fix + aside)
+    words = {
+        "worse": "worse",
+        "no worse": f"no worse than {margins_text()} would make it",
+        "better": "nearer to the original than the reference",
+        "undecided": "undecided",
+    }
+    parts = [f"{text}: {join(by_verdict[verdict])}" for verdict, text in words.items() if verdict in by_verdict]
     return (
-        f"{shown + ', but ' if heard else ''}{_named(yardsticks, silent)} {plural(len(silent), 'is', 'are')} not worse "
-        f"by more than that: {run_text} is too short to judge by sound."
+        f"Sound of {first.streams} streams of {first.stream_s:g} s, held to the reference's on the same passages with "
+        f"the same noise: {'; '.join(parts)}."
     )
 
 
-def _named(yardsticks: Sequence[Yardstick], names: Sequence[str]) -> str:
-    """Write each condition once, with its shift by every yardstick."""
-    texts = []
-    for name in dict.fromkeys(names):
-        shifts = [y.text(shift) for y in yardsticks for row, shift in (*y.fixes, *y.controls) if row.fix == name]
-        texts.append(f"{name} ({', '.join(shifts)})")
-    return join(texts)
+def _detectable_sentence(rows: Sequence[Row]) -> str:
+    verdicts = [row.sound for row in rows if row.sound is not None]
+    largest = {m.name: max(verdict.detectable[m.name] for verdict in verdicts) for m in SOUND_METRICS}
+    text = (
+        f"Of every fix, changes as large as {metrics_text(largest)} would have been found in 80 % of repetitions; "
+        f"{100 * FAMILY_ERROR:g} % of runs say that anything differs where nothing does."
+    )
+    needed = [verdict.needed for verdict in verdicts if verdict.verdict == "undecided"]
+    return f"{text} With --streams {max(needed)} what is undecided would probably be decided." if needed else text
 
 
-def _farthest(shifts: Shifts) -> Row:
-    return max(shifts, key=lambda pair: abs(pair[1]))[0]
+def _controls(run: Run, section: Group) -> list[Row]:
+    return [row for row in run.comparators(section, "sound") if row.role == "control" and row.sound is not None]
+
+
+def silent_controls(run: Run, section: Group) -> tuple[str, ...]:
+    """Return the ids of the controls that are not found to be worse."""
+    return tuple(row.fix for row in _controls(run, section) if row.sound and row.sound.verdict != "worse")
+
+
+def _controls_sentence(run: Run, section: Group) -> str:
+    controls = _controls(run, section)
+    if not controls:
+        return "No control was measured, so nothing shows that this run could reveal a degradation."
+    silent = silent_controls(run, section)
+    texts = [f"{row.fix} ({row.sound.decisive})" for row in controls if row.sound and row.fix not in silent]
+    if not silent:
+        return f"What must be worse is: {join(texts)}."
+    heard = f"{join(texts)} {plural(len(texts), 'is', 'are')} worse, as intended, but " if texts else ""
+    verb = plural(len(silent), "is", "are")
+    return f"{heard}{join(silent)} {verb} not found to be: too few streams to judge by sound."
 
 
 def recommendation(run: Run, section: Group) -> str:
@@ -202,19 +120,20 @@ def _tie(choice: Choice) -> str:
 
 def _by_sound(run: Run, section: Group) -> str:
     """Say whether sound takes part in the choice; empty where there is none to hear."""
-    if not any(row.data("audio") for row in section.rows):
+    if not any(row.data("audio", "sound") for row in section.rows):
         return ""
-    yardsticks = yardsticks_of(run, section)
-    if not yardsticks or any(y.noise_floor is None or not y.controls for y in yardsticks):
-        return "Sound was not measured beside noise floor and controls, so it takes no part in this."
-    length = measured_length(section)
-    over = f" over {length}" if length else ""
-    if silent_controls(yardsticks):
-        return f"Sound takes no part in this: a control that must degrade it does not{over}."
-    against = worse_by_sound(yardsticks)
-    if against:
-        return f"Sound speaks against {join(against)}: worse than the reference by more than chance{over}."
-    return f"Sound does not separate the fixes{over}, so drift, speed and memory decide."
+    verdicts = {row.fix: row.sound for row in section.curing if row.sound is not None and row.sound.metrics}
+    if not verdicts or not _controls(run, section):
+        return "Sound is undecided, so it takes no part in this."
+    if silent_controls(run, section):
+        return "Sound takes no part in this: a control that must degrade it is not heard."
+    worse = [fix for fix, sound in verdicts.items() if sound.verdict == "worse"]
+    if worse:
+        return f"Sound speaks against {join(worse)}: worse than the reference."
+    undecided = [fix for fix, sound in verdicts.items() if sound.verdict == "undecided"]
+    if undecided:
+        return f"Sound speaks against none; of {join(undecided)} it is undecided."
+    return "Sound is no worse under any of them, so drift, speed and memory decide."
 
 
 def findings_of(run: Run, section: Group) -> list[str]:
@@ -400,7 +319,5 @@ def _sound_sentence(run: Run, section: Group) -> str:
     (least, nearest), (most, farthest) = min(ratios, key=lambda p: p[0]), max(ratios, key=lambda p: p[0])
     if len(ratios) == 1:
         return f"Its audio lies {least:.2f} of the noise floor's MCD away from the reference's."
-    beyond = [row for ratio, row in ratios if ratio > 1.0]
-    end = f"; beyond the noise floor: {_names(beyond)}" if beyond else "; none goes beyond what another noise seed does"
     spread = f"from {least:.2f} ({nearest.fix}) to {most:.2f} ({farthest.fix})"
-    return f"MCD to the reference's audio runs {spread} of the noise floor's{end}."
+    return f"MCD to the reference's audio runs {spread} of the noise floor's, which is one draw."

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from precision_eval.core.formatting import (
     MISSING,
     counted,
-    fixed,
     join,
     memory_text,
+    plural,
     ratio_text,
     scientific,
     status_text,
@@ -94,7 +94,7 @@ class GroupSummary:
         name = Strong(row.fix) if row.fix == self.pick else f"{mark}{row.fix}"
         time = MISSING if row.time is None else ratio_text(row.time.value, row.time.low, row.time.high)
         drift = MISSING if row.drift is None else scientific(row.drift.value)
-        sound = MISSING if row.sound is None else f"× {fixed(row.sound.value, decimals=2)}"
+        sound = MISSING if row.sound is None else row.sound.verdict
         is_baseline = self.group.is_baseline(row)
         result = "baseline" if is_baseline else self._verdict(row)
         return name, result, "1" if is_baseline else time, memory_text(row.memory_bytes), drift, sound
@@ -165,6 +165,23 @@ def undecided_line(summaries: tuple[GroupSummary, ...]) -> str:
     )
 
 
+def sound_lines(summaries: tuple[GroupSummary, ...]) -> Iterator[str]:
+    """Say of which fixes the sound is worse, and of which it is undecided and what would decide."""
+    for summary in summaries:
+        group = summary.group
+        heard = {row.fix: row.sound for row in group.curing if row.sound is not None}
+        worse = [fix for fix, sound in heard.items() if sound.verdict == "worse"]
+        undecided = {fix: sound for fix, sound in heard.items() if sound.verdict == "undecided"}
+        where = f"Sound of {group.case} {group.mode}"
+        if worse:
+            yield f"{where}: {join(worse)} {plural(len(worse), 'is', 'are')} worse than the reference."
+        if undecided:
+            needed = max(sound.needed for sound in undecided.values())
+            reason = next((sound.reason for sound in undecided.values() if sound.reason), "")
+            decides = f"; --streams {needed} would probably decide" if needed else f": {reason}" if reason else ""
+            yield f"{where}: undecided for {join(list(undecided))}{decides}."
+
+
 def not_cured_line(summaries: tuple[GroupSummary, ...]) -> str:
     """Name the groups in which nothing cures, and the mode in which something does; empty where there is none."""
     groups = [summary.group for summary in summaries if not summary.group.curing and not summary.group.fault]
@@ -203,6 +220,7 @@ def print_summary(run: Run, console: Console) -> None:
         *failure_lines(summaries),
         "Bold: best balance of time and drift; ≈ not told apart from it. Ratio below 1 is faster.",
         undecided_line(summaries),
+        *sound_lines(summaries),
         *dict.fromkeys(f"{summary.group.case}: {note}." for summary in summaries for note in summary.group.notes),
     ]
     for line in filter(None, notes):

@@ -13,11 +13,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.records import Record
 from precision_eval.fixes.catalog import FIXES
+
+if TYPE_CHECKING:
+    from precision_eval.results.sound import SoundVerdict
 
 ONE_INPUT = 0.10
 """Relative difference below which two drifts from one seeded input each are not told apart."""
@@ -100,7 +103,7 @@ class Row:
     one process measured; only within one `session` are they paired. `processes` is 0 where time was not measured. A
     drift that is not `paired_drift` is of one input, and its interval a convention. `diverged` counts free-running
     streams that left the reference's tokens, `survival` is the fraction that did not (Kaplan–Meier), and `sound` the
-    distance of the audio to the reference's (MCD) as a ratio to the noise floor's. `missing` says for an axis
+    verdict on what is heard, None where nothing was. `missing` says for an axis
     (``time``, ``drift``, ``memory``) why it has no figure. A row that did not pass has no figures, only records.
     """
 
@@ -121,7 +124,7 @@ class Row:
     diverged: int | None = None
     streams: int | None = None
     survival: Estimate | None = None
-    sound: Estimate | None = None
+    sound: SoundVerdict | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
     records: Mapping[str, Record] = field(default_factory=dict, repr=False)

@@ -1,9 +1,7 @@
 """Groups from records: what each fix measured, with its interval, its statuses and its doubts.
 
 Conventions: the last record of a cell counts. Records of unlike case digests, or of unlike baselines, are not
-compared: their group has no rows, and says why. Figures of unlike environments are a doubt. The interval around the
-ratio of two distances of sound comes from resampling stretches of the two recordings together; it says how steady the
-ratio is over the recording, not how another recording would differ.
+compared: their group has no rows, and says why. Figures of unlike environments are a doubt.
 """
 
 from __future__ import annotations
@@ -15,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from precision_eval.core.cells import pins_text
 from precision_eval.core.environment import environment_of
@@ -33,6 +29,7 @@ from precision_eval.results.model import (
     figure_of,
     row_order,
 )
+from precision_eval.results.sound import judged_sound, undecided
 
 RECORDS_NAME = "records.jsonl"
 ENVIRONMENT_NAME = "environment.json"
@@ -40,13 +37,11 @@ ENVIRONMENT_NAME = "environment.json"
 _Key = tuple[str, str, str, str, int, str]  # case, size, mode, device, threads, pins
 
 _WORSE_FIRST = ("crashed", "out_of_memory", "timed_out", "raised", "unsupported")
-_DISTANCE = "mel_mcd_db"
 TWO_DIGITS = 0.05
 """Relative error above which fewer than two decimal digits are right; a doubt, not a limit."""
 
 _NOISE_FLOOR_OFF = re.compile("(noise floor|null) is off")  # schema version 1 said null
 _FAULTS_NAMED = 5
-_SOUND_RESAMPLES = 1000
 _CONFIDENCE = 0.95
 
 
@@ -57,15 +52,31 @@ def groups_of(records: Iterable[Record], *, run: str = "RUN") -> tuple[Group, ..
 
 def _all_groups(records: Iterable[Record], run: str) -> tuple[Group, ...]:
     by_key: dict[_Key, list[Record]] = {}
-    noise_floors: dict[tuple[str, str, str, str], Record] = {}
     for record in latest(records).values():
         pins = pins_of(record)
         key = (record.case, record.size, record.mode, record.device, record.threads, pins)
         by_key.setdefault(key, []).append(record)
-        if record.role == "noise_floor" and record.measure == "audio":
-            noise_floors[record.case, record.size, record.device, pins] = record
-    groups = [_group(key, own, noise_floors.get((key[0], key[1], key[3], key[5])), run) for key, own in by_key.items()]
-    return tuple(replace(group, cured_elsewhere=_cured_elsewhere(group, groups)) for group in groups)
+    groups = [_group(key, own, run) for key, own in by_key.items()]
+    return tuple(replace(_heard(group, groups), cured_elsewhere=_cured_elsewhere(group, groups)) for group in groups)
+
+
+def _heard(group: Group, groups: Sequence[Group]) -> Group:
+    """Add the verdicts on sound, as one family."""
+    known = {row.role: row.data("sound") for row in _comparators(group, groups, "sound")}
+    rows = [row for row in group.rows if row.role != "reference"]
+    heard = {row.fix: data for row in rows if (data := row.data("sound"))}
+    verdicts = judged_sound(heard, known.get("reference"), known.get("noise_floor"))
+    verdicts |= {row.fix: undecided() for row in rows if row.fix not in heard and row.data("audio")}
+    return replace(group, rows=tuple(replace(row, sound=verdicts.get(row.fix)) for row in group.rows))
+
+
+def _comparators(group: Group, groups: Sequence[Group], measure: str) -> tuple[Row, ...]:
+    known: dict[str, Row] = {}
+    for other in (group, *(other for other in groups if group.is_like(other))):
+        for row in other.rows:
+            if row.role != "fix" and row.data(measure):
+                known.setdefault(row.fix, row)
+    return tuple(sorted(known.values(), key=row_order))
 
 
 def _cured_elsewhere(group: Group, groups: Sequence[Group]) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -116,12 +127,7 @@ class Run:
 
         They are computed once, eagerly, so a compiled group borrows those of its case, size and device.
         """
-        known: dict[str, Row] = {}
-        for other in (group, *(other for other in self.sections if group.is_like(other))):
-            for row in other.rows:
-                if row.role != "fix" and row.data(measure):
-                    known.setdefault(row.fix, row)
-        return tuple(sorted(known.values(), key=row_order))
+        return _comparators(group, self.sections, measure)
 
     def grids(self) -> Iterator[tuple[str, str, tuple[Group, ...]]]:
         """Yield (case, device and pins, its groups): what belongs into one figure."""
@@ -175,31 +181,12 @@ def status_of(records: Sequence[Record]) -> tuple[str, str | None]:
     return status, next((record.reason for record in records if record.status == status and record.reason), None)
 
 
-def sound_ratio(fix: Mapping[str, Any], noise_floor: Mapping[str, Any]) -> Estimate | None:
-    """Return the distance to the reference's audio as a ratio to the noise floor's, with an interval over
-    the recording.
-    """
-    values, chance = (_series(data) for data in (fix, noise_floor))
-    recorded = figure_of(fix, "against_reference", _DISTANCE, "ratio_to_null")
-    if values is None or chance is None or values.shape != chance.shape or values.size < 4 or chance.mean() <= 0.0:
-        return None if recorded is None else exact(recorded)
-    n = values.size
-    length = max(1, round(math.sqrt(n)))
-    draws = -(-n // length)
-    starts = np.random.default_rng(0).integers(n, size=(_SOUND_RESAMPLES, draws))  # (resamples, stretches)
-    sums = [np.concatenate([[0.0], np.cumsum(np.tile(series, 2))]) for series in (values, chance)]
-    top, bottom = (np.sum(summed[starts + length] - summed[starts], axis=1) for summed in sums)
-    low, high = np.quantile(top / bottom, [0.025, 0.975])
-    ratio = float(values.mean() / chance.mean()) if recorded is None else recorded
-    return Estimate(value=ratio, low=min(float(low), ratio), high=max(float(high), ratio), confidence=_CONFIDENCE)
-
-
 def pins_of(record: Record) -> str:
     """Return the settings that a record was measured under, as in its cell's id; empty where nothing was pinned."""
     return pins_text(record.options.get("sdpa_backend"), record.options.get("tf32"))
 
 
-def _group(key: _Key, records: list[Record], noise_floor: Record | None, run: str) -> Group:
+def _group(key: _Key, records: list[Record], run: str) -> Group:
     case, size, mode, device, threads, pins = key
     by_fix: dict[str, dict[str, Record]] = {}
     for record in records:
@@ -211,8 +198,7 @@ def _group(key: _Key, records: list[Record], noise_floor: Record | None, run: st
     fault = _fault(place, {record.case_digest for record in of_fixes}, baselines)
     baseline = next(iter(baselines), None) if not fault else None
     twin = _data(by_fix.get(baseline or "", {}), "latency")
-    noise_floor_data = noise_floor.data if noise_floor is not None and noise_floor.status == "passed" else None
-    rows = [_row(fix, own, baseline, noise_floor_data, twin=twin is not None) for fix, own in by_fix.items()]
+    rows = [_row(fix, own, baseline, twin=twin is not None) for fix, own in by_fix.items()]
     traces = [data for own in by_fix.values() if (data := _data(own, "trace"))]
     group = replace(
         place,
@@ -264,9 +250,7 @@ def _doubted(group: Group, records: Sequence[Record]) -> Group:
     return replace(group, doubts=tuple(doubts))
 
 
-def _row(
-    fix: str, records: Mapping[str, Record], baseline: str | None, noise_floor: Mapping[str, Any] | None, *, twin: bool
-) -> Row:
+def _row(fix: str, records: Mapping[str, Record], baseline: str | None, *, twin: bool) -> Row:
     """Read a fix; `twin` says that the group has the baseline against itself, and so judges it for all."""
     status, reason = status_of(list(records.values()))
     role = next(iter(records.values())).role
@@ -294,7 +278,6 @@ def _row(
         diverged=_whole(figure_of(divergence, "diverged")),
         streams=_whole(figure_of(divergence, "streams")),
         survival=_survival(divergence),
-        sound=None if audio is None else sound_ratio(audio, noise_floor or {}),
         missing=_missing(records, {"time": latency, "drift": drift, "memory": memory}),
         doubts=row_doubts(fix, baseline, latency, drift, audio, twin=twin),
     )
@@ -391,14 +374,6 @@ def _survival(data: Mapping[str, Any] | None) -> Estimate | None:
     curve = (data or {}).get("survival") or {}
     ends = [curve[name][-1] for name in ("fraction", "low", "high") if curve.get(name)]
     return Estimate(value=ends[0], low=ends[1], high=ends[2]) if len(ends) == 3 else None
-
-
-def _series(data: Mapping[str, Any]) -> np.ndarray | None:
-    node = (data.get("against_reference") or {}).get(_DISTANCE) or {}
-    values = (node.get("series") or {}).get("value")
-    if not values or any(value is None for value in values):
-        return None
-    return np.asarray(values, dtype=np.float64)
 
 
 def _data(records: Mapping[str, Record], measure: str) -> dict[str, Any] | None:

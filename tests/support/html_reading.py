@@ -109,6 +109,8 @@ def origin(attrs, records):
         (value,) = values
         return value
     first, second = values
+    if attrs["data-op"] == "mean_difference":
+        return sum(first) / len(first) - sum(second) / len(second)
     return {"sum": first + second, "difference": first - second}[attrs["data-op"]]
 
 

@@ -117,9 +117,13 @@ class Synthetic:
             self.add("voice", "default", mode, fix, "teacher_forced_drift", self.voice_drift(drift))
             self.add("voice", "default", mode, fix, "divergence", self.divergence(drift))
             self.add("voice", "default", mode, fix, "audio", self.audio(distance, 3.75))
+            self.add("voice", "default", mode, fix, "sound", streams_heard(0.0, apart=distance))
         for fix, role in COMPARATORS.items():
             distance, original = {"reference": (0.0, 3.75), "noise_floor": (1.0, 3.75)}.get(fix, (0.98, 4.5))
             self.add("voice", "default", "eager", fix, "audio", self.audio(distance, original), role=role)
+            self.add(
+                "voice", "default", "eager", fix, "sound", streams_heard(original - 3.75, apart=distance), role=role
+            )
             if role == "noise_floor":
                 self.add("voice", "default", "eager", fix, "divergence", self.divergence(10.0), role=role)
             if fix == "control_rope_bfloat16":
@@ -215,6 +219,36 @@ class Synthetic:
         lines = [json.dumps(record, allow_nan=False) for record in self.records]
         (self.run_dir / "records.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
         return self.run_dir
+
+
+def streams_heard(worse_db, *, phonemes=None, apart=1.0, streams=16):
+    """What is heard of a condition: the reference's values made worse, and `apart` from them as another seed is."""
+    base, own = np.random.default_rng(0), np.random.default_rng(round(1e6 * (abs(worse_db) + apart)))
+    phonemes = -0.1 * worse_db if phonemes is None else phonemes
+    levels = {
+        "mel_mcd_db": (4.4, 0.25, worse_db),
+        "log_spectral_distance_db": (8.4, 0.3, worse_db),
+        "level_error_db": (2.4, 0.15, 0.5 * worse_db),
+        "phonemes_right": (0.86, 0.03, phonemes),
+    }
+    heard = {
+        name: (level + base.normal(size=streams) * spread + apart * spread * _without_mean(own, streams) + change)
+        for name, (level, spread, change) in levels.items()
+    }
+    heard["phonemes_right"] = np.clip(heard["phonemes_right"], 0.0, 1.0)
+    return {
+        "streams": streams,
+        "stream_s": 5.0,
+        "heard": {name: values.tolist() for name, values in heard.items()},
+        "tokens": [],
+        "real_time_factor": 15.0,
+        "clock": "process CPU",
+    }
+
+
+def _without_mean(rng, count):
+    drawn = rng.normal(size=count)
+    return (drawn - drawn.mean()) / drawn.std()
 
 
 def trace(fix):

@@ -1,9 +1,8 @@
 """Figures with a row per fix: memory as bars, and how far each condition's sound is from the reference's as dots.
 
 Of memory there is one figure per case and device, one panel per size × mode: what is stored, and what one call
-allocates on top at its peak; a fix that does not run has no bar but its status. A shift of sound is a condition's value
-minus the reference's; the grey band is three times the noise floor's shift, to both sides. Controls must leave it, or
-the run cannot show a degradation.
+allocates on top at its peak; a fix that does not run has no bar but its status. A change of sound is a condition's mean
+over streams minus the reference's, with its 95 % interval; up to the dashed line it counts as no worse.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from matplotlib.patches import Patch
 
 from precision_eval.core.drawing import FAINT, INK, NotDrawn, dress, new_figure, style_of
 from precision_eval.core.formatting import memory_text
-from precision_eval.report.findings import NOISE_FLOOR_FACTOR, Yardstick
 from precision_eval.results.model import Group, Row, memory_bytes
+from precision_eval.results.sound import SoundMetric
 
 
 def draw_memory(case: str, device: str, sections: Sequence[Group]) -> Figure:
@@ -73,26 +72,34 @@ def draw_bars(axes: Axes, section: Group) -> None:
     axes.set_xlabel(unit, fontsize=9.5, color=INK)
 
 
-def shift_panel(axes: Axes, yardstick: Yardstick, shifts: Sequence[tuple[Row, float]]) -> None:
-    """Draw one yardstick, a row per condition, the first at the top."""
-    if yardstick.noise_floor is not None:
-        reach = NOISE_FLOOR_FACTOR * abs(yardstick.noise_floor)
-        axes.axvspan(-reach, reach, color=style_of("noise_floor").colour, alpha=0.25, lw=0, zorder=0)
+def change_panel(axes: Axes, metric: SoundMetric, rows: Sequence[Row]) -> None:
+    """Draw one metric of sound, a row per condition, the first at the top."""
     axes.axvline(0.0, color=FAINT, linewidth=1.0, zorder=1)
-    for number, (row, shift) in enumerate(shifts):
-        style = style_of(row.fix)
-        axes.plot([shift], [number], style.marker, color=style.colour, markersize=7, zorder=4, gid=f"of {row.fix}")
-        words: dict[str, Any] = {"fontsize": 8.5, "va": "center", "ha": "left", "color": INK}
-        axes.text(
-            1.02, number, yardstick.text(shift), transform=axes.get_yaxis_transform(), gid=f"text {row.fix}", **words
+    axes.axvline(metric.worse * metric.margin, color=FAINT, linewidth=1.0, linestyle="--", zorder=1)
+    for number, row in enumerate(rows):
+        assert row.sound is not None
+        style, found = style_of(row.fix), row.sound.metrics[metric.name]
+        ends = [metric.worse * found.low, metric.worse * found.high]
+        axes.plot(ends, [number, number], color=style.colour, linewidth=1.6, zorder=3)
+        axes.plot(
+            [metric.worse * found.estimate],
+            [number],
+            style.marker,
+            color=style.colour,
+            markersize=7,
+            zorder=4,
+            gid=f"of {row.fix}",
         )
+        words: dict[str, Any] = {"fontsize": 8.5, "va": "center", "ha": "left", "color": INK}
+        text = metric.text(found.estimate)
+        axes.text(1.02, number, text, transform=axes.get_yaxis_transform(), gid=f"text {row.fix}", **words)
         # an unseen bar over the whole width is what a pointer hits
         axes.axhspan(number - 0.45, number + 0.45, alpha=0.0, zorder=7, gid=f"mark {row.fix}")
     axes.set_yticks(
-        range(len(shifts)), [row.fix.replace("control_", "control: ").replace("_floor", " floor") for row, _ in shifts]
+        range(len(rows)), [row.fix.replace("control_", "control: ").replace("_floor", " floor") for row in rows]
     )
-    axes.set_ylim(len(shifts) - 0.5, -0.5)
-    unit = f", {yardstick.unit.strip()}" if yardstick.unit else ""
-    axes.set_xlabel(f"{yardstick.name}: shift from the reference{unit}", fontsize=9.5, color=INK)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    unit = f", {metric.unit.strip()}" if metric.unit else ""
+    axes.set_xlabel(f"{metric.title}: change from the reference{unit}", fontsize=9.5, color=INK)
     dress(axes)
     axes.grid(False, axis="y")

@@ -21,34 +21,27 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from precision_eval.core.drawing import dress, label_line_ends
-from precision_eval.core.formatting import METRIC_TITLES, fixed, join
+from precision_eval.core.formatting import METRIC_TITLES, join
 from precision_eval.core.records import Record
 from precision_eval.report.facts import (
     Line,
-    combined,
     diverged_of,
-    figure,
     lines_of,
+    mean_difference,
     memory_of,
     pointer,
     record_of,
 )
 from precision_eval.report.figures import over_time
-from precision_eval.report.figures.bars import draw_bars, shift_panel
+from precision_eval.report.figures.bars import change_panel, draw_bars
 from precision_eval.report.figures.tradeoff import draw_panel, label_points, points_of
-from precision_eval.report.findings import Yardstick, yardsticks_of
 from precision_eval.report.html.answer import GroupView, failing_text
 from precision_eval.report.html.paper import svg_of
 from precision_eval.results.model import Row, memory_bytes
+from precision_eval.results.sound import SOUND_METRICS, SoundMetric
 
 MOST_VALUES = 150
 """Places along the axis at which the values of a line can be read."""
-
-YARDSTICK_PATHS = {
-    "MCD to the original speech": ("against_original", "mel_mcd_db", "mean"),
-    "phonemes right": ("phoneme_accuracy", "value"),
-}
-"""Where the figures of a yardstick of sound stand in an ``audio`` record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,49 +113,46 @@ def memory_chart(place: GroupView) -> Chart | None:
     return Chart(key=key, title=place.label, svg=svg, tips=tips)
 
 
-def shift_charts(place: GroupView) -> tuple[Chart, ...]:
-    """Draw, per yardstick of sound, every condition's shift from the reference: noise floor, controls, then fixes."""
-    return tuple(_shift_chart(place, yardstick) for yardstick in yardsticks_of(place.run, place.group))
+def change_charts(place: GroupView) -> tuple[Chart, ...]:
+    """Draw, per metric of sound, every condition's change from the reference: noise floor, controls, then fixes."""
+    order = ("noise_floor", "control", "fix")
+    rows = [*place.run.comparators(place.group, "sound"), *place.group.curing]
+    judged = sorted((row for row in rows if row.sound and row.sound.metrics), key=lambda row: order.index(row.role))
+    if not any(row.role == "fix" for row in judged):
+        return ()
+    return tuple(_change_chart(place, metric, judged) for metric in SOUND_METRICS)
 
 
-def _shift_chart(place: GroupView, yardstick: Yardstick) -> Chart:
-    path = YARDSTICK_PATHS[yardstick.name]
-    comparators = place.run.comparators(place.group, "audio")
-    reference = next(row for row in comparators if row.role == "reference")
-    floors = [(row, yardstick.noise_floor) for row in comparators if row.role == "noise_floor"]
-    shifts = [(row, shift) for row, shift in (*floors, *yardstick.controls, *yardstick.fixes) if shift is not None]
-    judged = (*yardstick.controls, *yardstick.fixes)
-    beyond = {row.fix for row, _ in yardstick.beyond(judged)}
-    worse = {row.fix for row in yardstick.worse_than_chance(judged)}
-    drawing, axes = _panel(4.3, 0.7 + 0.28 * len(shifts), left=1.6, right=0.75)
-    shift_panel(axes, yardstick, shifts)
-
-    def value_of(row: Row) -> Any:
-        return figure(
-            record_of(row, "audio"), *path, write=lambda v: fixed(v, decimals=yardstick.decimals) + yardstick.unit
-        )
-
-    key = f"shift-{place.key}-{path[0]}".replace("_", "-")
+def _change_chart(place: GroupView, metric: SoundMetric, rows: Sequence[Row]) -> Chart:
+    comparators = place.run.comparators(place.group, "sound")
+    reference = record_of(next(row for row in comparators if row.role == "reference"), "sound")
+    drawing, axes = _panel(4.3, 0.7 + 0.28 * len(rows), left=1.6, right=0.75)
+    change_panel(axes, metric, rows)
+    key = f"change-{place.key}-{metric.name}".replace("_", "-")
     tips, texts = [], {}
-    for number, (row, _) in enumerate(shifts):
-        shift = combined("difference", value_of(row), value_of(reference), write=yardstick.text)
-        texts[row.fix] = shift.tspan
-        lines: list[Line] = [(yardstick.name, value_of(row)), ("shift from the reference", shift)]
-        if row.role != "noise_floor":
-            verdict = (
-                "worse than chance" if row.fix in worse else "beyond chance" if row.fix in beyond else "within chance"
-            )
-            lines.append(("judged", verdict))
+    for number, row in enumerate(rows):
+        assert row.sound is not None
+        found = row.sound.metrics[metric.name]
+        change = mean_difference(
+            record_of(row, "sound"),
+            reference,
+            "heard",
+            metric.name,
+            write=lambda value: metric.text(value * metric.worse),
+        )
+        texts[row.fix] = change.tspan
+        verdict = found.verdict + (", by less than the margin" if found.verdict == "worse" and found.no_worse else "")
+        lines: list[Line] = [(f"{metric.title}, change", change), ("judged", verdict)]
         tips.append((f"{key}-{number}", row, lines))
     svg = svg_of(
         drawing,
         key=key,
-        description=f"{place.group.title}: {yardstick.name}, shift from the reference",
+        description=f"{place.group.title}: {metric.title}, change from the reference",
         kind="points",
         tips={row.fix: tip for tip, row, _ in tips},
         texts=texts,
     )
-    return Chart(key=key, title=f"{place.group.case}: {yardstick.name}", svg=svg, tips=tuple(tips))
+    return Chart(key=key, title=f"{place.group.case}: {metric.title}", svg=svg, tips=tuple(tips))
 
 
 def drift_charts(place: GroupView) -> tuple[Chart, ...]:

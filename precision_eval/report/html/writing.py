@@ -22,7 +22,6 @@ from precision_eval.core.formatting import one_line, visible
 from precision_eval.core.records import Record
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.report.facts import Figure, pointer
-from precision_eval.report.figures.over_time import sound_rows
 from precision_eval.report.findings import sound_sentences
 from precision_eval.report.html.answer import (
     GroupView,
@@ -35,9 +34,9 @@ from precision_eval.report.html.answer import (
 )
 from precision_eval.report.html.charts import (
     Chart,
+    change_charts,
     drift_charts,
     memory_chart,
-    shift_charts,
     sound_charts,
     survival_chart,
     tradeoff_chart,
@@ -202,15 +201,12 @@ def _comparators(place: GroupView) -> list[Any]:
 
 
 def _chance(places: Sequence[GroupView]) -> list[dict[str, Any]]:
-    """Return, per group with sound, the shifts from the reference beside the noise floor and the controls."""
+    """Return, per group with sound, its verdicts, and the changes from the reference that they are of."""
     found = []
     for place in places:
-        charts = shift_charts(place)
-        if charts:
-            rows = sound_rows(place.run, place.group)[1]
-            missing = [role for role in ("noise_floor", "control") if role not in {row.role for row in rows}]
-            sentences = sound_sentences(place.run, place.group)
-            found.append({"place": place, "charts": charts, "sentences": sentences, "missing": missing})
+        sentences = sound_sentences(place.run, place.group)
+        if sentences:
+            found.append({"place": place, "charts": change_charts(place), "sentences": sentences})
     return found
 
 

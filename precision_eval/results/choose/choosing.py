@@ -341,11 +341,7 @@ def _binding(policy: str, group: Group, able: Sequence[Row], limits: Mapping[str
 
 def _doubts(group: Group, fixes: Sequence[str]) -> tuple[str, ...]:
     own = [f"{fix}: {doubt}" for fix in fixes for doubt in group.row(fix).doubts]
-    sound = [
-        f"{fix}: its sound lies farther from the reference's than another noise seed's"
-        for fix in fixes
-        if (distance := group.row(fix).sound) is not None and distance.low > 1.0
-    ]
+    sound = [f"{fix}: {line}" for fix in fixes if (heard := group.row(fix).sound) is not None and (line := heard.doubt)]
     return (*group.doubts, *sound, *own)
 
 

@@ -3,28 +3,29 @@
 from dataclasses import replace
 
 import pytest
+from made_runs import streams_heard
 
 from precision_eval.report.findings import (
     findings_of,
     recommendation,
     silent_controls,
     sound_sentences,
-    yardsticks_of,
 )
 from precision_eval.results.choose import Choice
-from precision_eval.results.choose.choosing import choices_of
+from precision_eval.results.choose.choosing import choices_of, choose_from
 from precision_eval.results.choose.comparing import leaders
 from precision_eval.results.reading import load_run
+from precision_eval.results.sound import margins_text
 
-# condition: MCD to the original speech in dB, phonemes right
+# condition: MCD to the original speech in dB and phonemes right, as changes, and how far apart from the reference
 AS_ON_A_GOOD_DAY = {
-    "reference": (5.28, 0.916),
-    "noise_floor": (5.31, 0.900),
-    "control_rope_bfloat16": (5.84, 0.869),
-    "control_long_window": (5.83, 0.864),
-    "full_float32": (5.28, 0.916),
-    "kv_to_query": (5.30, 0.915),
-    "float16": (5.27, 0.910),
+    "reference": (0.0, 0.0, 0.0),
+    "noise_floor": (0.0, 0.0, 1.0),
+    "control_rope_bfloat16": (0.56, -0.07, 1.0),
+    "control_long_window": (1.06, -0.1, 1.0),
+    "full_float32": (0.0, 0.0, 0.0),
+    "kv_to_query": (0.02, 0.0, 0.2),
+    "float16": (0.01, 0.0, 0.4),
 }
 # fix: latency (ratio, low, high), drift, storage in bytes, streams diverged of 64
 COSTS = {
@@ -43,15 +44,15 @@ def taken(section):
 def voice(synthetic, tmp_path):
     """Write a voice run from two tables, and return it with its only section."""
 
-    def build(sound=AS_ON_A_GOOD_DAY, costs=COSTS, *, minutes=1.0):
-        run = synthetic(tmp_path, minutes=minutes)
-        for condition, (mcd, phonemes) in sound.items():
+    def build(sound=AS_ON_A_GOOD_DAY, costs=COSTS, *, streams=16):
+        run = synthetic(tmp_path)
+        for condition, (mcd, phonemes, apart) in sound.items():
             role = "control" if condition.startswith("control") else condition
-            data = run.audio(0.5, mcd)
-            data["against_original"]["mel_mcd_db"]["mean"] = mcd
-            data["phoneme_accuracy"]["value"] = phonemes
             role = role if role in ("control", "reference", "noise_floor") else "fix"
-            run.add("voice", "default", "eager", condition, "audio", data, role=role)
+            run.add("voice", "default", "eager", condition, "audio", run.audio(0.5, 4.0), role=role)
+            if streams:
+                data = streams_heard(mcd, phonemes=phonemes, apart=apart, streams=streams)
+                run.add("voice", "default", "eager", condition, "sound", data, role=role)
         for fix, ((ratio, low, high), drift, storage, diverged) in costs.items():
             latency = run.latency(ratio, fix) | {"ratio": ratio, "ratio_low": low, "ratio_high": high}
             run.add("voice", "default", "eager", fix, "latency", latency)
@@ -67,63 +68,89 @@ def voice(synthetic, tmp_path):
     return build
 
 
-def test_nothing_beyond_the_null_and_both_controls_degrade(voice):
-    fixes, controls = sound_sentences(*voice())
+def test_nothing_is_worse_and_both_controls_are(voice):
+    fixes, detectable, controls = sound_sentences(*voice())
     assert fixes == (
-        "No fix differs from the reference's MCD to the original speech (5.28 dB) or phonemes right (0.916) "
-        "by more than "
-        "three times the noise floor's shift (+0.03 dB, −0.016; one draw of chance); farthest: kv_to_query "
-        "(+0.02 dB, −0.001) "
-        "and float16 (−0.01 dB, −0.006)."
+        "Sound of 16 streams of 5 s, held to the reference's on the same passages with the same noise: no worse than "
+        f"{margins_text()} would make it: kv_to_query, full_float32 and float16."
     )
-    assert controls == (
-        "Both controls are worse by more than that, as intended: control_long_window (+0.55 dB, −0.052) and "
-        "control_rope_bfloat16 (+0.56 dB, −0.047)."
-    )
-    assert "Sound does not separate the fixes over 60 s" in recommendation(*voice())
+    assert "would have been found in 80 % of repetitions; 1 % of runs say that anything differs" in detectable
+    assert controls.startswith("What must be worse is: control_long_window (MCD +1.06 dB [")
+    assert "control_rope_bfloat16 (MCD +0.56 dB [" in controls
+    assert "Sound is no worse under any of them" in recommendation(*voice())
 
 
 def test_the_opposite_a_fix_that_is_heard(voice):
-    sound = AS_ON_A_GOOD_DAY | {"float16": (5.78, 0.80)}
-    fixes, _ = sound_sentences(*voice(sound))
-    assert fixes.startswith(
-        "Farther from the reference's MCD to the original speech (5.28 dB) or phonemes right (0.916)"
-    )
-    assert fixes.endswith(": float16 (+0.50 dB, −0.116).")
-    assert "Sound speaks against float16: worse than the reference by more than chance" in recommendation(*voice(sound))
+    loaded, section = voice(AS_ON_A_GOOD_DAY | {"float16": (0.5, -0.09, 1.0)})
+    fixes, *_ = sound_sentences(loaded, section)
+    assert ": worse: float16 (MCD +0.50 dB [" in fixes
+    assert "phonemes right −0.090 [" in fixes
+    assert "Sound speaks against float16: worse than the reference." in recommendation(loaded, section)
+    (doubt,) = [line for line in choose_from(section, policy="speed").doubts if "its sound" in line] or [""]
+    assert not doubt or doubt.startswith("float16: its sound is worse than the reference's: MCD +0.50 dB [")
 
 
 def test_nearer_than_the_reference_differs_but_is_not_held_against_it(voice):
-    sound = AS_ON_A_GOOD_DAY | {"float16": (5.10, 0.916)}
-    fixes, _ = sound_sentences(*voice(sound))
-    assert fixes.endswith("float16 (−0.18 dB, +0.000), none of them for the worse.")
-    assert "Sound does not separate" in recommendation(*voice(sound))
+    loaded, section = voice(AS_ON_A_GOOD_DAY | {"float16": (-0.5, 0.0, 1.0)})
+    assert section.row("float16").sound.metrics["mel_mcd_db"].verdict == "better"
+    assert "speaks against" not in recommendation(loaded, section).replace("speaks against none", "")
 
 
-@pytest.mark.parametrize("minutes", [1.0, 10.0])
-def test_a_control_that_shows_nothing_makes_the_run_too_short(voice, minutes):
-    sound = AS_ON_A_GOOD_DAY | {"control_long_window": (5.28, 0.914)}
-    loaded, section = voice(sound, minutes=minutes)
-    _, controls = sound_sentences(loaded, section)
-    length = "60 s" if minutes == 1.0 else "10 min"
-    assert controls == (
-        "control_rope_bfloat16 (+0.56 dB, −0.047) is worse by more than that, as intended, but control_long_window "
-        f"(+0.00 dB, −0.002) is not worse by more than that: this run of {length} is too short to judge by sound."
-    )
-    assert silent_controls(yardsticks_of(loaded, section)) == ("control_long_window",)
-    text = recommendation(loaded, section)
-    assert f"Sound takes no part in this: a control that must degrade it does not over {length}" in text
+def test_what_is_undecided_says_what_would_decide(voice):
+    loaded, section = voice(AS_ON_A_GOOD_DAY | {"float16": (0.1, -0.01, 1.0)})
+    sound = section.row("float16").sound
+    assert sound.verdict == "undecided"
+    fixes, detectable, _ = sound_sentences(loaded, section)
+    assert "undecided: float16 (MCD +0.10 dB [" in fixes
+    assert f"With --streams {sound.needed} what is undecided would probably be decided." in detectable
+    assert "of float16 it is undecided" in recommendation(loaded, section)
+    assert f"--streams {sound.needed} would probably decide" in sound.doubt
+    assert sound.needed > 16
 
 
-def test_without_null_or_controls_it_says_so(voice):
-    bare = {name: value for name, value in AS_ON_A_GOOD_DAY.items() if name not in ("noise_floor",)}
-    fixes, controls = sound_sentences(*voice(bare))
-    assert fixes.endswith("without the noise floor no shift can be weighed.")
-    assert controls == ""
+def test_a_control_that_is_not_heard_leaves_sound_out(voice):
+    loaded, section = voice(AS_ON_A_GOOD_DAY | {"control_long_window": (0.0, 0.0, 1.0)})
+    *_, controls = sound_sentences(loaded, section)
+    assert "is worse, as intended, but control_long_window is not found to be: too few streams" in controls
+    assert silent_controls(loaded, section) == ("control_long_window",)
+    assert "Sound takes no part in this: a control that must degrade it is not heard" in recommendation(loaded, section)
+
+
+@pytest.mark.parametrize(("streams", "reason"), [(0, "one recording per fix is not enough seeds"), (4, "4 streams; 8")])
+def test_too_few_seeds_are_undecided_whatever_the_recordings_say(voice, streams, reason):
+    """Records of before this measure hold one recording per condition."""
+    loaded, section = voice(streams=streams)
+    (sentence,) = sound_sentences(loaded, section)
+    assert sentence.startswith(f"Sound is undecided: {reason}")
+    assert sentence.endswith(f"Many short streams decide: {section.command('sound')}")
+    assert {row.sound.verdict for row in section.curing} == {"undecided"}
+    assert "Sound is undecided, so it takes no part in this." in recommendation(loaded, section)
+
+
+@pytest.mark.parametrize("missing", ["noise_floor", "reference"])
+def test_without_reference_or_noise_floor_nothing_is_said(voice, missing):
+    bare = {name: value for name, value in AS_ON_A_GOOD_DAY.items() if name != missing}
+    (sentence,) = sound_sentences(*voice(bare))
+    assert "the reference's streams, or the noise floor's, were not spoken" in sentence
+
+
+def test_streams_of_another_length_are_not_compared(voice, synthetic):
+    loaded, section = voice()
+    longer = [
+        replace(one, data=one.data | {"stream_s": 20.0}) if (one.fix, one.measure) == ("float16", "sound") else one
+        for one in loaded.records
+    ]
+    (section,) = [one for one in replace(loaded, records=tuple(longer)).sections if one.fixes]
+    assert section.row("float16").sound.verdict == "undecided"
+    assert section.row("float16").sound.reason == "its streams are of another number or length than the reference's"
+    assert section.row("kv_to_query").sound.verdict == "no worse"
+
+
+def test_without_controls_it_says_so(voice):
     bare = {name: value for name, value in AS_ON_A_GOOD_DAY.items() if not name.startswith("control")}
-    _, controls = sound_sentences(*voice(bare))
+    *_, controls = sound_sentences(*voice(bare))
     assert controls.startswith("No control was measured")
-    assert "Sound was not measured beside noise floor and controls" in recommendation(*voice(bare))
+    assert "Sound is undecided, so it takes no part" in recommendation(*voice(bare))
 
 
 def test_the_opposite_machine_gets_the_opposite_recommendation(voice):
@@ -182,10 +209,10 @@ def test_a_compiled_section_keeps_the_null_of_eager(voice):
     ]
     both = replace(loaded, records=(*loaded.records, *compiled))
     _, section = both.sections
-    sounds = [taken(one)[0].group.row("float16").sound for one in both.sections]
+    sounds = [one.row("float16").sound for one in both.sections]
     assert section.mode == "compiled"
-    assert sounds[0] == sounds[1]
-    assert sounds[0].low < sounds[0].high  # resampled together with the noise floor's recording
+    assert sounds[0].metrics["mel_mcd_db"].estimate == sounds[1].metrics["mel_mcd_db"].estimate
+    assert sounds[1].verdict == "no worse"
 
 
 RATIOS = {"kv_to_query": (1.4, 3.1), "query_to_half": (2.0, 2.02), "full_float32": (1.0, 1.001)}

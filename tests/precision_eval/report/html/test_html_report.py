@@ -241,7 +241,7 @@ def test_links_within_it_lead_somewhere_and_ids_are_unique(root):
 
 def test_charts_can_be_reached_and_have_words(root):
     charts = root.of_class("chart")
-    assert len(charts) == 3 + 2 + 4 + 2 + 1 + 3  # trade-off, drift, sound, shifts, survival, memory
+    assert len(charts) == 3 + 2 + 4 + 4 + 1 + 3  # trade-off, drift, sound, its changes, survival, memory
     assert all(chart.attrs["tabindex"] == "0" and len(chart.attrs["aria-label"]) > 30 for chart in charts)
     headings = [int(node.tag[1]) for node in root.walk() if re.fullmatch("h[1-6]", node.tag)]
     assert headings[:2] == [1, 2]

@@ -9,7 +9,7 @@ from made_groups import latency, record
 
 from precision_eval.core.errors import RecordError
 from precision_eval.results.choose import Constraints, MissingMeasureError, Question, answer, choose_from, groups_of
-from precision_eval.results.reading import TWO_DIGITS, sound_ratio, status_of
+from precision_eval.results.reading import TWO_DIGITS, status_of
 
 RATIOS = (1.29, 1.31, 1.30, 1.32)
 
@@ -144,27 +144,8 @@ def test_the_voice_reads_streams_survival_and_sound():
     assert (row.diverged, row.streams, row.survival.value) == (7, 64, 0.89)
     assert row.paired_drift
     assert row.drift.degrees == 11
-    assert row.sound.value == 0.375
-    assert row.sound.low <= 0.375 <= row.sound.high
+    assert (row.sound.verdict, row.sound.reason) == ("undecided", "one recording per fix is not enough seeds")
     assert group.measure_of("drift") == "teacher_forced_drift"
-
-
-def test_the_ratio_of_sounds_covers_what_is_true():
-    """Two recordings of known ratio: the interval holds it about as often as it says, and narrows with length."""
-    rng = np.random.default_rng(3)
-    widths = {}
-    for n in (100, 900):
-        held = []
-        for _ in range(60):
-            fix, noise_floor = (
-                {"against_reference": {"mel_mcd_db": {"series": {"value": (level + rng.normal(size=n)).tolist()}}}}
-                for level in (6.0, 12.0)
-            )
-            found = sound_ratio(fix, noise_floor)
-            held.append(found.low <= 0.5 <= found.high)
-            widths[n] = found.high - found.low
-        assert np.mean(held) > 0.8
-    assert widths[900] < widths[100]
 
 
 def test_pinned_settings_are_a_group_of_their_own():

@@ -1,0 +1,197 @@
+"""The verdict on sound: does a fix differ from the reference by more than chance, and is it no worse than a margin?
+
+Conventions: it is read from the records of the measure ``sound``: many short streams per condition, the fix and the
+reference on the same passages with the same noise. A metric's margin is what one drop-out of 20 ms a second does to it
+(:data:`MARGIN_RUNG`): a rung of the ladder of known degradations that moves every metric, and is heard as a light
+crackle. ``python -m validation sound`` measures the margins, and prints them beside those in force here. All metrics of
+all fixes of a group are judged as one family (:mod:`precision_eval.stats.differences`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from precision_eval.core.formatting import fixed
+from precision_eval.stats.differences import LEAST_UNITS, DifferenceDecision, PairedDifferences, judge_differences
+
+MARGIN_RUNG = "drop-outs of 20 ms 60 /min"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoundMetric:
+    """One figure of a stream; `worse` is the sign of a change for the worse."""
+
+    name: str
+    title: str
+    unit: str
+    decimals: int
+    worse: float
+    margin: float
+
+    def text(self, worse_by: float) -> str:
+        """Write a change with its own sign and unit: ``+0.55 dB``, ``−0.052``."""
+        number = fixed(worse_by * self.worse, decimals=self.decimals)
+        return f"{'' if number.startswith('−') else '+'}{number}{self.unit}"
+
+    def range_text(self, found: DifferenceDecision) -> str:
+        """Write a change with its interval: ``MCD +0.55 dB [0.41, 0.69]``."""
+        low, high = sorted((found.low * self.worse, found.high * self.worse))
+        ends = ", ".join(fixed(end, decimals=self.decimals) for end in (low, high))
+        return f"{self.title} {self.text(found.estimate)} [{ends}]"
+
+
+SOUND_METRICS: tuple[SoundMetric, ...] = (
+    SoundMetric(name="mel_mcd_db", title="MCD", unit=" dB", decimals=2, worse=1.0, margin=0.16),
+    SoundMetric(name="log_spectral_distance_db", title="LSD", unit=" dB", decimals=2, worse=1.0, margin=0.21),
+    SoundMetric(name="level_error_db", title="level error", unit=" dB", decimals=2, worse=1.0, margin=0.15),
+    SoundMetric(name="phonemes_right", title="phonemes right", unit="", decimals=3, worse=-1.0, margin=0.007),
+)
+"""Each against the original speech of the passage; margins are mean changes, from ``results/sound/sound.json``."""
+
+
+def metrics_text(values: Mapping[str, float]) -> str:
+    """Write a change of each metric: ``MCD +0.19 dB, phonemes right −0.011``."""
+    return ", ".join(f"{m.title} {m.text(values[m.name])}" for m in SOUND_METRICS if m.name in values)
+
+
+def margins_text() -> str:
+    """Say what *no worse* means."""
+    return f"one drop-out of 20 ms a second ({metrics_text({m.name: m.margin for m in SOUND_METRICS})})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoundVerdict:
+    """What was heard of a condition: an answer per metric, and one for all.
+
+    `verdict` is *worse* where any metric says so, else *no worse* where all do, else *better* where any does, else
+    *undecided*. `reason` says why nothing was judged; there are then no `metrics`.
+    """
+
+    verdict: str
+    metrics: Mapping[str, DifferenceDecision]
+    streams: int = 0
+    stream_s: float = 0.0
+    reason: str = ""
+
+    @property
+    def no_worse(self) -> bool:
+        """Whether every metric lies within its margin."""
+        return bool(self.metrics) and all(found.no_worse for found in self.metrics.values())
+
+    @property
+    def needed(self) -> int:
+        """Streams after which a fix that does not differ would probably be called no worse, by every metric."""
+        return max((found.needed for found in self.metrics.values()), default=0)
+
+    @property
+    def decisive(self) -> str:
+        """The metrics that the verdict comes from; of *undecided*, those that are not known to be no worse."""
+        found = [
+            metric.range_text(one)
+            for metric in SOUND_METRICS
+            if (one := self.metrics.get(metric.name)) is not None
+            and (one.verdict == self.verdict if self.verdict in ("worse", "better") else not one.no_worse)
+        ]
+        return ", ".join(found)
+
+    @property
+    def detectable(self) -> dict[str, float]:
+        """Per metric, the smallest change for the worse that would have been found in 80 % of repetitions."""
+        return {name: found.detectable for name, found in self.metrics.items()}
+
+    @property
+    def doubt(self) -> str:
+        """What speaks against a condition by sound, and what would decide; empty where it is no worse."""
+        if self.verdict == "worse":
+            return f"its sound is worse than the reference's: {self.decisive}"
+        if self.verdict != "undecided":
+            return ""
+        if not self.metrics:
+            return f"its sound is undecided: {self.reason}"
+        return (
+            f"its sound is undecided: {self.decisive}; {self.streams} streams of {self.stream_s:g} s would have told "
+            f"{metrics_text(self.detectable)}; --streams {self.needed} would probably decide"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        plain = asdict(self)
+        return plain | {"no_worse": self.no_worse, "streams_to_decide": self.needed or None}
+
+
+ONE_RECORDING = "one recording per fix is not enough seeds"
+
+
+Streams = Mapping[str, Any]
+"""Data of the measure ``sound``."""
+
+
+def judged_sound(
+    heard: Mapping[str, Streams], reference: Streams | None, noise_floor: Streams | None
+) -> dict[str, SoundVerdict]:
+    """Judge the conditions of one group as one family.
+
+    Parameters
+    ----------
+    heard : mapping of str to mapping
+        The data of each condition, fixes and controls.
+    reference, noise_floor : mapping or None
+        What they are held to, and the reference under other noise.
+    """
+    if not reference or not noise_floor:
+        return dict.fromkeys(heard, undecided("the reference's streams, or the noise floor's, were not spoken"))
+    if reference["streams"] < LEAST_UNITS:
+        return dict.fromkeys(heard, undecided(f"{reference['streams']} streams; {LEAST_UNITS} or more are needed"))
+    if not _complete(reference) or _kind(reference) != _kind(noise_floor):
+        return dict.fromkeys(heard, undecided("the reference's streams and the noise floor's are not alike"))
+    unlike = {fix for fix, streams in heard.items() if _kind(streams) != _kind(reference)}
+    decisions = judge_differences(
+        {
+            (fix, metric.name): PairedDifferences(
+                differences=_worse_by(metric, streams, reference),
+                chance=_worse_by(metric, noise_floor, reference),
+                margin=metric.margin,
+            )
+            for fix, streams in heard.items()
+            for metric in SOUND_METRICS
+            if fix not in unlike
+        }
+    )
+    found = dict.fromkeys(unlike, undecided("its streams are of another number or length than the reference's"))
+    for fix in heard.keys() - unlike:
+        metrics = {metric.name: decisions[fix, metric.name] for metric in SOUND_METRICS}
+        streams, length_s = reference["streams"], reference["stream_s"]
+        found[fix] = SoundVerdict(verdict=_verdict(metrics), metrics=metrics, streams=streams, stream_s=length_s)
+    return found
+
+
+def undecided(reason: str = ONE_RECORDING) -> SoundVerdict:
+    """Return the verdict on what cannot be judged."""
+    return SoundVerdict(verdict="undecided", metrics={}, reason=reason)
+
+
+def _kind(streams: Streams) -> tuple[Any, ...]:
+    lengths = [len(streams["heard"].get(metric.name, ())) for metric in SOUND_METRICS]
+    return streams["streams"], streams["stream_s"], lengths
+
+
+def _complete(streams: Streams) -> bool:
+    return set(_kind(streams)[2]) == {streams["streams"]}
+
+
+def _worse_by(metric: SoundMetric, streams: Streams, reference: Streams) -> np.ndarray:
+    values, truth = (np.asarray(of["heard"][metric.name], dtype=np.float64) for of in (streams, reference))
+    return np.asarray(metric.worse * (values - truth))
+
+
+def _verdict(metrics: Mapping[str, DifferenceDecision]) -> str:
+    verdicts = {found.verdict for found in metrics.values()}
+    if "worse" in verdicts:
+        return "worse"
+    if all(found.no_worse for found in metrics.values()):
+        return "no worse"
+    return "better" if "better" in verdicts else "undecided"
