@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from precision_eval.core.files import null_where_not_finite
-from precision_eval.core.formatting import memory_text
+from precision_eval.core.formatting import join, memory_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -557,8 +557,9 @@ def _compiled(compiled: Compiled) -> str:
 def _looked_at(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     yield _title("What was looked at")
     for held in diagnosis.held:
-        shown = ", ".join(held.modules[:4]) + (f" and {len(held.modules) - 4} more" if len(held.modules) > 4 else "")
-        yield _indented(f"held in {held.dtype}: {escape(shown)} ({memory_text(held.stored_bytes)})")
+        names = [name or "the model itself" for name in held.modules[:4]]
+        more = [f"{len(held.modules) - 4} more"] if len(held.modules) > 4 else []
+        yield _indented(f"held in {held.dtype}: {escape(join(names + more))} ({memory_text(held.stored_bytes)})")
     for backend in diagnosis.backends:
         yield _indented(f"attention: {backend['backend']} on {', '.join(backend['operands'])}, {backend['count']}×")
     yield from (_indented(line) for line in _autocast(diagnosis))
