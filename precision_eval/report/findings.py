@@ -6,8 +6,9 @@ What counts as a tie is said in :mod:`precision_eval.results.choose.comparing`, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 from precision_eval.core.formatting import fixed, join, memory_text, plural, scientific, times_text
 from precision_eval.report.choice_text import AIMS, LESS, facts, not_measured_here
