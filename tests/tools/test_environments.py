@@ -196,15 +196,6 @@ def test_what_cannot_be_made_is_named_and_leaves_nothing(fake):
     assert not wanted(fake, "9.9.9").folder.exists()
 
 
-def test_one_that_was_interrupted_is_not_taken_for_finished(fake):
-    build(fake)
-    (wanted(fake).folder / environments.NOTE_NAME).unlink()
-    (wanted(fake).folder / "torn").touch()
-    assert read_note(wanted(fake)) is None
-    build(fake)
-    assert not (wanted(fake).folder / "torn").exists()
-
-
 def test_a_damaged_or_older_note_counts_as_none(fake):
     note = build(fake)
     path = wanted(fake).folder / environments.NOTE_NAME

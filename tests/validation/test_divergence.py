@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from precision_eval.core.files import TrialFile
-from validation import frame
-from validation.divergence import EXPERIMENT, Runner, analysis
+from validation.divergence import analysis
 from validation.divergence.analysis import agreement, conditions_of, figures
-from validation.divergence.plan import BIN_STEPS, FIXES
+from validation.divergence.plan import BIN_STEPS
 from validation.divergence.prediction import Prediction, binned, mismatch_probability, resampled_medians, step_hazards
 
 PAIRS = arrays(np.float64, (2, 7), elements=st.floats(-8, 8))
@@ -168,19 +166,3 @@ class TestAnalysis:
         for i, condition in enumerate(conditions):
             inside = np.quantile(drawn[:, 1, i], [0.02, 0.98])
             assert inside[0] <= condition.median.median <= inside[1]
-
-
-def test_a_known_trial_is_not_run_again(tmp_path, monkeypatch):
-    made, calls = [], []
-
-    def measure(self, group, *rest):
-        made.append(rest)
-        return {"kind": "streams", "seed": 0, "steps": 5, "first": [1, -1]}
-
-    monkeypatch.setattr(Runner, "hazards", measure)
-    monkeypatch.setattr(Runner, "streams", measure)
-    for _ in range(2):
-        frame.run(EXPERIMENT, frame.Options(out=tmp_path), progress=lambda *step: calls.append(step[:2]))
-    assert len(made) == 2 * len(FIXES)  # hazards and one chunk, once
-    assert calls[-1] == (12, 12)
-    assert len(TrialFile(tmp_path / "divergence.jsonl").keys()) == 12

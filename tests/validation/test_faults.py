@@ -158,15 +158,6 @@ def run(monkeypatch, tmp_path):
     return run_with
 
 
-def test_run_goes_on_where_it_stopped(run, tmp_path):
-    first = run(always)
-    assert len(first) == 14
-    path = tmp_path / "faults.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    path.write_text("".join(lines[:6]) + lines[6][:20], encoding="utf-8")
-    assert [line | {"assess_ms": 0} for line in run(always)] == [line | {"assess_ms": 0} for line in first]
-
-
 @pytest.mark.parametrize(("judge", "caught", "flagged"), [(never, "0.00 %", "0.00 %"), (always, "100.0 %", "100.0 %")])
 def test_figures_follow_the_judge_and_a_plot_is_written(run, tmp_path, judge, caught, flagged):
     lines = run(judge)

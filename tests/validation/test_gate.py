@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from precision_eval.core.errors import PrecisionEvalError
-from precision_eval.core.files import TrialFile
-from precision_eval.core.workers import WorkerError
 from precision_eval.measure.memory import cpu_allocated_peak_bytes
 from precision_eval.stats import wilson_interval
 from precision_eval.stats.families import GATE_ERROR, decide_all
 from precision_eval.stats.moderated import upper_tail
-from validation import frame, gate
+from validation import gate
 from validation.gate import EXPERIMENT, figures, measuring, rules, tracked
 
 SETS, PROCESSES = 4, 6
@@ -172,32 +169,6 @@ def test_so_many_processes_find_two_per_cent_and_fewer_do_not(spread):
 
 def options(tmp_path, **more):
     return EXPERIMENT.options({"sets": "3", "processes": "2", "jobs": "2", "simulated": "1", **more}, out=tmp_path)
-
-
-def measured(given):
-    frame.run(EXPERIMENT, given, progress=lambda *step: None)
-    return TrialFile(given.out / "gate.jsonl").read()
-
-
-def test_sets_are_kept_one_by_one_and_resumed(tmp_path, monkeypatch):
-    asked = []
-
-    def answer(seed):
-        asked.append(seed)
-        is_lost = seed == 2 and len(asked) < 4
-        return WorkerError("it died") if is_lost else {"processes": [], "asv": [], "exact": []}
-
-    monkeypatch.setattr(gate, "measured_sets", lambda seeds, options: list(map(answer, seeds)))
-    monkeypatch.setattr(gate, "cpu_model", lambda: "Testium")
-    monkeypatch.setattr(gate.metadata, "version", lambda name: "2.13.0")
-    with pytest.raises(PrecisionEvalError, match=r"set 2 could not be measured \(it died\)"):
-        measured(options(tmp_path))
-    kept = TrialFile(tmp_path / "gate.jsonl").read()
-    assert [line["key"] for line in kept] == [f"set/{n}/2/0.1/1/Testium/2.13.0" for n in (0, 1)]
-    measured(options(tmp_path))
-    assert sorted(asked) == [0, 1, 2, 2]
-    lines = measured(options(tmp_path, budget_s="0.2", sets="1"))  # other conditions are other sets
-    assert [line["conditions"]["budget_s"] for line in lines] == [0.1, 0.1, 0.1, 0.2]
 
 
 @pytest.mark.parametrize("other", ["cpu", "torch"])

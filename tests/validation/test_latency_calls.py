@@ -64,14 +64,6 @@ def test_identical_calls_are_two_functions_of_one_code_and_tensor(spec):
     assert not torch.equal(first, other)
 
 
-def test_units_compute_what_they_are_called():
-    left, right = calls._normal(5, 2, 104, 104)
-    assert torch.allclose(calls._matmul(5)(), torch.einsum("ij,jk->ik", left, right), atol=1e-4)
-    q, k, v = calls._normal(5, 3, 1, 2, 16, 32)
-    weights = torch.softmax(q @ k.mT / 32**0.5, dim=-1)
-    assert torch.allclose(calls._attention(5)(), weights @ v, atol=1e-5)
-
-
 def test_competitors_run_one_per_core_and_end_with_the_block_also_where_it_raises():
     def broken(competitors):
         assert len(competitors) == load.usable_cores() >= 1

@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 from contextlib import contextmanager
-from itertools import groupby
 
 import pytest
 
@@ -31,13 +30,6 @@ def test_the_full_size_has_the_trials_that_were_promised():
     assert all(spec.delta in call_by_name(spec.call).deltas for spec in FULL)
 
 
-def test_calls_share_a_cell_evenly():
-    for cell in set(map(cell_of, FULL)):
-        counts = Counter(spec.call for spec in FULL if cell_of(spec) == cell)
-        assert max(counts.values()) - min(counts.values()) <= 1
-        assert len(counts) == (4 if cell[2] in (0.0, 0.05) else 3)
-
-
 @pytest.mark.parametrize("fraction", [0.1, 0.3, 0.5])
 def test_stopped_anywhere_every_cell_is_about_equally_far(fraction):
     began = Counter(map(cell_of, FULL[: int(fraction * len(FULL))]))
@@ -49,14 +41,6 @@ def test_stopped_anywhere_every_cell_is_about_equally_far(fraction):
     assert min(share for cell, share in shares.items() if cell[0] == "ours") > max(
         share for cell, share in shares.items() if cell[0] != "ours"
     )
-
-
-def test_the_order_repeats_and_mixes_tools():
-    assert schedule.schedule("full") == FULL
-    first = FULL[:400]
-    assert len({spec.tool for spec in first}) == 5
-    longest = max(len(list(run)) for _, run in groupby(first, key=lambda spec: spec.tool == "ours"))
-    assert longest < 60
 
 
 class Deadly(TrialSpec):

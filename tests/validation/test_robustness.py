@@ -4,7 +4,7 @@ import pytest
 
 from validation.robustness import EXPERIMENT
 from validation.robustness.injector import MAIN_STAGES, WORKER_STAGES
-from validation.robustness.scenarios import DAMAGES, ENDS, scenarios
+from validation.robustness.scenarios import ENDS, scenarios
 
 KEPT = {
     "key": "kill_worker/drift", "kind": "kill_worker", "stage": "drift", "scenario": "attention", "acted": True,
@@ -33,16 +33,3 @@ def test_full_size_ends_the_run_in_every_way_at_every_stage():
     for size in ("quick", "full"):
         first, second = scenarios(size)
         assert not set(first.keys) & set(second.keys)
-
-
-def test_the_tokens_that_are_taken_away_are_those_that_a_run_writes(tmp_path):
-    from precision_eval.core.cells import Cell, Options
-    from precision_eval.measure.voice import _tokens_path
-
-    shared = {"case": "voice", "mode": "eager", "device": "cpu", "size": "default", "threads": 1}
-    cell = Cell(**shared, fixes=("noise_floor",), measure="streams", options=Options())
-    path = _tokens_path(cell, tmp_path, "noise_floor")
-    path.parent.mkdir()
-    path.touch()
-    DAMAGES["no_tokens"](tmp_path)
-    assert not path.exists()

@@ -7,7 +7,6 @@ from precision_eval.core.errors import RecordError
 from precision_eval.core.files import TrialFile
 from precision_eval.stats import change_points as detection
 from precision_eval.studies.versions.changes import SESSION_MARGIN
-from validation import frame
 from validation import versions as trials
 from validation.versions import rivals, sessions, tables
 
@@ -103,27 +102,6 @@ def test_sessions_of_another_machine_are_left_out_and_too_few_are_named(tmp_path
     TrialFile(tmp_path / "other.jsonl").append({"key": "a"})
     with pytest.raises(RecordError, match="no file of sessions"):
         sessions.read_sessions(tmp_path / "other.jsonl")
-
-
-def test_missing_sessions_are_measured_and_kept_one_by_one(tmp_path, monkeypatch):
-    asked = []
-
-    def one_session(folder):
-        asked.append(folder)
-        if len(asked) == 3:
-            raise RecordError("a session could not be measured")
-        return {"w/s": {}}
-
-    monkeypatch.setattr(sessions, "one_session", one_session)
-    monkeypatch.setattr(sessions, "_source", lambda: SOURCE)
-    options, file = sessions.EXPERIMENT.options({"sessions": "4"}, out=tmp_path), TrialFile(tmp_path / "sessions.jsonl")
-    with pytest.raises(RecordError, match="could not be measured"):
-        frame.run(sessions.EXPERIMENT, options, progress=lambda *step: None)
-    assert len(file.read()) == 2
-    frame.run(sessions.EXPERIMENT, options, progress=lambda *step: None)
-    assert len(asked) == 5
-    (figure,) = sessions.EXPERIMENT.figures(file.read())
-    assert (figure.found, figure.met) == ("4, Testium, torch 2.13.0", True)
 
 
 def test_a_condition_of_sessions_is_scored_under_all_rules(tmp_path, few_deals):
