@@ -19,7 +19,6 @@ from tools.torch_versions.environments import (
     TorchEnvironment,
     build_environment,
     build_for_here,
-    find_installer,
     folder_name,
     read_note,
 )
@@ -65,12 +64,10 @@ class TorchVersion(Environment):
         return read_note(self.wanted) is not None
 
     def _setup(self):
-        installer = find_installer()
         try:
             build_environment(
                 self.wanted,
-                build=build_for_here("auto", installer),
-                installer=installer,
+                build=build_for_here("auto"),
                 say=lambda text: log.info(f"torch {self.wanted.version}: {text}"),
             )
         except PrecisionEvalError as error:

@@ -59,7 +59,7 @@ class FakeMachine:
         monkeypatch.setattr(torch_sweep, "build_environment", self.build)
         monkeypatch.setattr(torch_sweep, "_asv", self.asv)
         monkeypatch.setattr(torch_sweep, "_commit", lambda root, revision: "c" * 40)
-        monkeypatch.setattr(torch_sweep, "build_for_here", lambda asked, installer: "slim")
+        monkeypatch.setattr(torch_sweep, "build_for_here", lambda asked: "slim")
         monkeypatch.setattr(torch_sweep, "read_note", lambda environment: self.notes.get(environment.version))
 
     def plan(self, **options):
@@ -170,7 +170,7 @@ def test_results_of_another_build_are_refused(machine, monkeypatch):
     write_results(machine.plan().file("2.8.0"), {}, build=None)
     with pytest.raises(ParameterError, match="without saying with which build of torch and slim is asked for"):
         machine.plan().check_build("2.8.0", "slim")
-    monkeypatch.setattr(torch_sweep, "build_for_here", lambda asked, installer: "cuda")
+    monkeypatch.setattr(torch_sweep, "build_for_here", lambda asked: "cuda")
     with pytest.raises(
         ParameterError, match=r"torch2\.6\.0\.json was .* slim .* cuda is asked .*, or --torch-build slim"
     ):

@@ -1,7 +1,7 @@
 """One environment per torch version, for asv: how each is made, what it holds, and why one could not be made.
 
-An environment is a folder ``torch2.8.0-py3.11`` with a virtual environment in it. Made by uv where there is one, whose
-cache another environment of the same version shares, else by ``venv`` and pip. torch comes first and alone; then what
+An environment is a folder ``torch2.8.0-py3.11`` with a virtual environment in it. Made by uv, whose
+cache another environment of the same version shares. torch comes first and alone; then what
 its own metadata asks for; then what the project asks for, at the versions of ``constraints.txt`` except where this
 torch needs another. The last step imports torch there and writes down what it found, so a folder without that note is
 not finished and is made anew.
@@ -107,7 +107,6 @@ def build_environment(
     environment: TorchEnvironment,
     *,
     build: str,
-    installer: Installer,
     say: Callable[[str], None] = lambda text: None,
     environ: Mapping[str, str] | None = None,
 ) -> Note:
@@ -119,12 +118,12 @@ def build_environment(
     started = time.monotonic()
     try:
         environment.base.mkdir(parents=True, exist_ok=True)
-        found, stubs = _fill(environment, build, installer, say, dict(environ or os.environ))
+        found, stubs = _fill(environment, build, say, dict(environ or os.environ))
         note = Note(
             version=environment.version,
             build=build if found["cuda"] else "cpu",
             stubs=stubs,
-            installed_by=installer.name,
+            installed_by="uv",
             bytes=disk_bytes(environment.folder),
             seconds=round(time.monotonic() - started, 1),
             **found,
@@ -139,11 +138,7 @@ def build_environment(
 
 
 def _fill(
-    environment: TorchEnvironment,
-    build: str,
-    installer: Installer,
-    say: Callable[[str], None],
-    environ: dict[str, str],
+    environment: TorchEnvironment, build: str, say: Callable[[str], None], environ: dict[str, str]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Create, install, put stub libraries, import; return what torch says and the stub libraries' names."""
     python, version = environment.interpreter, environment.version
@@ -157,11 +152,15 @@ def _fill(
             f"{INDEX_VARIABLE}, or take --torch-build slim or cuda"
         )
 
+    uv = find_uv()
+    install = (uv, "pip", "install", "--quiet", "--python", python)
     say("creating")
-    run(*installer.create(_interpreter_of(environment), environment.folder))
+    options = ("--quiet", "--no-project", "--no-python-downloads", "--seed")
+    own = environment.python == f"{sys.version_info[0]}.{sys.version_info[1]}"
+    run(uv, "venv", *options, "--python", sys.executable if own else environment.python, environment.folder)
     say(f"installing torch {version}")
     index = environ.get(INDEX_VARIABLE) if build == "cpu" else None
-    run(*installer.install(python), "--no-deps", *(["--index-url", index] if index else []), f"torch=={version}")
+    run(*install, "--no-deps", *(["--index-url", index] if index else []), f"torch=={version}")
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))").strip())
     metadata = next(site.glob("torch-*.dist-info/METADATA")).read_text(encoding="utf-8")
     if build == "cpu" and re.search(r"(?m)^Requires-Dist: (nvidia|cuda)-", metadata):  # would not import without them
@@ -173,22 +172,13 @@ def _fill(
         text = (environment.root / "constraints.txt").read_text(encoding="utf-8")
         constraints.write_text(fitting_constraints(text, needs), encoding="utf-8")
         packages = [*needs, *project_requirements(environment.root), *TOOLS]
-        run(*installer.install(python), "--constraint", constraints, *packages)
+        run(*install, "--constraint", constraints, *packages)
     stubs = put_stubs(site / "torch") if build == "slim" else ()
     say("importing torch")
     found = json.loads(run(python, "-W", "ignore", "-c", _INSPECT).splitlines()[-1])
     if build == "cpu" and found["cuda"]:
         raise refuse(found["torch_version"])
     return found, stubs
-
-
-def _interpreter_of(environment: TorchEnvironment) -> str:
-    """Return a Python of the minor version."""
-    own = environment.python == f"{sys.version_info[0]}.{sys.version_info[1]}"
-    found = sys.executable if own else shutil.which(f"python{environment.python}")
-    if found is None:
-        raise EnvironmentBuildError(f"no python{environment.python} is on the path; install it")
-    return found
 
 
 def _run(command: Sequence[str], environment: TorchEnvironment, environ: dict[str, str]) -> str:
@@ -229,50 +219,25 @@ _REASONS = {
     "No space left on device": ": no room left on the disk; free some, or give --remove-environments",
     r"network (connectivity )?(is|was) disabled": ": uv is told to stay offline and its cache lacks a package; unset "
     "UV_OFFLINE, or fill the cache where there is a network",
-    r"error sending request|dns error|Failed to fetch|NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError"
-    r"|Temporary failure in name resolution|Max retries exceeded|Network is unreachable|network connectivity": ": the "
-    "package index cannot be reached; connect, or name a mirror as uv or pip read it",
+    r"error sending request|dns error|Failed to fetch|ConnectTimeout|ReadTimeout|ProxyError"
+    r"|Temporary failure in name resolution|Network is unreachable|network connectivity": ": the package index cannot "
+    "be reached; connect, or name a mirror as uv reads it",
     r"torch==\S* has no wheels|only found wheels for `?torch": " has no wheel for Python {python} on this platform; "
     "take another version or Python",
     "no version of torch==": " does not exist on the index; name a released version, such as 2.8.0",
-    "No matching distribution found for torch==": " does not exist, has no wheel for Python {python}, or pip does not "
-    "reach the index; look with `pip index versions torch`",
 }
-"""What an installer prints where it fails, and what to say of it; the first that is met counts."""
+"""What uv prints where it fails, and what to say of it; the first that is met counts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Installer:
-    """Makes environments and installs into them: uv, or venv and pip."""
-
-    uv: str | None
-
-    @property
-    def name(self) -> str:
-        """``uv`` or ``pip``."""
-        return "uv" if self.uv else "pip"
-
-    def create(self, interpreter: str, folder: Path) -> list[str]:
-        """Return the command that makes an environment with pip in it."""
-        if self.uv is None:
-            return [interpreter, "-m", "venv", str(folder)]
-        options = ["--quiet", "--no-project", "--no-python-downloads", "--seed"]
-        return [self.uv, "venv", *options, "--python", interpreter, str(folder)]
-
-    def install(self, python: Path) -> list[str]:
-        """Return the command, without options and packages, that installs into the environment of an interpreter."""
-        if self.uv is None:
-            return [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        return [self.uv, "pip", "install", "--quiet", "--python", str(python)]
+def find_uv() -> str:
+    """Return uv's program, on the path or beside this Python."""
+    found = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
+    if found is None:
+        raise UnsupportedError("uv is not installed, which makes environments; pip install -e '.[dev]' in the checkout")
+    return found
 
 
-def find_installer() -> Installer:
-    """Return uv, on the path or beside this Python, else pip."""
-    beside = Path(sys.executable).parent / "uv"
-    return Installer(uv=shutil.which("uv") or (str(beside) if beside.exists() else None))
-
-
-def choose_build(asked: str, environ: Mapping[str, str], *, installer: str, system: str, machine: str) -> str:
+def choose_build(asked: str, environ: Mapping[str, str], *, system: str, machine: str) -> str:
     """Say which build of torch to install."""
     build = asked if asked != "auto" else environ.get(BUILD_VARIABLE, "auto")
     if build not in (*BUILDS, "auto"):
@@ -281,20 +246,18 @@ def choose_build(asked: str, environ: Mapping[str, str], *, installer: str, syst
         raise UnsupportedError(f"a slim torch is made on x86-64 Linux only, this is {system} on {machine}; take cpu")
     if build != "auto":
         return build
-    from_backend = installer == "uv" and environ.get("UV_TORCH_BACKEND") == "cpu"
-    if environ.get(INDEX_VARIABLE) or from_backend or system != "Linux":
+    if environ.get(INDEX_VARIABLE) or environ.get("UV_TORCH_BACKEND") == "cpu" or system != "Linux":
         return "cpu"
     raise ParameterError(
         "the default index has CUDA builds of torch for Linux, several GB per version; say which to take: "
-        f"{INDEX_VARIABLE}=URL of an index of CPU builds (with uv also UV_TORCH_BACKEND=cpu), or --torch-build slim "
+        f"{INDEX_VARIABLE}=URL of an index of CPU builds (or UV_TORCH_BACKEND=cpu), or --torch-build slim "
         f"(or {BUILD_VARIABLE}=slim; the wheel without CUDA's libraries, 1 to 2 GB, CPU only), or --torch-build cuda"
     )
 
 
-def build_for_here(asked: str, installer: Installer) -> str:
+def build_for_here(asked: str) -> str:
     """Return :func:`choose_build` for this machine."""
-    here = {"system": platform.system(), "machine": platform.machine()}
-    return choose_build(asked, os.environ, installer=installer.name, **here)
+    return choose_build(asked, os.environ, system=platform.system(), machine=platform.machine())
 
 
 def torch_requirements(metadata: str, *, python: str, cuda: bool) -> tuple[str, ...]:

@@ -34,12 +34,10 @@ from precision_eval.results.asv import ROUNDS_NAME, Visit, read_visits, visit_ti
 from precision_eval.studies.tracking import METRICS, PROCESS_VARIABLE
 from tools.torch_versions.environments import (
     BUILD_VARIABLE,
-    Installer,
     Note,
     TorchEnvironment,
     build_environment,
     build_for_here,
-    find_installer,
     read_note,
     serves,
 )
@@ -52,7 +50,7 @@ RUN_S = 180.0  # an interruption costs no more than about this, or one class of 
 DISCOVER = "just-discover"  # asv's word for: list the benchmarks, measure none
 TURNED = tuple(metric.method for metric in METRICS if metric.samples)
 RESERVE_BYTES = 1_000_000_000  # kept free for downloads under way, asv's checkouts and the results
-OTHER_BYTES = 600_000_000  # numpy, scipy, numba, librosa, ...: once under uv, per version under pip
+OTHER_BYTES = 600_000_000  # numpy, scipy, numba, librosa, ...: once, as uv shares them
 TORCH_BYTES = {"cpu": 800_000_000, "slim": 1_800_000_000, "cuda": 7_000_000_000}
 """What a torch takes at most, as installed on x86-64 Linux under Python 3.11, versions 2.6 to 2.15."""
 _PLACES = ("repo", "benchmark_dir", "env_dir", "results_dir", "html_dir")
@@ -74,7 +72,6 @@ class Sweep:
     base: Path
     results: Path
     build: str
-    installer: Installer
     commit: str
     machine: str
     bench: tuple[str, ...]
@@ -208,15 +205,13 @@ def plan_sweep(
             "give --keep-environments, or --rounds 1"
         )
     machines = [name for name in known_machines() if name != "version"]
-    installer = find_installer()
     return Sweep(
         configuration=configuration,
         versions=choose_versions(versions, known),
         python=f"{sys.version_info[0]}.{sys.version_info[1]}",
         base=(environments or Path(configuration["env_dir"])).resolve(),
         results=(results or Path(configuration["results_dir"])).resolve(),
-        build=build_for_here(torch_build, installer),
-        installer=installer,
+        build=build_for_here(torch_build),
         commit=_commit(Path(configuration["repo"]), commit),
         machine=machine or (machines[0] if len(machines) == 1 else platform.node()),  # as asv would name it
         bench=tuple(bench),
@@ -282,9 +277,8 @@ def show_plan(sweep: Sweep, console: Console) -> None:
         if note is not None:
             state, size = f"there ({note.torch_version}, {note.build})", note.bytes
         elif left != ():
-            once = bool(needed) and sweep.installer.uv is not None
-            state = f"to install ({sweep.build}, {sweep.installer.name})"
-            needed.append(size := TORCH_BYTES[sweep.build] + OTHER_BYTES * (not once))
+            state = f"to install ({sweep.build})"
+            needed.append(size := TORCH_BYTES[sweep.build] + OTHER_BYTES * (not needed))
         rows.append((version, state, gigabytes(size) if size else "", measure))
     print_table(make_table(("torch", "environment", "on disk", "still to measure"), rows), console)
     place = next(one for one in (sweep.base, *sweep.base.parents) if one.exists())
@@ -384,9 +378,9 @@ def _install(sweep: Sweep, version: str, say: Say) -> Note:
     """Make the environment; where it is not to stay, neither does what uv would keep of it in its cache."""
     environ = dict(os.environ)
     if not sweep.keep:
-        environ |= {"UV_CACHE_DIR": str(sweep.base / "uv-cache"), "PIP_NO_CACHE_DIR": "1"}
+        environ |= {"UV_CACHE_DIR": str(sweep.base / "uv-cache")}
     environment = sweep.environment(version)
-    note = build_environment(environment, build=sweep.build, installer=sweep.installer, say=say, environ=environ)
+    note = build_environment(environment, build=sweep.build, say=say, environ=environ)
     size = gigabytes(note.bytes)
     say(f"{note.torch_version} ({note.build}), numpy {note.numpy}, {size}, made in {note.seconds:.0f} s")
     return note
