@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -32,7 +33,7 @@ from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import peak_rss_bytes
 from precision_eval.measure.voice import synthesise
 from precision_eval.stats import PairedRatio
-from validation.frame import Data, Experiment, Figure, Options, Trial, each
+from validation.frame import Data, Experiment, Figure, Options, Trial, each, one_thread
 
 _COMMAND = ("-m", "precision_eval.cli")
 HELP_TARGET_S = 0.4
@@ -44,11 +45,7 @@ REAL_TIME_TARGET = 10.0
 MEMORY_TARGET = 1.05
 
 
-def _claim(claim: str, target: str, found: str, met: bool) -> Data:
-    return {"claim": claim, "target": target, "found": found, "met": met}
-
-
-def help_is_quick() -> list[Data]:
+def help_is_quick() -> list[Figure]:
     """Time ``precision-eval --help`` as a user meets it, and look at what it imported."""
     times_s = []
     for _ in range(7):
@@ -60,7 +57,7 @@ def help_is_quick() -> list[Data]:
     has_torch = any(line.split("|")[-1].strip() == "torch" for line in imports.splitlines())
     text = f"{median(times_s):.2f} s, torch {'imported' if has_torch else 'not imported'}"
     met = median(times_s) <= HELP_TARGET_S and not has_torch
-    return [_claim("precision-eval --help, median of 7", f"≤ {HELP_TARGET_S} s, no torch", text, met)]
+    return [Figure("precision-eval --help, median of 7", text, f"≤ {HELP_TARGET_S} s, no torch", met)]
 
 
 def _attention_in_source(model: nn.Module, fix: str) -> Callable[..., torch.Tensor]:
@@ -111,16 +108,17 @@ def _sharing(model: nn.Module) -> nn.Module:
 IN_SOURCE = {"attention-decode": _attention_in_source, "voice": _voice_in_source}
 
 
-def applying_costs_nothing(case: str, size: str, fix: str, *, budget_s: float) -> list[Data]:
+def applying_costs_nothing(case: str, size: str, fix: str, *, budget_s: float) -> list[Figure]:
     """Compare a fix applied from outside with the same cast written into the source."""
     ratio, identical = _outside_over_source(case, size, fix, budget_s=budget_s)
     interval = f"{ratio.ratio:.4f} [{ratio.ratio_low:.4f}, {ratio.ratio_high:.4f}]"
     text = f"{interval}, {'bit-identical' if identical else 'outputs differ'}"
     met = identical and abs(ratio.ratio - 1) <= OVERHEAD_TARGET
-    target = f"1 ± {OVERHEAD_TARGET}, bit-identical"
-    return [_claim(f"{fix} from outside ÷ in the source, {case}", target, text, met)]
+    name = f"{fix} from outside ÷ in the source, {case}"
+    return [Figure(name, text, f"1 ± {OVERHEAD_TARGET}, bit-identical", met)]
 
 
+@one_thread()
 def _outside_over_source(case: str, size: str, fix: str, *, budget_s: float) -> tuple[PairedRatio, bool]:
     """Latency ratio of the two, and whether their outputs have the same bits."""
     built = case_by_id(case).build(size, device="cpu", seed=0)
@@ -130,25 +128,12 @@ def _outside_over_source(case: str, size: str, fix: str, *, budget_s: float) -> 
         expected = written(*built.inputs)
     with applied:
         identical = torch.equal(applied(*built.inputs), expected)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        ratios = compare_latency(
-            {
-                "source": Candidate(partial(written, *built.inputs), torch.no_grad),
-                "outside": Candidate(partial(applied, *built.inputs), applied.agreeing),
-            },
-            baseline="source",
-            budget_s=budget_s,
-            margin=OVERHEAD_TARGET,
-            seed=0,
-            threads=1,
-            block_s=STEADY_BLOCK_S,
-            check=False,
-            stop_early=False,
-        )
-    finally:
-        torch.set_num_threads(threads)
+    candidates = {
+        "source": Candidate(partial(written, *built.inputs), torch.no_grad),
+        "outside": Candidate(partial(applied, *built.inputs), applied.agreeing),
+    }
+    how: dict[str, Any] = {"threads": 1, "block_s": STEADY_BLOCK_S, "check": False, "stop_early": False}
+    ratios = compare_latency(candidates, baseline="source", budget_s=budget_s, margin=OVERHEAD_TARGET, seed=0, **how)
     return ratios["outside"], identical
 
 
@@ -161,28 +146,21 @@ def _synthesis(minutes: float) -> dict[str, Any]:
     return {**data, "rss_peak_bytes": peak_rss_bytes()}
 
 
-def synthesis_is_quick_and_flat(*, minutes: float) -> list[Data]:
+def synthesis_is_quick_and_flat(*, minutes: float) -> list[Figure]:
     """Speed of one stream on one core, and peak memory of a long synthesis over that of a minute."""
     use_one_blas_thread()
     short, long = (call_isolated("validation.claims:_synthesis", length, start="spawn") for length in (1.0, minutes))
     growth, factor = long["rss_peak_bytes"] / short["rss_peak_bytes"], long["real_time_factor"]
+    speed = f"{factor:.1f} × ({short['real_time_factor']:.1f} × over 1 min; CPU time)"
+    memory, target = f"{growth:.3f} ({long['rss_peak_bytes'] / 2**20:.0f} MiB)", f"≥ {REAL_TIME_TARGET:g} × real time"
+    name = f"voice synthesis, float32, one core, {minutes:g} min"
     return [
-        _claim(
-            f"voice synthesis, float32, one core, {minutes:g} min",
-            f"≥ {REAL_TIME_TARGET:g} × real time",
-            f"{factor:.1f} × ({short['real_time_factor']:.1f} × over 1 min; CPU time)",
-            factor >= REAL_TIME_TARGET,
-        ),
-        _claim(
-            f"peak memory of {minutes:g} min ÷ 1 min",
-            f"≤ {MEMORY_TARGET}",
-            f"{growth:.3f} ({long['rss_peak_bytes'] / 2**20:.0f} MiB)",
-            growth <= MEMORY_TARGET,
-        ),
+        Figure(name, speed, target, factor >= REAL_TIME_TARGET),
+        Figure(f"peak memory of {minutes:g} min ÷ 1 min", memory, f"≤ {MEMORY_TARGET}", growth <= MEMORY_TARGET),
     ]
 
 
-def drift_repeats() -> list[Data]:
+def drift_repeats() -> list[Figure]:
     """Two runs of the teacher-forced drift in fresh processes give the same bits."""
     measure = ("--case", "voice", "--measure", "teacher_forced_drift", "--fix", "kv_to_query")
     runs = []
@@ -196,7 +174,7 @@ def drift_repeats() -> list[Data]:
         runs.append({record["fix"]: json.dumps(record["data"], sort_keys=True) for record in records})
     same = runs[0] == runs[1] and len(runs[0]) > 0
     text = f"{len(runs[0])} records, {'bit-identical' if same else 'different'}"
-    return [_claim("teacher-forced drift, two runs", "bit-identical records", text, same)]
+    return [Figure("teacher-forced drift, two runs", text, "bit-identical records", same)]
 
 
 def _trials(options: Options) -> list[Trial]:
@@ -218,14 +196,14 @@ def _summary(lines: list[Data], options: Options) -> Data:
 
 
 def _figures(content: Data) -> list[Figure]:
-    return [Figure(one["claim"], one["found"], one["target"], one["met"]) for one in content["claims"]]
+    return [Figure(**one) for one in content["claims"]]
 
 
 EXPERIMENT = Experiment(
     name="claims",
     title="what the suite claims of itself: speed of --help, cost of a fix, repeatability, long synthesis",
     trials=_trials,
-    run=each(lambda measure: {"claims": measure()}),
+    run=each(lambda measure: {"claims": [asdict(figure) for figure in measure()]}),
     figures=_figures,
     summary=_summary,
     settings={"minutes": (60.0, 60.0), "budget_s": (10.0, 10.0)},

@@ -39,4 +39,4 @@ def test_the_two_casts_are_told_apart() -> None:
 
 def test_help_claim_measures_the_real_command() -> None:
     (claim,) = claims.help_is_quick()
-    assert "torch not imported" in claim["found"]
+    assert "torch not imported" in claim.found
