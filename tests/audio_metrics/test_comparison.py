@@ -213,8 +213,8 @@ def peak_bytes(function):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("metrics", [(), ("maximum_mean_discrepancy", "mel_mean_difference_db")])
-def test_memory_is_flat_with_length(wav, metrics):
+def test_memory_is_flat_with_length(wav):
+    metrics = ("maximum_mean_discrepancy", "mel_mean_difference_db")
     rng = np.random.default_rng(0)
     paths = {}
     for minutes in (2, 4):

@@ -67,6 +67,7 @@ def test_an_estimate_that_dies_is_as_bad_as_one_that_nearly_does(six_seconds):
     assert found.summaries["log_spectral_distance_db"].whole_file > 15
     assert found.summaries["si_sdr_db"].worst == -np.inf
     assert found.frechet_distance > 100
+    assert str(found).startswith("FAILED: estimate is digital silence in 3 windows of 1 s")
     assert found.t_div_s == 3.0
     assert "silent" in kinds(found, "estimate")
     plain = am.log_spectral_distance_db(six_seconds, dead, sample_rate_hz=FS)
@@ -124,16 +125,6 @@ def test_one_bad_sample_fails_its_window_and_the_file(six_seconds):
         assert (summary.n_undefined, summary.n_failed) == (1, 1)
         assert np.isinf(summary.worst)
     assert result.t_div_s == 2.5
-
-
-def test_the_first_line_of_a_dead_estimate_and_of_a_clean_one(six_seconds):
-    dead = six_seconds.copy()
-    dead[3 * FS :] = 0.0
-    assert str(compare(six_seconds, dead)).startswith("FAILED: estimate is digital silence in 3 windows of 1 s")
-    noise = 1e-4 * np.random.default_rng(0).standard_normal(len(six_seconds))
-    clean = compare(six_seconds, six_seconds + noise)
-    assert not clean.failed
-    assert str(clean).startswith("no fault found")
 
 
 @pytest.mark.parametrize("delay_ms", [0.01, 0.1, 1.0, 10.67, 50.0])

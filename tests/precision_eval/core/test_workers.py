@@ -50,20 +50,5 @@ def test_a_worker_ends_with_the_worker_that_started_it(tmp_path):
     with pytest.raises(WorkerTimedOutError):
         call_isolated(calls.call_within, tmp_path / "pids", timeout_s=2.0)
     inner, its_child = (int(pid) for pid in (tmp_path / "pids").read_text().split())
-    assert not is_running(inner)
+    calls.wait_for(lambda: not calls.alive(inner))
     os.kill(its_child, 9)  # of another program, which Linux does not end with its parent
-
-
-def is_running(pid, limit_s=5.0):
-    import time
-
-    deadline_s = time.monotonic() + limit_s
-    while time.monotonic() < deadline_s:
-        try:
-            with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123
-                if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
-                    return False
-        except FileNotFoundError:
-            return False
-        time.sleep(0.02)
-    return True

@@ -8,7 +8,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from made_cells import cell as made_cell
 from torch import nn
 from torch.nn import functional as F
 
@@ -292,14 +291,6 @@ def test_compiled_takes_the_casts_of_eager(monkeypatch):
     assert compiled.casts == eager.casts
     assert compiled.split.input_cast_mse == eager.split.input_cast_mse
     assert compiled.relative_error == pytest.approx(eager.relative_error, rel=0.1)
-
-
-def test_a_cell_of_a_system_is_measured_as_one(monkeypatch, tmp_path):
-    built = case_of(outputs=2)
-    monkeypatch.setattr(generic, "_built", lambda cell: built)
-    (outcome,) = generic.drift(made_cell("drift", "query_to_half"), tmp_path)
-    assert (outcome.status, len(outcome.data["outputs"])) == ("passed", 1)
-    assert outcome.data == drift_of(built, "query_to_half").to_dict()
 
 
 @pytest.mark.parametrize(

@@ -211,11 +211,12 @@ def test_the_committed_table_is_whole():
             assert mode in MODES, (version, key)
 
 
-def test_eager_is_as_the_committed_table_says():
+@pytest.mark.parametrize("mode", ["eager", pytest.param("compiled-aot_eager", marks=pytest.mark.slow)])
+def test_the_torch_at_hand_does_as_the_committed_table_says(mode):
     recorded, column = column_for(load_table(), torch.__version__)
     known = [w for w in CASES if w.id in column.digests]
     assert known
-    found = observe(("eager",), cases=known)
+    found = observe((mode,), cases=known)
     same_version = recorded == release(torch.__version__)
     differing = differences(column, found, same_version=same_version)
     lines = "\n".join(f"{one.cell}: {one.note}: recorded {one.expected}, found {one.found}" for one in differing)

@@ -6,7 +6,6 @@ import platform
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -31,22 +30,6 @@ def calls(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "support"))
     yield importlib.import_module("executor_calls")
     sys.modules.pop("executor_calls", None)
-
-
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123
-        return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-
-
-def wait_for(condition, limit_s=10.0):
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 @linux
@@ -100,7 +83,7 @@ def test_error_in_the_block_kills_what_runs(calls, tmp_path):
     def interrupted():
         with IsolatedExecutor(1) as executor:
             futures.extend([executor.submit(calls.hang, path), executor.submit(calls.square, 2)])
-            wait_for(lambda: path.exists() and len(path.read_text().split()) == 2)
+            calls.wait_for(lambda: path.exists() and len(path.read_text().split()) == 2)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -109,13 +92,13 @@ def test_error_in_the_block_kills_what_runs(calls, tmp_path):
     assert isinstance(running.exception(), WorkerStoppedError)
     assert waiting.cancelled()
     if platform.system() == "Linux":
-        wait_for(lambda: not any(alive(int(pid)) for pid in path.read_text().split()))
+        calls.wait_for(lambda: not any(calls.alive(int(pid)) for pid in path.read_text().split()))
 
 
 def test_a_stopped_worker_is_timed_out_and_killed(calls, tmp_path):
     with IsolatedExecutor(1, timeout_s=1.0) as executor, pytest.raises(WorkerTimedOutError, match="no answer within"):
         executor.submit(calls.stop_self, tmp_path / "pid").result()
-    assert not alive(int((tmp_path / "pid").read_text()))
+    assert not calls.alive(int((tmp_path / "pid").read_text()))
 
 
 def test_half_an_answer_is_not_waited_for_forever(calls, monkeypatch):
@@ -135,7 +118,7 @@ if __name__ == "__main__":
 
 @linux
 @pytest.mark.parametrize(("call", "processes"), [("hang", 2), ("stop_self", 1)])
-def test_workers_end_with_a_killed_parent(tmp_path, call, processes):
+def test_workers_end_with_a_killed_parent(calls, tmp_path, call, processes):
     """Also a stopped one, which runs no thread that could notice."""
     path = tmp_path / "pids"
     (tmp_path / "parent.py").write_text(PARENT)
@@ -143,11 +126,11 @@ def test_workers_end_with_a_killed_parent(tmp_path, call, processes):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([here, *filter(None, sys.path)])}
     parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py"), str(path), call], env=env)
     try:
-        wait_for(lambda: path.exists() and len(path.read_text().split()) == processes, limit_s=30)
+        calls.wait_for(lambda: path.exists() and len(path.read_text().split()) == processes, limit_s=30)
     finally:
         parent.kill()
         parent.wait()
-    wait_for(lambda: not any(alive(int(pid)) for pid in path.read_text().split()))
+    calls.wait_for(lambda: not any(calls.alive(int(pid)) for pid in path.read_text().split()))
 
 
 @pytest.mark.parametrize(
