@@ -14,12 +14,6 @@ COMMAND = [sys.executable, "-m", "precision_eval.cli"]
 HEAVY = ("torch", "numpy", "scipy", "librosa", "matplotlib", "numba")
 
 
-def run(*arguments, check=False, cwd=None):
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=check, timeout=240, cwd=cwd
-    )
-
-
 def test_help_loads_nothing_heavy_and_a_bad_name_ends_before_torch_is_loaded(tmp_path):
     lines = [["--help"], *([name, "--help"] for name in ("run", "list", "gate", "audio", "choose"))]
     code = (
@@ -113,7 +107,7 @@ def test_device_that_is_not_there_is_bad_input(program, tmp_path):
     assert not list((tmp_path / "run").iterdir())
 
 
-def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path):
+def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path, program):
     out = tmp_path / "run"
     arguments = ["--case", "attention-*", *SMALL[2:6], "--fix", "kv_to_query", "--budget", "1", "--processes", "2"]
     process = subprocess.Popen(
@@ -134,6 +128,6 @@ def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path):
     assert "Stopped. 1 records are kept" in output
     assert "precision-eval run --case 'attention-*' --size tiny" in output
     (kept,) = records_of(out)
-    run("run", *arguments, "--device", "cpu", "--out", out, check=True)
+    assert program("run", *arguments, "--device", "cpu", "--out", out)[0] == 0
     assert records_of(out)[0] == kept
     assert {record["case"] for record in records_of(out)} == {"attention-decode", "attention-prefill"}

@@ -1,5 +1,7 @@
 """A recorded reason in a line: every sentence of the message family survives, addresses do not."""
 
+from made_messages import as_raised
+
 from precision_eval.diagnose.explain import FAMILY
 from precision_eval.results.messages import short_reason
 
@@ -12,9 +14,7 @@ def test_any_sentence_of_the_family_survives_shortening():
     )
     assert short_reason(raised) == "Unexpected floating ScalarType in at::autocast::prioritize"
     for member in FAMILY:
-        sentence = member.sentences[0].replace("{#}", "1").replace("{*}", "1x")
-        for operand, dtype in zip(member.operands, ("Float", "Half", "Half", "Half"), strict=False):
-            sentence = sentence.replace(f"{{{operand.name}}}", dtype)
+        sentence = as_raised(member, member.sentences[0])
         assert short_reason(f"trace: RuntimeError: {'x' * 300} {sentence}\nmore") == sentence, member.id
 
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import typer
+from made_messages import as_raised
 
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL
 from precision_eval.cli.own_model import explain as explain_command
@@ -163,10 +164,7 @@ def test_what_is_said_to_apply_at_attention_does_in_a_run():
 
 def test_every_fix_but_the_control_is_judged_for_every_member():
     for member in FAMILY:
-        text = member.sentences[0]
-        for operand, dtype in zip(member.operands, ("Float", "Half", "Half", "Half"), strict=False):
-            text = text.replace(f"{{{operand.name}}}", dtype)
-        found = explain(text.replace("{#}", "1").replace("{*}", "1x1x"))
+        found = explain(as_raised(member, member.sentences[0]))
         assert found.member == member.id
         assert [one.fix for one in found.fixes] == [fix.id for fix in FIXES if fix.id != "as_shipped"]
         assert all(one.reason for one in found.fixes)

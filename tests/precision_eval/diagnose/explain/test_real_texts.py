@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_messages import as_raised
 
 from precision_eval.diagnose.explain import FAMILY, explain
 from precision_eval.results import messages
@@ -118,13 +119,6 @@ def test_the_last_of_several_sentences_is_the_one_that_surfaced():
     )
     assert found.member == "mat1_mat2"
     assert found.also == (first.removesuffix("."),)
-
-
-def as_raised(member, sentence):
-    """Fill a sentence's placeholders, with unlike dtypes."""
-    for operand, dtype in zip(member.operands, ("float", "c10::Half", "c10::Half", "c10::Half"), strict=False):
-        sentence = sentence.replace(f"{{{operand.name}}}", dtype)
-    return sentence.replace("{#}", "1").replace("{*}", "1x")
 
 
 @pytest.mark.parametrize("member", [m for m in FAMILY if m.beginnings], ids=lambda member: member.id)

@@ -24,6 +24,9 @@ class Made:
     def __init__(self, made, failures=None):
         self.made, self.jobs, self.failures = made, [], failures or {}
 
+    def line(self, job, length):
+        return self.made.line(job, length)
+
     def submit(self, fn, job):
         self.jobs.append(job)
         future: Future = Future()
@@ -31,7 +34,7 @@ class Made:
         if error is not None:
             future.set_exception(error)
         else:
-            future.set_result([self.made.line(job, length) for length in job.lengths])
+            future.set_result([self.line(job, length) for length in job.lengths])
         return future
 
 
@@ -124,12 +127,6 @@ class Jump(Made):
     def __init__(self, made, *, unsteady=None, faults=0.0):
         super().__init__(made)
         self.unsteady, self.faults = unsteady or {}, faults
-
-    def submit(self, fn, job):
-        self.jobs.append(job)
-        future: Future = Future()
-        future.set_result([self.line(job, length) for length in job.lengths])
-        return future
 
     def line(self, job, length):
         above = length >= 700 and job.configuration.memory != "kept"
