@@ -25,6 +25,15 @@ def make_speech_like(seconds: float, seed: int, *, fs: int = FS, dtype: str = "f
     return (0.08 * envelope * (voice + 0.3 * noise)).astype(dtype)
 
 
+def make_naive_power(x: np.ndarray, fs: int = FS) -> np.ndarray:
+    """A direct transcription of the convention: a loop over frames, a full complex DFT, no shared code."""
+    hop = round(256 * fs / 24000)
+    n = 4 * hop
+    w = np.array([0.5 - 0.5 * np.cos(2 * np.pi * i / n) for i in range(n)])
+    rows = [np.abs(np.fft.fft(w * x[s : s + n])[: n // 2 + 1]) ** 2 for s in range(0, len(x) - n + 1, hop)]
+    return np.array(rows) / np.sum(w * w)
+
+
 def make_padded_pair() -> tuple[np.ndarray, np.ndarray]:
     """A pair of 3.3 s with noise 20 dB down, both silent for 0.1 s at either end, float64."""
     x = make_speech_like(3.1, 1) + 1e-4 * np.random.default_rng(5).standard_normal(round(3.1 * FS))
@@ -54,6 +63,11 @@ def references() -> dict[str, Any]:
 @pytest.fixture
 def padded_pair() -> tuple[np.ndarray, np.ndarray]:
     return make_padded_pair()
+
+
+@pytest.fixture
+def naive_power() -> Callable[..., np.ndarray]:
+    return make_naive_power
 
 
 @pytest.fixture
