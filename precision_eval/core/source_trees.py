@@ -166,9 +166,10 @@ class ModuleTree:
         self.modules: dict[str, ModuleType] = {}
         self._hidden: dict[str, ModuleType] = {}
         self._known: set[str] = set()  # loaded before the tree was, so none of its own
-        self._shared = _shared_folders()
         self._root = str(tree.root.resolve())
+        self._shared = tuple(folder for folder in _shared_folders() if not _is_inside(self._root, folder))
         self._paths = self._own_paths()
+        self._path = self._paths  # and what all trees share, once it has been active
         self._names = {name for folder in self._paths for name in _top_level_names(Path(folder))}
         for library in ("torch", "numpy"):
             if library in self._names:
@@ -186,48 +187,56 @@ class ModuleTree:
         for name in self._hidden:
             del sys.modules[name]
         sys.modules.update(self.modules)
-        sys.path[:] = [*self._paths, *(entry for entry in path if not self._is_foreign(entry or os.curdir))]
+        self._path = [*self._paths, *(entry for entry in path if not self._is_foreign(entry or os.curdir))]
+        sys.path[:] = self._path
         importlib.invalidate_caches()
         os.chdir(self.tree.start)
         try:
             yield
         finally:
+            self._take_out(before)
             os.chdir(folder)
             sys.path[:] = path
-            self._take_out(before)
         self._check()
 
     @contextmanager
     def switched(self) -> Iterator[None]:
         """Call what was built before: as :meth:`active`, within microseconds, for blocks that are timed."""
-        count = len(sys.modules)
+        count, path = len(sys.modules), sys.path[:]
         sys.modules.update(self.modules)
+        sys.path[:] = self._path
         added = len(sys.modules) - count
         try:
             yield
         finally:
             if len(sys.modules) - added != count:  # a call imported something late
                 late = [name for name in sys.modules if name not in self._known and self._is_own(name)]
-                self.modules.update({name: sys.modules[name] for name in late})
+                self._keep(late)
+            sys.path[:] = path
             for name in self.modules:
                 sys.modules.pop(name, None)
             sys.modules.update(self._hidden)
 
     def _take_out(self, before: dict[str, ModuleType]) -> None:
         new = [name for name, module in list(sys.modules.items()) if module is not before.get(name)]
-        self.modules.update({name: sys.modules[name] for name in new if self._is_own(name)})
+        self._keep([name for name in new if self._is_own(name)])
         for name in self.modules:
             sys.modules.pop(name, None)
         sys.modules.update(self._hidden)
 
+    def _keep(self, names: list[str]) -> None:
+        """Take modules as this tree's; a namespace package's path is fixed, as it would follow ``sys.path``."""
+        for name in names:
+            module = self.modules[name] = sys.modules[name]
+            if getattr(module, "__file__", None) is None and hasattr(module, "__path__"):
+                module.__path__ = _places(module)
+
     def _is_own(self, name: str) -> bool:
         """Whether a loaded module is of this tree, or of no place that all trees share."""
-        if name.partition(".")[0] in self._names:
+        parent = name.rpartition(".")[0]
+        if name.partition(".")[0] in self._names or (parent in sys.modules and self._is_own(parent)):
             return True
-        places = _places(sys.modules[name])
-        if any(_is_inside(place, self._root) for place in places):
-            return True
-        return bool(places) and not any(_is_inside(place, *self._shared) for place in places)
+        return any(not _is_inside(place, *self._shared) for place in _places(sys.modules[name]))
 
     def _check(self) -> None:
         """Refuse what cannot be loaded twice, and what came from another tree."""
@@ -256,7 +265,11 @@ class ModuleTree:
         places = [start, start / "src", root, root / "src"]
         if origin is not None:
             installed = [folder for folder in _editable_folders() if folder.is_relative_to(origin)]
-            places += [root / folder.relative_to(origin) for folder in installed]
+            places += [
+                root / folder.relative_to(origin)
+                for folder in installed
+                if not _is_inside(str(folder), *self._shared)  # an environment that lies in the checkout
+            ]
         return list(dict.fromkeys(str(place) for place in places if place.is_dir()))
 
 

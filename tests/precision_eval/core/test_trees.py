@@ -89,13 +89,65 @@ def test_a_late_import_takes_no_module_of_another_place(tmp_path, monkeypatch):
     del sys.modules["bystander"]
 
 
-def test_a_namespace_package_is_of_its_tree(tmp_path):
-    for value in (1, 2):
-        tree = tree_of(written(tmp_path / str(value), {"spread/part.py": f"VALUE = {value}\n"}))
+LATE = "from {package} import part\n\nVALUE = part.VALUE\n\ndef late():\n    {late}\n    return later.VALUE\n"
+LAYOUTS = {  # files, the module that is asked for, and how a call imports another one late
+    "a folder without __init__": ("spread", "", "spread.case", "import spread.later as later"),
+    "below src": ("src/spread", "", "spread.case", "import spread.later as later"),
+    "two levels": ("spread/wide", "", "spread.wide.case", "from spread.wide import later"),
+    "a package below such a folder": ("spread/wide", "__init__.py", "spread.wide.case", "from . import later"),
+    "relative": ("spread", "", "spread.case", "from . import later"),
+    "beside it": ("", "", "case", "import later"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_are_of_their_tree_and_never_of_the_checkout(tmp_path, monkeypatch, layout):
+    folder, init, module, late = LAYOUTS[layout]
+    package = folder.removeprefix("src/").replace("/", ".")
+    before = set(sys.modules)
+    for value in (3, 1, 2):  # the first is the checkout itself, whose modules must not be taken for a tree's
+        files = {"part": f"VALUE = {value}", "later": f"VALUE = {value}"}
+        text = (
+            LATE.format(package=package, late=late)
+            if package
+            else LATE.replace("from {package} ", "").format(late=late)
+        )
+        files |= {"case": text} | ({"__init__": ""} if init else {})
+        written(tmp_path / str(value), {f"{folder}/{name}.py".lstrip("/"): text for name, text in files.items()})
+    checkout = tmp_path / "3"
+    monkeypatch.syspath_prepend(str(checkout / "src" if folder.startswith("src") else checkout))
+    trees = {value: tree_of(tmp_path / str(value), origin=checkout) for value in (1, 2)}
+    loaded = {}
+    for value, tree in trees.items():
         with tree.active():
-            part = importlib.import_module("spread.part")
-        assert value == part.VALUE
-    assert "spread" not in sys.modules
+            loaded[value] = importlib.import_module(module)
+    assert {value: one.VALUE for value, one in loaded.items()} == {1: 1, 2: 2}
+    for value in (2, 1):
+        with trees[value].switched():
+            assert loaded[value].late() == value
+    assert not {name for name in set(sys.modules) - before if name.split(".")[0] in ("spread", "case", "part", "later")}
+
+
+def test_a_namespace_that_an_installed_package_shares_is_whole_in_each_tree(tmp_path, monkeypatch):
+    installed = written(tmp_path / "installed", {"spread/common.py": "VALUE = 7\n"})
+    monkeypatch.syspath_prepend(str(installed))
+    for value in (1, 2):
+        text = "import spread.common\nfrom spread import part\n\nVALUE = part.VALUE, spread.common.VALUE\n"
+        tree = tree_of(written(tmp_path / str(value), {"spread/part.py": f"VALUE = {value}\n", "spread/case.py": text}))
+        tree._shared = (*tree._shared, str(installed))
+        with tree.active():
+            assert importlib.import_module("spread.case").VALUE == (value, 7)
+
+
+def test_packages_installed_inside_a_tree_are_shared(tmp_path, monkeypatch):
+    root = written(tmp_path / "root", {"case.py": "import library\n", ".venv/lib/library.py": ""})
+    monkeypatch.syspath_prepend(str(root / ".venv/lib"))
+    monkeypatch.setattr("precision_eval.core.module_trees._shared_folders", lambda: (str(root / ".venv/lib"),))
+    tree = tree_of(root, origin=root)
+    with tree.active():
+        importlib.import_module("case")
+    assert list(tree.modules) == ["case"]
+    del sys.modules["library"]
 
 
 def test_what_is_not_in_the_tree_is_not_taken_from_the_checkout(tmp_path, monkeypatch):
