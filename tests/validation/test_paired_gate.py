@@ -6,6 +6,7 @@ import subprocess
 import pytest
 import torch
 
+from precision_eval import ParameterError, fixed
 from validation.frame import Options
 from validation.gate import paired_gate
 
@@ -25,7 +26,35 @@ def test_head_has_the_fault_and_base_has_not(tmp_path, fault, monkeypatch):
     plain = (paired_gate.UNITS, 1.0, 1_000_000)
     changed = {name for name, amounts in head.items() if amounts != plain}
     whole = paired_gate.FAULTS[fault].get("all")
-    assert changed == (set() if fault == "none" else set(head) if whole else {paired_gate.PLANTED})
+    assert changed == (set() if fault.endswith("none") else set(head) if whole else {paired_gate.PLANTED})
+
+
+def test_a_users_model_has_the_bug_and_each_fix_that_is_gated_cures_it(tmp_path, monkeypatch):
+    paired_gate.make_repository(tmp_path, "own_slower_5")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    case = runpy.run_path(str(tmp_path / "case.py"))
+    assert case["planted"].AMOUNTS["own"][0] == 1.05 * paired_gate.UNITS
+    case["planted"].AMOUNTS = {"own": (1,)}
+    model, inputs = case["own"]()
+    with pytest.raises(RuntimeError, match="same dtype"):
+        model(*inputs)
+    for fix in paired_gate.CURING:
+        assert fixed(model, fix)(*inputs).isfinite().all()
+
+
+def test_gates_of_a_users_model_are_counted_apart():
+    cells = [("case.py:own", fix, "latency") for fix in paired_gate.CURING]
+    lines = [line("own_none"), line("own_slower_5", outcome="regression", worse=cells), line("none"), line("memory")]
+    settings = {"processes": 8, "budget_s": 4.0, "faults": ("own_none", "own_slower_5"), "equal": 3, "gates": 2}
+    options = Options(out=None, settings=settings)
+    rates = paired_gate._summary(lines, options)["rates"]
+    assert set(rates) == {"own_none", "own_slower_5"}
+    assert (rates["own_slower_5"]["caught"], rates["own_slower_5"]["caught_cells"]) == (1, len(cells))
+    assert rates["own_slower_5"]["planted_cells"] == len(cells)
+    assert rates["own_none"]["caught"] == 0
+    assert [trial.spec[0] for trial in paired_gate._trials(options)] == [*settings["faults"] * 2, "own_none"]
+    with pytest.raises(ParameterError, match="unknown fault 'slowest'"):
+        paired_gate._trials(Options(out=None, settings=settings | {"faults": ("slowest",)}))
 
 
 def test_a_planted_drift_is_as_large_as_it_says(tmp_path, monkeypatch):
@@ -51,7 +80,8 @@ def test_what_is_counted():
         line("slower_2", outcome="regression", worse=[hit]),
         line("slower_2", outcome="regression", worse=[other]),
     ]
-    options = Options(out=None, settings={"processes": 8, "budget_s": 4.0})
+    settings = {"processes": 8, "budget_s": 4.0, "faults": tuple(paired_gate.FAULTS)}
+    options = Options(out=None, settings=settings)
     content = paired_gate._summary(lines, options)
     assert (content["rates"]["none"]["red"], content["rates"]["none"]["false_latency"]) == (1, 1)
     assert (content["rates"]["slower_2"]["caught"], content["rates"]["slower_2"]["false_latency"]) == (1, 1)

@@ -1,8 +1,9 @@
 """How often ``gate --base --head`` errs: real gates of a small repository whose head is slower by exactly known work.
 
-The repository is made for the trials: two cases of attention, five candidates each, so ten cells. A call repeats its
-unit :data:`UNITS` times; a slowed head repeats it (1 + delta) times as often, in one candidate or in all, drifts 1.2
-times as far, or holds 2.5 % more memory. Every trial is one command as a user gives it, in an interpreter of its own,
+The repository is made for the trials: two cases of attention, five candidates each, so ten cells; and a user's model as
+it ships, with a cache in half, under each shipped fix that cures it. A call repeats its unit :data:`UNITS` times; a
+slowed head repeats it (1 + delta) times as often, in one candidate or in all, drifts 1.2 times as far, or holds 2.5 %
+more memory. Every trial is one command as a user gives it, in an interpreter of its own,
 with a seed of its own; its wall time counts from the command to its answer. Candidates without a fault count as A/A.
 """
 
@@ -18,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 
 from precision_eval.core.environment import cpu_model
-from precision_eval.core.errors import PrecisionEvalError
+from precision_eval.core.errors import PrecisionEvalError, unknown_name
 from validation.frame import Data, Experiment, Figure, Options, Trial, each
 from validation.report import share_text
 
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 UNITS = 100
 PLANTED = "bfloat16"
 CANDIDATES = ("float32", "float16", "bfloat16", "cache_to_float32", "float32_again")
+CURING = ("query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16", "autocast")
 LIMIT_S = 600.0
 LONGEST_S = 60.0
 
@@ -36,11 +38,19 @@ FAULTS: dict[str, dict[str, float]] = {
     "slower_5_all": {"units": 105, "all": True},
     "drift": {"drift": 1.2},
     "memory": {"scratch": 1_025_000},
+    "own_none": {"own": True},
+    "own_slower_5": {"own": True, "units": 105, "all": True},
 }
-"""What head has; of one candidate, or of all."""
+"""What head has; of one candidate, of all, or of a user's model, whose every fix it then is."""
 
-METRIC = {"slower_1": "latency", "slower_2": "latency", "slower_5_all": "latency", "drift": "drift"}
-TARGETS = {"none": (0.01, False), "slower_1": (0.8, True), "slower_2": (0.95, True)}
+METRIC = {"memory": "peak_bytes", "drift": "drift"}
+TARGETS = {
+    "none": (0.01, False),
+    "own_none": (0.01, False),
+    "slower_1": (0.8, True),
+    "slower_2": (0.95, True),
+    "own_slower_5": (0.95, True),
+}
 """Share of gates that may (False), or must at least (True), be red; the others must be in 99 %."""
 
 _CASE = '''"""Attention over a cache, repeated; candidates differ in what they store and how often they repeat."""
@@ -80,6 +90,26 @@ def prefill():
     return Attention(16).eval(), (torch.randn(1, 4, 16, 32),)
 
 
+class Shipped(torch.nn.Module):
+    """A user's model: attention in float32 over a cache in half, which raises."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = torch.nn.Linear(128, 128)
+        self.register_buffer("keys", torch.randn(1, 4, 256, 32).half())
+        self.register_buffer("values", torch.randn(1, 4, 256, 32).half())
+
+    def forward(self, x):
+        for _ in range(planted.AMOUNTS["own"][0]):
+            query = self.project(x).unflatten(-1, (4, 32)).transpose(1, 2)
+            output = torch.nn.functional.scaled_dot_product_attention(query, self.keys, self.values)
+        return output
+
+
+def own():
+    return Shipped().eval(), (torch.randn(1, 8, 128),)
+
+
 def stored(name, dtype, cast=False):
     def change(model):
         model.to(dtype)
@@ -101,7 +131,7 @@ def amounts(fault: str) -> str:
     found = FAULTS[fault]
     plain = (UNITS, 1.0, 1_000_000)
     worse = (int(found.get("units", UNITS)), found.get("drift", 1.0), int(found.get("scratch", 1_000_000)))
-    chosen = {name: worse if found.get("all") or name == PLANTED else plain for name in CANDIDATES}
+    chosen = {name: worse if found.get("all") or name == PLANTED else plain for name in (*CANDIDATES, "own")}
     return f"AMOUNTS = {chosen!r}\n"
 
 
@@ -122,7 +152,10 @@ def _git(folder: Path, *words: str) -> None:
 
 def _trials(options: Options) -> list[Trial]:
     place = f"{options['processes']}/{options['budget_s']:g}/{cpu_model()}/{metadata.version('torch')}"
-    chosen = {fault: options["equal"] if fault == "none" else options["gates"] for fault in FAULTS}
+    for fault in options["faults"]:
+        if fault not in FAULTS:
+            raise unknown_name("fault", fault, FAULTS)
+    chosen = {fault: options["gates" if _is_planted(fault) else "equal"] for fault in options["faults"]}
     longest = max(chosen.values())
     return [  # in turn, so that a stopped campaign has some of each
         Trial(f"{fault}/{number}/{place}", (fault, number, options["processes"], options["budget_s"]), LONGEST_S)
@@ -132,18 +165,24 @@ def _trials(options: Options) -> list[Trial]:
     ]
 
 
+def _is_planted(fault: str) -> bool:
+    return not fault.endswith("none")
+
+
 def _gated(spec: tuple[str, int, int, float]) -> Data:
     """Run one gate."""
     fault, number, processes, budget_s = spec
-    cases = [word for name in ("decode", "prefill") for word in ("--case", f"case.py:{name}")]
-    candidates = [word for name in CANDIDATES for word in ("--candidate", f"case.py:{name}")]
+    subject = ["--case", "case.py:own", "--fix", ",".join(CURING)]
+    if not FAULTS[fault].get("own"):
+        subject = ["--case", "case.py:decode,case.py:prefill", "--fix", "none"]
+        subject += ["--candidate", ",".join(f"case.py:{name}" for name in CANDIDATES)]
     effort = ["--processes", str(processes), "--budget", str(budget_s), "--seed", str(1000 * number)]
     command = [sys.executable, "-m", "precision_eval.cli", "gate", "--base", "HEAD~1", "--head", "HEAD", "--json"]
     with tempfile.TemporaryDirectory(prefix="paired-gate-") as folder:
         make_repository(Path(folder), fault)
         began = time.monotonic()
         done = subprocess.run(
-            [*command, *cases, *candidates, "--fix", "none", *effort],
+            [*command, *subject, *effort],
             cwd=folder,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
@@ -173,16 +212,17 @@ def _read(text: str) -> Data:
 
 def _summary(lines: list[Data], options: Options) -> Data:
     here = [line for line in lines if all(line[name] == options[name] for name in ("processes", "budget_s"))]
-    gates = {fault: [line for line in here if line["fault"] == fault] for fault in FAULTS}
+    gates = {fault: [line for line in here if line["fault"] == fault] for fault in options["faults"]}
     return {"rates": {fault: _rates(fault, own) for fault, own in gates.items() if own}, "gates": len(here)}
 
 
 def _rates(fault: str, lines: list[Data]) -> Data:
     """Count the gates that name what is planted, those that name something else, and what else is told."""
-    planted = CANDIDATES if FAULTS[fault].get("all") else (PLANTED,)
-    metric = METRIC.get(fault, "peak_bytes")
+    own = FAULTS[fault].get("own")
+    planted = CURING if own else CANDIDATES if FAULTS[fault].get("all") else (PLANTED,)
+    metric = METRIC.get(fault, "latency")
     hits = [
-        {tuple(w) for w in line["worse"] if fault != "none" and w[1] in planted and w[2] == metric} for line in lines
+        {tuple(w) for w in line["worse"] if _is_planted(fault) and w[1] in planted and w[2] == metric} for line in lines
     ]
     latency = [
         {tuple(w) for w in line["worse"] if w[2] == "latency"} - hit for line, hit in zip(lines, hits, strict=True)
@@ -191,8 +231,8 @@ def _rates(fault: str, lines: list[Data]) -> Data:
         "gates": len(lines),
         "caught": sum(bool(hit) for hit in hits),
         "caught_cells": sum(len(hit) for hit in hits),
-        "planted_cells": 2 * len(planted) * len(lines),
-        "false_latency": sum(bool(other) for other in latency) if metric == "latency" or fault == "none" else None,
+        "planted_cells": (1 if own else 2) * len(planted) * len(lines),
+        "false_latency": sum(bool(other) for other in latency) if metric == "latency" else None,
         "red": sum(line["outcome"] == "regression" for line in lines),
         "undecided": sum(line["cells"] - line["decided"] for line in lines),
         "cells": sum(line["cells"] for line in lines),
@@ -208,12 +248,12 @@ def _figures(content: Data) -> list[Figure]:
         target, least = TARGETS.get(fault, (0.99, True))
         hits = rates["caught"] if least else rates["red"]
         met = hits >= target * rates["gates"] if least else hits <= target * rates["gates"]
-        name = "A/A gates that are red" if fault == "none" else f"{fault}: gates that name it"
+        name = f"{fault}: gates that name it" if _is_planted(fault) else f"{_whose(fault)}A/A gates that are red"
         text = f"{'≥' if least else '≤'} {100 * target:g} %"
         figures.append(
             Figure(name, share_text(hits, rates["gates"]), text, met if rates["gates"] >= 1 / 0.05 else None)
         )
-        if fault.startswith("slower"):
+        if "slower" in fault:
             cells = share_text(rates["caught_cells"], rates["planted_cells"])
             figures.append(Figure(f"{fault}: cells that are named", cells))
     slowest = max(rates["longest_s"] for rates in content["rates"].values())
@@ -222,6 +262,10 @@ def _figures(content: Data) -> list[Figure]:
     figures.append(Figure("latencies left undecided", share_text(undecided, total)))
     figures.append(Figure("slowest gate of ten cells", f"{slowest:.0f} s", "≤ 60 s", slowest <= LONGEST_S))
     return figures
+
+
+def _whose(fault: str) -> str:
+    return "a user's model: " if FAULTS[fault].get("own") else ""
 
 
 def _notes(content: Data) -> list[str]:
@@ -237,5 +281,11 @@ EXPERIMENT = Experiment(
     figures=_figures,
     summary=_summary,
     notes=_notes,
-    settings={"equal": (2, 300), "gates": (1, 60), "processes": (8, 8), "budget_s": (4.0, 4.0)},
+    settings={
+        "faults": (tuple(FAULTS),) * 2,
+        "equal": (2, 300),
+        "gates": (1, 60),
+        "processes": (8, 8),
+        "budget_s": (4.0, 4.0),
+    },
 )

@@ -136,7 +136,7 @@ def test_a_namespace_that_an_installed_package_shares_is_whole_in_each_tree(tmp_
         tree = tree_of(written(tmp_path / str(value), {"spread/part.py": f"VALUE = {value}\n", "spread/case.py": text}))
         tree._shared = (*tree._shared, str(installed))
         with tree.active():
-            assert importlib.import_module("spread.case").VALUE == (value, 7)
+            assert (value, 7) == importlib.import_module("spread.case").VALUE
 
 
 def test_packages_installed_inside_a_tree_are_shared(tmp_path, monkeypatch):
