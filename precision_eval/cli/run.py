@@ -290,15 +290,23 @@ def evaluate(
     out: str | Path,
     candidates: Sequence[str | Callable[[Any], Any]] = (),
     fixes: Sequence[str] = ("*",),
-    measures: Sequence[str] = ("*",),
+    modes: Sequence[str] | None = None,
+    measures: Sequence[str] | None = None,
     device: str = "auto",
+    quick: bool = False,
+    thorough: bool = False,
+    minutes: float | None = None,
+    streams: int | None = None,
+    steps: int | None = None,
+    budget_s: float | None = None,
+    processes: int | None = None,
     threads: int = 1,
-    budget_s: float = 2.0,
-    processes: int = 1,
     seed: int = 0,
     timeout_s: float = 900.0,
 ) -> LoadedRun:
     """Measure a case of one's own under every fix, in processes of their own, and write the report.
+
+    The arguments are the options of ``precision-eval run``, with their defaults.
 
     Parameters
     ----------
@@ -313,13 +321,21 @@ def evaluate(
         Fixes of one's own, likewise written: a callable that changes a model, or where one or a :class:`Fix` is.
     fixes, measures : sequence of str
         Names or globs.
+    modes : sequence of str, optional
+        ``"eager"``, ``"compiled"``.
     device : str
+    quick, thorough : bool
+        Less or more of all that follows and is not given.
+    minutes : float, optional
+        Audio per fix.
+    streams, steps : int, optional
+        Parallel streams of drift and divergence, and the steps of each.
+    budget_s : float, optional
+        Seconds of timing.
+    processes : int, optional
+        Processes that latency is measured in; 5 or more make the memory layout part of the intervals.
     threads : int
         Per process.
-    budget_s : float
-        Seconds of timing.
-    processes : int
-        Processes that latency is measured in; 5 or more make the memory layout part of the intervals.
     seed : int
     timeout_s : float
         Seconds that one cell may take.
@@ -335,20 +351,23 @@ def evaluate(
         The case or a candidate cannot be measured, and why.
     """
     from precision_eval.cases.own import kept_live
-    from precision_eval.core.cells import Options
     from precision_eval.core.targets import target_of
     from precision_eval.report.loading import load
     from precision_eval.run.plan import Selection
 
     if not isinstance(case, str):
         case = target_of(case) if inspect.isroutine(case) else kept_live(case, Path(out))
+    tier = _tier(quick=quick, thorough=thorough)
     selection = Selection(
         cases=(case,),
         fixes=tuple(fixes),
-        measures=tuple(measures),
+        measures=_measures_of(tier) if measures is None else tuple(measures),
+        modes=tier.modes if modes is None else tuple(modes),
         device=device,
         threads=threads,
-        options=Options(budget_s=budget_s, processes=processes, seed=seed),
+        options=tier.options(
+            minutes=minutes, streams=streams, steps=steps, budget_s=budget_s, processes=processes, seed=seed
+        ),
     )
     execution = Execution(
         out=Path(out),
@@ -357,7 +376,7 @@ def evaluate(
         printing=Printing(silent=True),
         candidates=tuple(change if isinstance(change, str) else target_of(change) for change in candidates),
     )
-    run_selection(selection, execution, tier=THOROUGH)
+    run_selection(selection, execution, tier=tier)
     return load(Path(out))
 
 

@@ -26,6 +26,7 @@ MIMI = {**CODEC, **LAYERS, "model_type": "mimi", "codebook_dim": 16, "vector_qua
         "intermediate_size": 64, "upsample_groups": 32, "frame_rate": 250}
 MOSHI = {"vocab_size": 64, **LAYERS, "num_key_value_heads": 4, "head_dim": 8, "ffn_dim": 64,
          "max_position_embeddings": 64, "sliding_window": 32}
+ROPE = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}
 VOCODER = {"upsample_initial_channel": 16, "upsample_rates": [8, 4], "upsample_kernel_sizes": [16, 8],
            "resblock_kernel_sizes": [3], "resblock_dilation_sizes": [[1, 3]]}
 
@@ -91,7 +92,9 @@ def make_dia():
         "cross_num_key_value_heads": 4, "cross_hidden_size": 32, "num_channels": 3, "max_position_embeddings": 64,
     }
     config = T.DiaConfig(encoder_config=encoder, decoder_config=decoder, delay_pattern=[0, 1, 2], **special)
-    return T.DiaForConditionalGeneration(config), IDS
+    model = T.DiaForConditionalGeneration(config)
+    model.generation_config.min_new_tokens = 75  # random weights would stop at any step
+    return model, IDS
 
 
 def make_csm():
@@ -136,7 +139,8 @@ def make_speecht5():
         decoder_layers=2, decoder_attention_heads=4, decoder_ffn_dim=64, speaker_embedding_dim=16, reduction_factor=2,
         speech_decoder_prenet_units=32, speech_decoder_postnet_layers=2, speech_decoder_postnet_units=32,
     )
-    return T.SpeechT5ForTextToSpeech(config), {**IDS, "speaker_embeddings": torch.randn(1, 16)}
+    inputs = {**IDS, "speaker_embeddings": torch.randn(1, 16), "threshold": 9.0}  # of the probability to stop
+    return T.SpeechT5ForTextToSpeech(config), inputs
 
 
 def make_vits():
@@ -173,13 +177,50 @@ def make_moshi():
     return T.MoshiForCausalLM(T.MoshiConfig(**MOSHI)), IDS
 
 
+def make_moshi_whole():
+    depth = {**MOSHI, "input_size": 32, "num_codebooks": 4, "audio_vocab_size": 64}
+    config = T.MoshiConfig(**MOSHI, num_codebooks=4, audio_vocab_size=64, audio_encoder_config=MIMI,
+                           depth_decoder_config=depth)
+    heard = torch.randint(64, (1, 4, 5))
+    inputs = {**IDS, "user_audio_codes": heard, "moshi_audio_codes": heard}
+    return T.MoshiForConditionalGeneration(config), inputs
+
+
 def make_qwen_omni_talker():
-    rope = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}
     config = T.Qwen2_5OmniTalkerConfig(
-        **GROUPED, tts_text_start_token_id=1, head_dim=8, embedding_size=32, rope_parameters=rope
+        **GROUPED, tts_text_start_token_id=1, head_dim=8, embedding_size=32, rope_parameters=ROPE
     )
     reply = {"thinker_reply_part": torch.randn(1, 20, 32), "inputs_embeds": torch.randn(1, 5, 32)}
     return T.Qwen2_5OmniTalkerForConditionalGeneration(config), {**IDS, "input_text_ids": IDS["input_ids"], **reply}
+
+
+def make_qwen_omni_whole():
+    heard = {"audio_token_index": 60, "image_token_index": 61, "video_token_index": 62, "vision_start_token_id": 59}
+    text = {**GROUPED, **TOKENS, "head_dim": 8, "rope_parameters": ROPE}
+    audio = {"num_mel_bins": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 32,
+             "d_model": 16, "output_dim": 32}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32,
+              "fullatt_block_indexes": [0]}
+    thinker = {"text_config": text, "audio_config": audio, "vision_config": vision, **heard}
+    talker = {
+        **GROUPED, **heard, "head_dim": 8, "embedding_size": 32, "rope_parameters": ROPE, "tts_text_start_token_id": 40,
+        "tts_text_end_token_id": 41, "tts_text_pad_token_id": 42, "tts_codec_start_token_id": 43,
+        "tts_codec_end_token_id": 44, "tts_codec_pad_token_id": 45, "tts_codec_mask_token_id": 46,
+    }
+    dit = {
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 16, "emb_dim": 16,
+        "mel_dim": 16, "enc_emb_dim": 8, "enc_dim": 8, "enc_channels": [8, 8, 8, 8, 24], "enc_attention_channels": 8,
+        "enc_se_channels": 8, "num_embeds": 65, "block_size": 4, "look_ahead_layers": [1], "look_backward_layers": [0],
+    }
+    vocoder = {"mel_dim": 16, "upsample_initial_channel": 16, "upsample_rates": [5, 4],
+               "upsample_kernel_sizes": [11, 8], "resblock_kernel_sizes": [3], "resblock_dilation_sizes": [[1, 3, 5]]}
+    config = T.Qwen2_5OmniConfig(
+        thinker_config=thinker, talker_config=talker, token2wav_config={"dit_config": dit, "bigvgan_config": vocoder}
+    )
+    model = T.Qwen2_5OmniForConditionalGeneration(config)
+    speaker = {"bos_token": 47, "cond": torch.randn(1, 8), "ref_mel": torch.randn(1, 20, 16)}
+    model.speaker_map = {"Chelsie": speaker}
+    return model, IDS
 
 
 def make_dance_diffusion():
@@ -210,8 +251,29 @@ def make_dit_loop():
 # fmt: on
 
 
-OTHERS = {"fastspeech2": {"rate_hz": 8000}}
-WIDE = {"musicgen": "decoder.model.decoder.embed_tokens.0"}
+def hifigan():
+    return T.SpeechT5HifiGan(T.SpeechT5HifiGanConfig(model_in_dim=16, initializer_range=0.3, **VOCODER)).eval()
+
+
+def dac():
+    return T.DacModel(
+        T.DacConfig(
+            encoder_hidden_size=8,
+            downsampling_ratios=[4, 8],
+            decoder_hidden_size=32,
+            n_codebooks=3,
+            codebook_size=64,
+            codebook_dim=4,
+        )
+    ).eval()
+
+
+OTHERS = {
+    "fastspeech2": lambda: {"rate_hz": 8000},
+    "speecht5": lambda: {"vocoder": hifigan()},
+    "dia": lambda: {"vocoder": dac()},
+}
+WIDE = {"musicgen": "decoder.model.decoder.embed_tokens.0", "qwen_omni_whole": "talker.thinker_to_talker_proj"}
 """The part that stays float32, where the first of the model does not raise."""
 
 
@@ -227,7 +289,7 @@ def split(model, wide=None):
 def _factory(name):
     def factory():
         torch.manual_seed(0)
-        own = generation_case(*globals()[f"make_{name}"](), new_tokens=80, **OTHERS.get(name, {}))
+        own = generation_case(*globals()[f"make_{name}"](), new_tokens=80, **OTHERS.get(name, dict)())
         for place, buffer in own.model.named_buffers():
             if place.endswith((".embed", ".embed_sum")):
                 buffer.normal_()  # codebooks are zero until they are trained, and all codes would sound alike

@@ -24,10 +24,12 @@ from precision_eval.cases.adapters.checkpoints import held_back, one_line, read_
 from precision_eval.cases.modes import SharedNoise
 from precision_eval.cases.own import OwnCase
 from precision_eval.core.errors import ParameterError
+from precision_eval.fixes.outside import in_dtype
 
 NEW_TOKENS = 100
 _RATES = ("sampling_rate", "sample_rate")
 _WAVES = ("waveform", "audio_values", "audio_sequences", "audios")
+_OMNI_RATE_HZ = 24000  # its configs do not say it
 _SPEAKERS = (
     "BarkModel",
     "CsmForConditionalGeneration",
@@ -67,7 +69,8 @@ def generation_case(
     new_tokens : int
         Tokens of what is synthesised.
     vocoder : torch.nn.Module, optional
-        For SpeechT5, which makes a spectrogram.
+        What makes sound of what the class returns, in its own dtype under every fix: for SpeechT5, which makes a
+        spectrogram, a ``SpeechT5HifiGan``; for Dia, which makes codes, a ``DacModel``.
     seed : int
         Of random inputs.
     **others
@@ -97,7 +100,7 @@ def generation_case(
     if _decoder(module) is not None and not hasattr(module, "generate_speech"):
         fields["sample"] = _sample
     fields["call"] = None if "call" in others else _call_of(module, given)
-    rate_hz = rate_hz or _rate(module)
+    rate_hz = rate_hz or _rate(module, vocoder)
     speak = _speaker(module, new_tokens, vocoder)
     if speak is not None and rate_hz is not None:
         fields["synthesize"] = partial(_synthesized, speak=speak, rate_hz=rate_hz)
@@ -143,7 +146,23 @@ def _decoder(model: Any) -> Any:
     """Return the module whose tokens are taken; None where nothing of it generates tokens."""
     if type(model).__name__ == "BarkModel":
         return model.semantic
+    if _is_omni(model):
+        return model.talker
     return model if hasattr(model, "_get_logits_processor") and model.can_generate() else None
+
+
+def _is_omni(model: Any) -> bool:
+    """Whether it is Qwen-Omni as a whole: what thinks in text, what says it in codes, and what makes sound of them."""
+    return hasattr(model, "talker") and hasattr(model, "token2wav")
+
+
+def _omni_settings(model: Any, steps: int, **talker: Any) -> dict[str, Any]:
+    """Return what its ``generate`` takes for so many steps of the talker, by the names of its parts."""
+    codes = model.config.talker_config
+    talker |= {"max_new_tokens": steps, "eos_token_id": [codes.tts_codec_pad_token_id, codes.tts_codec_end_token_id]}
+    thinker = {"max_new_tokens": steps, "min_new_tokens": 2, "do_sample": False}  # a reply of one has nothing to say
+    named = {"talker_": talker, "thinker_": thinker}
+    return {prefix + name: value for prefix, own in named.items() for name, value in own.items()}
 
 
 @contextmanager
@@ -174,6 +193,10 @@ def _cloned(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sample(model: Any, inputs: Mapping[str, Any], pick: Callable[[Any], Any], steps: int) -> None:
     decoder, given = _decoder(model), _cloned(inputs)
+    if _is_omni(model):
+        with _picking(decoder, pick), held_back("transformers"), _wide_speakers(model):
+            model.generate(**given, **_omni_settings(model, steps, min_new_tokens=steps, do_sample=False))
+        return
     if decoder is not model:  # Bark, whose semantic model takes its settings by name
         settings = imported("transformers.models.bark.generation_configuration_bark").BarkSemanticGenerationConfig
         given["semantic_generation_config"] = settings(**model.generation_config.semantic_config)
@@ -260,8 +283,12 @@ def _speaker(model: Any, new_tokens: int, vocoder: Any) -> Callable[..., Any] | 
     name = type(model).__name__
     if hasattr(model, "generate_speech"):
         return None if vocoder is None else partial(_speech, vocoder=vocoder)
+    if name == "DiaForConditionalGeneration":
+        return None if vocoder is None else partial(_decoded, new_tokens=new_tokens, codec=vocoder)
     if name == "BarkModel":
         return partial(_generated, do_sample=True, semantic_max_new_tokens=new_tokens)
+    if _is_omni(model):
+        return partial(_said, new_tokens=new_tokens)
     if name in _SPEAKERS:
         settings: dict[str, Any] = {"output_audio": True} if name.startswith("Csm") else {}
         return partial(_generated, do_sample=True, max_new_tokens=new_tokens, **settings)
@@ -274,9 +301,47 @@ def _generated(model: Any, given: Mapping[str, Any], **settings: Any) -> Any:
     return model.generate(**given, **settings)
 
 
+def _said(model: Any, given: Mapping[str, Any], *, new_tokens: int) -> Any:
+    with _wide_speakers(model):
+        return model.generate(**given, **_omni_settings(model, new_tokens))[1]
+
+
+@contextmanager
+def _wide_speakers(model: Any) -> Iterator[None]:
+    """Hold the voices, which it keeps beside its weights, in float64 where that is what the model is in."""
+    given, dtype = model.speaker_map, next(model.token2wav.parameters()).dtype
+    model.speaker_map = in_dtype(given, dtype) if dtype is torch.float64 else given
+    try:
+        yield
+    finally:
+        model.speaker_map = given
+
+
 def _speech(model: Any, given: Mapping[str, Any], *, vocoder: Any) -> Any:
-    spectrogram = model.generate_speech(**given)  # the vocoder's own dtype is no part of a fix
-    return vocoder(spectrogram.to(next(vocoder.parameters()).dtype))
+    spectrogram = model.generate_speech(**given)
+    with _untouched(spectrogram):
+        return vocoder(spectrogram.to(next(vocoder.parameters()).dtype))
+
+
+def _decoded(model: Any, given: Mapping[str, Any], *, new_tokens: int, codec: Any) -> Any:
+    """Decode what Dia generates, as its processor does: channel c is delayed by ``delay_pattern[c]`` frames."""
+    config = model.config
+    tokens = model.generate(**given, do_sample=True, max_new_tokens=new_tokens)  # (1, steps, channels)
+    first = int((tokens[0, :, 0] == config.bos_token_id).sum())
+    frames = tokens.shape[1] - first - max(config.delay_pattern)
+    rows = [tokens[:, first + delay : first + delay + frames, c] for c, delay in enumerate(config.delay_pattern)]
+    codes = torch.stack(rows, dim=1)  # (1, channels, frames)
+    ended = (codes[0, 0] == config.eos_token_id).nonzero()
+    codes = codes[..., : int(ended[0, 0]) if len(ended) else frames]
+    with _untouched(codes):
+        return codec.decode(audio_codes=codes.clamp_max(codec.config.codebook_size - 1)).audio_values
+
+
+@contextmanager
+def _untouched(given: torch.Tensor) -> Iterator[None]:
+    """Keep a part that is none of the model's out of what changes dtypes: autocast, and a reference kept wide."""
+    with torch._C.DisableTorchFunction(), torch.autocast(given.device.type, enabled=False):
+        yield
 
 
 def _called(model: Any, given: Mapping[str, Any]) -> Any:
@@ -287,11 +352,14 @@ def _synthesized(model: Any, script: Any, seed: int, *, speak: Callable[..., Any
     return _mono(speak(model, _cloned(script))), rate_hz
 
 
-def _rate(model: Any) -> int | None:
+def _rate(model: Any, vocoder: Any) -> int | None:
     """Find the sample rate in a model's configs."""
     parts = model.parts.values() if isinstance(model, Piped) else ()
     places = [model.config, getattr(model, "generation_config", None), *(part.config for part in parts)]
     places += [getattr(model.config, name, None) for name in ("audio_encoder", "codec_config", "vocoder_config")]
+    places += [] if vocoder is None else [vocoder.config]
+    if _is_omni(model):
+        return _OMNI_RATE_HZ
     found = (getattr(place, name, None) for place in places for name in _RATES)
     return next((int(rate) for rate in found if isinstance(rate, int)), None)
 

@@ -4,11 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import own_files
 import pytest
+import typer
 
-from precision_eval import ParameterError
+from precision_eval import ParameterError, evaluate
+from precision_eval.core.cells import SUITE_FAILED
 from precision_eval.core.records import RecordFile, latest
 from precision_eval.studies.compare import compared_factories
 
@@ -101,3 +104,32 @@ def test_two_calls_side_by_side(folder):
     assert "Expected query, key, and value to have the same dtype" in text
     with pytest.raises(ParameterError, match="return other inputs"):
         compared_factories([wide, f"{folder / 'slips.py'}:plain"])
+
+
+@pytest.mark.parametrize("given", [{}, {"quick": True}, {"thorough": True, "steps": 7, "budget_s": 0.5}])
+def test_evaluate_asks_for_what_run_does(folder, monkeypatch, given):
+    from precision_eval.cli import run as command
+
+    asked = []
+    monkeypatch.setattr(
+        command, "run_selection", lambda selection, *rest, tier, **more: asked.append((selection, tier)) or ()
+    )
+    monkeypatch.setattr("precision_eval.report.loading.load", lambda folder: folder)
+    options = {"budget" if name == "budget_s" else name: value for name, value in given.items()}
+    command.run(["my_case.py:factory"], out=folder / "out", **options)
+    evaluate("my_case.py:factory", out=folder / "out", **given)
+    assert asked[0] == asked[1]
+
+
+def test_what_the_suite_failed_to_measure_ends_with_its_own_code(capsys):
+    from precision_eval.cli.run import _check_own_failures
+
+    lost = SimpleNamespace(cell="a/b/eager@cpu:own#drift", reason=f"{SUITE_FAILED}KeyError: 'x'")
+    fine = SimpleNamespace(cell="a/c/eager@cpu:own#drift", reason=None)
+    _check_own_failures((fine, fine))
+    with pytest.raises(typer.Exit) as ended:
+        _check_own_failures((fine, lost))
+    assert ended.value.exit_code == 3
+    assert (
+        "1 of 2 measurements failed in the suite itself, the first a/b/eager@cpu:own#drift" in capsys.readouterr().err
+    )

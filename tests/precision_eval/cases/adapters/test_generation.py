@@ -23,7 +23,18 @@ from precision_eval.run.runner import run_plan
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries, about tiny configs
 
 FEW = ("llama", "whisper", "vits", "ddpm_step")
-SPEAKING = ("bark", "csm", "dance_diffusion", "fastspeech2", "musicgen", "vits")
+SPEAKING = (
+    "bark",
+    "csm",
+    "dance_diffusion",
+    "dia",
+    "fastspeech2",
+    "moshi_whole",
+    "musicgen",
+    "qwen_omni_whole",
+    "speecht5",
+    "vits",
+)
 NOT_CURED = ("fastspeech2", "float16")  # it makes a float32 operand of its own
 WITHOUT_TOKENS = ("dance_diffusion", "ddpm_step", "dit_loop", "fastspeech2", "speecht5", "vits")
 OPTIONS = Options(streams=2, steps=6)
