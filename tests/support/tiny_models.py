@@ -220,6 +220,7 @@ def make_qwen_omni_whole():
     model = T.Qwen2_5OmniForConditionalGeneration(config)
     speaker = {"bos_token": 47, "cond": torch.randn(1, 8), "ref_mel": torch.randn(1, 20, 16)}
     model.speaker_map = {"Chelsie": speaker}
+    model.talker.generation_config.min_new_tokens = 75  # as of Dia
     return model, IDS
 
 
