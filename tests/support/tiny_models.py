@@ -221,7 +221,7 @@ def make_qwen_omni_whole():
     speaker = {"bos_token": 47, "cond": torch.randn(1, 8), "ref_mel": torch.randn(1, 20, 16)}
     model.speaker_map = {"Chelsie": speaker}
     model.talker.generation_config.min_new_tokens = 75  # as of Dia
-    return model, IDS
+    return model, {**IDS, "token2wav_num_steps": 2}
 
 
 def make_dance_diffusion():
