@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.random import mtrand
 from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.outside import deep_copy
@@ -41,6 +42,14 @@ def subject_of(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
             raise ParameterError(
                 f"the {role} '{name}' is {str(tensor.dtype).removeprefix('torch.')}; expected float16, bfloat16, "
                 "float32 or float64: upcast it before the examination"
+            )
+        if tensor.device.type == "meta":
+            raise ParameterError(f"the {role} '{name}' is on meta and has no values; load the weights on a device")
+        held: Any = tensor
+        if is_traceable_wrapper_subclass(held):
+            raise ParameterError(
+                f"the {role} '{name}' is a {type(held).__name__}, such as shards and quantised weights are; expected a "
+                "plain tensor: gather it (full_tensor()) or dequantise it before the examination"
             )
     return subject
 

@@ -151,7 +151,8 @@ def named_tensors(model: nn.Module, inputs: Any, *, prefix: str = "") -> list[tu
     given = [("input", name, tensor) for name, tensor in _tensors_in(inputs, "", depth=DEEPEST, seen=seen)]
     for path, module in modules:
         own = vars(module)
-        for name in own.keys() - _OF_MODULES if len(own) > len(_OF_MODULES) else ():
+        further = own.keys() - _OF_MODULES
+        for name in filter(further.__contains__, own) if further else ():
             if own[name].__class__ not in _PLAIN:
                 inside = _tensors_in(own[name], f"{path}{name}.", depth=DEEPEST, seen=seen)
                 tensors += [("attribute", found, tensor) for found, tensor in inside]

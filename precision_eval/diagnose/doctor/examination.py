@@ -15,6 +15,7 @@ from torch import nn
 
 from precision_eval.cases.own import OwnCase
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.formatting import memory_text
 from precision_eval.diagnose.doctor.accuracy import (
     HARDLY_A_DIGIT,
     Excess,
@@ -29,6 +30,7 @@ from precision_eval.diagnose.doctor.findings import (
     dead_casts_of,
     findings_of,
     lost_of,
+    place_of,
     raised_event,
     ranges_of,
     recast_of,
@@ -103,10 +105,11 @@ def examine(
     ------
     ParameterError
         The inputs do not fit; the model raises something that has nothing to do with dtypes; it does not repeat; it
-        cannot be copied.
+        cannot be copied, or the machine has no room for a copy; it is on meta, sharded or held in a tensor subclass.
     """
     memory = check_available(available_bytes)
     subject = subject_of(_callable_module(model, inputs), inputs)
+    _check_fits(subject, memory)
     repeats = run_twice(subject)
     _check_repeats(subject, repeats, strict=fixes)
     diagnosis, reference, repairs, excess = _diagnosed(
@@ -133,10 +136,24 @@ def examine(
 
 def _callable_module(model: nn.Module | Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
     """The module whose call is the one to examine: a method's owner is called through the method."""
+    if isinstance(model, nn.Module):  # compiled as a whole: it is examined as it is in eager
+        return getattr(model, "_orig_mod", model)
     owner = getattr(model, "__self__", None)
     if not isinstance(model, nn.Module) and isinstance(owner, nn.Module) and inspect.ismethod(model):
         return OwnCase(model=owner, inputs=inputs, call=model.__func__).module()
     return model
+
+
+def _check_fits(subject: ExaminedModel, available_bytes: int) -> None:
+    """Refuse a model of which main memory holds no copy; a device says so by itself."""
+    held = [tensor for _, _, tensor in named_tensors(subject, subject.tensors) if tensor.device.type == "cpu"]
+    needed_bytes = sum(tensor.nbytes for tensor in held)
+    if needed_bytes > available_bytes:
+        raise ParameterError(
+            f"a copy of {type(subject.model).__name__} needs {memory_text(needed_bytes)}, "
+            f"{memory_text(available_bytes)} are free; each run is on a copy: examine it with fewer layers, which have "
+            "the same dtypes"
+        )
 
 
 def _with_fix(diagnosis: Diagnosis) -> Diagnosis:
@@ -312,7 +329,7 @@ def _doubts(subject: ExaminedModel, repeats: Repeatability, seen: CallOutcome) -
 def _patches(event: Event | None, repairs: list[Repair], base: torch.dtype) -> tuple[Patch, ...]:
     if event is None:
         return ()
-    place, origin = source_line(*(event.caller or event.line)), origin_text(event, base)
+    place, origin = place_of(event.caller or event.line), origin_text(event, base)
     if not repairs and origin:
         return (Repair("").as_patch(place, origin),)
     return tuple(repair.as_patch(place, origin) for repair in repairs)

@@ -13,9 +13,17 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from precision_eval.diagnose.doctor.diagnosis import Finding, HistoryStep, Kind, OperandHistory, Ranges, Severity
+from precision_eval.diagnose.doctor.diagnosis import (
+    Finding,
+    HistoryStep,
+    Kind,
+    OperandHistory,
+    Ranges,
+    Severity,
+    SourceLine,
+)
 from precision_eval.diagnose.doctor.source import called, expressions, python_frames, source_line
-from precision_eval.trace.dtype_flow import DtypeFlow, Event, is_internal
+from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, is_internal
 from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names, short
 from precision_eval.trace.provenance import Provenance, dtype_bringer, dtype_chain, origin_of
 from precision_eval.trace.value_counts import ValueCounts
@@ -78,6 +86,11 @@ def _python_event(observer: DtypeFlow, error: BaseException) -> Event:
     if not of_module and len(frames) > 1:
         event.caller = (frames[-2][0], frames[-2][1])
     return event
+
+
+def place_of(line: CodeLine) -> SourceLine | None:
+    """Name a line; None where no line of Python led to an operation, as of a scripted model."""
+    return None if line[0] is _python_event.__code__ else source_line(*line)
 
 
 def is_internal_call(code: CodeType) -> bool:
@@ -188,7 +201,7 @@ def finding_of(group: list[Event], severity: Severity, reason: str, base: torch.
         op=event.name,
         module=module,
         module_class=type(event.call.module).__name__ if event.call else "",
-        place=source_line(*event.line),
+        place=place_of(event.line),
         operands=operands_of(event, base),
         result="" if event.kind == "raise" else short(event.result),
         count=len(group),

@@ -34,7 +34,7 @@ from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.model_calls import PREFIX, CallOutcome, base_dtype, copied, observe_call
 from precision_eval.trace.dtype_flow import CodeLine, Event, is_internal
-from precision_eval.trace.operations import OperationKind, short
+from precision_eval.trace.operations import ASSIGNMENTS, OperationKind, short
 from precision_eval.trace.provenance import Provenance, named_tensors, origin_of, tensors_in
 
 MOST_STEPS = 16
@@ -78,7 +78,7 @@ class Repair:
         model.tensors = tuple(tensor.to(self.stored.get(("input", name), tensor.dtype)) for name, tensor in inputs)
         return model
 
-    def as_patch(self, place: SourceLine, origin: str) -> Patch:
+    def as_patch(self, place: SourceLine | None, origin: str) -> Patch:
         """Write the change down."""
         return Patch(
             place=place, diff=self.source.diff(), code=_code(self.stored), origin=origin, verified=self.verified,
@@ -220,6 +220,8 @@ def _at_meeting(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
         return _around_module(event, event.line, path=path, cast_result=of_norm)
     if event.operands and event.operands[0][0] == ("out",):
         return ()  # a cast of what is written to would be written to in its place
+    if event.kind == "downcast" and event.name not in ASSIGNMENTS:
+        return ()  # a cast of what is added would hide that the sum is held in less
     written = written_operands(event)
     keep = _kept(event, base)
     to = event.operands[keep][2].dtype

@@ -207,3 +207,117 @@ def test_base_is_what_most_elements_are_in():
     model = nn.ModuleList([nn.Linear(D, D).half(), nn.LayerNorm(D)])
     assert base_dtype(ExaminedModel(model, (), {})) is torch.float16
     assert base_dtype(ExaminedModel(nn.Identity(), (torch.ones(2).bfloat16(),), {})) is torch.bfloat16
+
+
+def split_model(part=None):
+    """A float32 gain in a half model, before a part."""
+
+    class Split(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project, self.gain = nn.Linear(D, D) if part is None else part, nn.Parameter(torch.ones(D))
+
+        def forward(self, x):
+            return self.project(x * self.gain)
+
+    model = Split().half()
+    model.gain.data = model.gain.data.float()
+    return model.eval().requires_grad_(False)
+
+
+class Sharded(torch.Tensor):
+    """What stands for a shard: a tensor that holds another one, as DTensor does."""
+
+    @staticmethod
+    def __new__(cls, whole):
+        return torch.Tensor._make_wrapper_subclass(cls, whole.shape, dtype=whole.dtype)
+
+    def __init__(self, whole):
+        self.whole = whole
+
+    def __tensor_flatten__(self):
+        return ["whole"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner, meta, outer_size, outer_stride):
+        return Sharded(inner["whole"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return NotImplemented
+
+
+def test_what_holds_no_plain_values_is_one_line():
+    model = split_model()
+    with pytest.raises(ParameterError, match=r"the parameter 'gain' is on meta and has no values; load the weights"):
+        quick(split_model().to("meta"), torch.ones(2, D).half())
+    model.register_buffer("shard", Sharded(torch.ones(D)))
+    with pytest.raises(ParameterError, match=r"the buffer 'shard' is a Sharded, .* gather it \(full_tensor\(\)\)"):
+        quick(model, torch.ones(2, D).half())
+
+
+def test_a_model_of_which_memory_holds_no_copy_is_one_line():
+    with pytest.raises(ParameterError, match=r"a copy of Linear needs 352 B, 100 B are free; .* fewer layers"):
+        quick(nn.Linear(D, D), torch.ones(2, D), available_bytes=100)
+
+
+def test_hooks_are_part_of_what_is_examined_and_stay_where_they_were():
+    model, calls = split_model(), []
+    model.project.register_forward_pre_hook(lambda module, args: (args[0].half(),))
+    model.project.register_forward_hook(lambda *_: calls.append(1))
+    found = quick(model, torch.ones(2, D).half())
+    assert (found.status, [f.severity for f in found.findings]) == ("passed", ["risk"])
+    assert calls
+    assert (len(model.project._forward_pre_hooks), len(model.project._forward_hooks)) == (1, 1)
+
+
+@pytest.mark.parametrize("how", ["as a whole", "in place", "a part"])
+def test_what_is_compiled_is_examined_in_eager(how):
+    model = split_model(nn.Identity() if how != "a part" else torch.compile(nn.Linear(D, D).half(), backend="eager"))
+    if how == "in place":
+        model.compile(backend="eager")
+    elif how == "as a whole":
+        model = torch.compile(model, backend="eager")
+    first = quick(model, torch.ones(2, D).half()).first_split
+    assert (first.op, first.module, first.place.text) == ("mul", "", "return self.project(x * self.gain)")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
+def test_a_scripted_model_has_no_line_and_gets_a_change_of_what_is_stored():
+    found = quick(torch.jit.script(split_scripted()), torch.ones(2, D).half())
+    assert (found.status, found.first_split.place) == ("raised", None)
+    assert any("inside ScriptModules are not seen" in doubt for doubt in found.doubts)
+    assert found.patch.code == "model.gain.data = model.gain.data.to(torch.float16)"
+    assert "findings.py" not in str(found)
+
+
+class Scriptable(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project, self.gain = nn.Linear(D, D), nn.Parameter(torch.ones(D))
+
+    def forward(self, x):
+        return self.project(x * self.gain)
+
+
+def split_scripted():
+    model = Scriptable().half().eval().requires_grad_(False)
+    model.gain.data = model.gain.data.float()
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:.*quantiz.*", "ignore:.*torch.ao.*")
+def test_a_dynamically_quantised_layer_beside_half_is_located_and_cured_from_outside():
+    class Beside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.enter = nn.Linear(D, D).half()
+            plain = nn.Sequential(nn.Linear(D, D))
+            self.codes = torch.ao.quantization.quantize_dynamic(plain, {nn.Linear}, dtype=torch.qint8)
+
+        def forward(self, x):
+            return self.codes(self.enter(x))
+
+    found = quick(Beside().eval().requires_grad_(False), torch.ones(2, D).half(), fixes=True, latency=False)
+    assert (found.status, found.first_split.module) == ("raised", "codes.0")
+    assert found.patch.verified
