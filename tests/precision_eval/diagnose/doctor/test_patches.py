@@ -52,6 +52,18 @@ class Layered(nn.Module):
             if hasattr(layer, "offset"):
                 x = x + layer.offset
         return x
+
+
+class Overlaps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(8, 8)
+
+    def forward(self, x):
+        total = torch.zeros(16, dtype=torch.float16)
+        for frame, part in enumerate(self.project(x)):
+            total[4 * frame : 4 * frame + 8] += part
+        return total.float()
 """
 
 
@@ -344,3 +356,11 @@ def test_what_is_stored_in_many_layers_is_written_as_loops_that_run():
     ]
     exec(_code(stored), {"torch": torch, "cache": cache})
     assert [layer.keys.dtype for layer in cache.layers] == [half, half, torch.float32]
+
+
+def test_a_sum_held_in_less_is_mended_where_it_is_made(models):
+    diagnosis = doctor(models.Overlaps(), torch.ones(3, D))
+    assert diagnosis.first_split.kind == "downcast"
+    assert diagnosis.patch.verified
+    assert "torch.zeros(16, dtype=torch.float16).to(torch.float32)" in diagnosis.patch.diff
+    assert "total[at" not in "".join(line for line in diagnosis.patch.diff.splitlines(True) if line[0] in "+-")
