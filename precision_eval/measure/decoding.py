@@ -118,8 +118,8 @@ def _in(values: Any, dtype: torch.dtype | None) -> Any:
 def _check_mode(cell: Cell, is_loop: bool) -> None:
     if is_loop and cell.mode == "compiled":
         raise UnsupportedError(
-            "a loop of one's own (sample, generate, synthesize) runs in eager alone: its Python is no part of the model; "
-            "for a compiled step give OwnCase(decode_step=, state=)"
+            "a loop of one's own (sample, generate, synthesize) runs in eager alone, as its Python is no part of the "
+            "model; for a compiled step give OwnCase(decode_step=, state=)"
         )
 
 
