@@ -79,6 +79,7 @@ def judge_pairs(
             raise unknown_name("kind of figures", kind, KINDS)
     changes = {(cell, "status"): _status_change(cell, pairs) for cell, pairs in measured.items()}
     changes |= _latency_changes(measured, margins)
+    changes |= _anchor_changes(measured)
     changes |= _drift_changes(measured, margins)
     changes |= {
         (cell, metric): exact_change(cell, metric, *both, margin=margins.memory)
@@ -120,6 +121,18 @@ def _latency_changes(measured: Measured, margins: Margins) -> dict[Key, FigureCh
         if change.verdict == "undecided":
             note = _needed(change, elapsed_s=sum(pair.elapsed_s for pair in pairs), processes=len(pairs))
         changes[cell, "latency"] = replace(change, base=base, head=head, note=note)
+    return changes
+
+
+def _anchor_changes(measured: Measured) -> dict[Key, FigureChange]:
+    """Show each side's time over the anchor's: what the machine, or what both sides share, did to all of them."""
+    changes: dict[Key, FigureChange] = {}
+    for cell, pairs in measured.items():
+        base, head = _middle([pair.base.to_anchor for pair in pairs]), _middle([pair.head.to_anchor for pair in pairs])
+        if base is not None and head is not None:
+            changes[cell, "latency_to_anchor"] = FigureChange(
+                place=cell, metric="latency_to_anchor", verdict="shown", base=base, head=head, ratio=head / base
+            )
     return changes
 
 

@@ -126,6 +126,7 @@ def _how(found: GateResult) -> str:
     if found.paired:
         return (
             f"Margins: latency {percent(margins.latency)}, drift ×{margins.drift:g}, memory {percent(margins.memory)}. "
+            "latency_to_anchor is the time over that of a fixed numpy computation timed beside it; it is not judged. "
             f"Both sides ran in the same processes, on the same tensors, in turn. Latency and drift are judged {rule}; "
             "no worse: below the margin with 97.5 % confidence. Intervals are of 95 %."
         )

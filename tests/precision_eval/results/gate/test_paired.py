@@ -56,6 +56,15 @@ def test_latency_of_ten_fixes(change, expected):
     assert any("every fix of case.py:f" in doubt for doubt in result.doubts) == (change > 0)
 
 
+def test_the_anchors_ratios_are_shown_and_not_judged():
+    """Both sides take half as long again as the anchor, head a tenth more: shown as such, with no verdict."""
+    both = {"base": {"to_anchor": 1.5}, "head": {"to_anchor": 1.65}}
+    result = judged({cell(): pairs(**both)})
+    assert verdict(result, "latency_to_anchor") == "shown"
+    assert "| latency_to_anchor | 1.5 | 1.65 | +10.00 % |" in markdown(result)
+    assert (result.outcome, result.not_compared) == ("no regression", judged({cell(): pairs()}).not_compared)
+
+
 def test_equal_sides_are_rarely_called_worse():
     alarms = sum(
         judged({cell(fix): pairs(seed=100 * gate + i, within=0.0) for i, fix in enumerate(FIXES)}).failed
