@@ -130,7 +130,7 @@ def one_thread() -> Iterator[None]:
 
 _MODULES = (
     *("latency", "faults", "memory", "overhead", "divergence", "robustness"),
-    *("audio", "audio_ladder", "sound", "choose", "cost", "doctor", "gate", "gate.paired_gate"),
+    *("latency.kinds", "audio", "audio_ladder", "sound", "choose", "cost", "doctor", "gate", "gate.paired_gate"),
     *("versions", "versions.sessions", "versions.seeds", "claims", "attack"),
 )
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)

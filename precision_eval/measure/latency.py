@@ -25,7 +25,7 @@ import scipy.special  # noqa: F401 - here, as a first comparison would import it
 from precision_eval.core.errors import CandidateError, ParameterError, unknown_name
 from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
 from precision_eval.measure.allocator import GROWN, MEMORY_STATES, hold_memory, large_room_taken
-from precision_eval.measure.blocks import BLOCK_S, SIZING_S, Candidate, Rounds, block_sizes, judged_clock
+from precision_eval.measure.blocks import BLOCK_S, SIZING_S, Candidate, Rounds, alternates, block_sizes, judged_clock
 from precision_eval.measure.candidates import check_candidate, check_resolvable, own_copy
 from precision_eval.measure.timers import CPU_PER_CALL_UP_TO, Cache, HostTimer, Timer, graph_replay, timer_for
 from precision_eval.stats import (
@@ -50,6 +50,7 @@ Candidates = Mapping[str, Callable[[], object] | Candidate]
 _NOISE_FLOOR = "\0null"  # cannot collide with a candidate's name
 _PREEMPTED_DOUBT = 0.2
 _SIZING_SHARE = 0.01
+_LEAST_IN_PAIRS = 6  # three pairs, whose median forgives one
 _FIRST_PART = 0.1
 _MOST_FOR_ANALYSIS = 0.5
 _PADDING_BYTES = 1 << 16
@@ -260,10 +261,13 @@ def sized_rounds(
     block_s: float = BLOCK_S,
     sizing_s: float = SIZING_S,
 ) -> Rounds:
-    """Size the blocks, and read the processor time per call only where every block is short."""
+    """Size the blocks, read the processor time per call only where all are short, take alternating calls in pairs."""
     calls = block_sizes(named, timer, baseline=baseline, block_s=block_s, sizing_s=sizing_s)
-    if isinstance(timer, HostTimer) and max(calls.values()) > CPU_PER_CALL_UP_TO:
-        timer = HostTimer(timer.clocks, cpu_per_call=False)  # alike for all: reading a clock disturbs the caches
+    if isinstance(timer, HostTimer):  # alike for all: reading a clock disturbs the caches
+        in_pairs = any(alternates(name, candidate, timer) for name, candidate in named.items())
+        if in_pairs:
+            calls = {name: max(_LEAST_IN_PAIRS, count + count % 2) for name, count in calls.items()}
+        timer = HostTimer(timer.clocks, cpu_per_call=max(calls.values()) <= CPU_PER_CALL_UP_TO, in_pairs=in_pairs)
     return Rounds(named, timer, calls, seed)
 
 

@@ -39,12 +39,13 @@ _SHARE = 0.9  # of the time; sizing and judging take the rest
 
 
 def _decode(seed: int) -> Make:
-    """Return attention of one query whose cache alternates between two: every second call finds another one."""
+    """Return attention of one query on two caches in turn: the same values, laid out in two ways."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
     query = torch.randn(1, 8, 1, 64, generator=generator)
-    caches = [torch.randn(2, 1, 8, slots, 64, generator=generator) for slots in (512, 544)]  # keys and values
+    by_head = torch.randn(2, 1, 8, 512, 64, generator=generator)  # keys and values, each (B, H, L, D)
+    caches = [by_head, by_head.transpose(2, 3).contiguous().transpose(2, 3)]
 
     def make() -> Call:
         turn = 0

@@ -110,11 +110,14 @@ class RawBlock(NamedTuple):
 class HostTimer:
     """Times on the host with the wall clock and, beside it, the processor time of this process."""
 
-    def __init__(self, clocks: tuple[str, ...] = ("wall", "cpu"), *, cpu_per_call: bool = True) -> None:
+    def __init__(
+        self, clocks: tuple[str, ...] = ("wall", "cpu"), *, cpu_per_call: bool = True, in_pairs: bool = False
+    ) -> None:
         if not clocks or not set(clocks) <= {"wall", "cpu"}:
             raise ParameterError(f"clocks are {clocks!r}; expected 'wall', 'cpu' or both")
         self.clocks = clocks
         self.cpu_per_call = cpu_per_call
+        self.in_pairs = in_pairs
 
     def __call__(self, call: Callable[[], object], calls: int) -> Reading:
         """Time `calls` calls."""
@@ -158,13 +161,22 @@ class HostTimer:
         )
 
     def _samples_s(self, raw: Sequence[RawBlock]) -> dict[str, NDArray[np.float64]]:
-        """Seconds per call on each clock, (blocks, calls); (blocks, 1) where a block was read as a whole."""
+        """Seconds per call on each clock, (blocks, calls); (blocks, 1) where a block was read as a whole.
+
+        Where calls are taken in pairs, the mean of two calls that follow each other is one sample.
+        """
         samples_s = {"wall": np.array([block.wall_ns for block in raw], dtype=np.float64) * 1e-9}
         if raw[0].cpu_ns is None:
             samples_s["cpu"] = np.array([[block.process_ns / len(block.wall_ns)] for block in raw]) * 1e-9
         else:
             samples_s["cpu"] = np.array([block.cpu_ns for block in raw], dtype=np.float64) * 1e-9 - cpu_reading_s()
-        return {clock: samples_s[clock] for clock in self.clocks}
+        return {clock: _pair_means(samples_s[clock]) if self.in_pairs else samples_s[clock] for clock in self.clocks}
+
+
+def _pair_means(samples_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean of each two calls in turn; of an odd number, and of a block read as a whole, as it is."""
+    blocks, calls = samples_s.shape
+    return samples_s if calls % 2 else samples_s.reshape(blocks, calls // 2, 2).mean(axis=2)
 
 
 @cache

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import CandidateError, ParameterError
-from precision_eval.measure import blocks, latency
-from precision_eval.measure.blocks import Candidate, Rounds, block_sizes, judged_clock
-from precision_eval.measure.latency import compare_latency
+from precision_eval.measure import blocks, latency, timers
+from precision_eval.measure.blocks import Candidate, Rounds, alternates, block_sizes, judged_clock
+from precision_eval.measure.latency import compare_latency, sized_rounds
 from precision_eval.measure.timers import COUNTED_EVERY, Counts, HostTimer, RawBlock, Reading, blocks_of
 
 
@@ -376,3 +376,38 @@ def _returns_nothing():
 def test_bad_parameters(options, match):
     with pytest.raises(ParameterError, match=match):
         compare_latency(**({"candidates": candidates(base=1.0, b=1.0), "baseline": "base", "budget_s": 1.0} | options))
+
+
+class TestTwoStates:
+    """Calls of which every second one lasts half as long again, on a clock that reads what they return."""
+
+    def drive(self, monkeypatch, *, noise=0.01):
+        rng = np.random.default_rng(0)
+
+        def called(call, calls):
+            return [round(1e9 * call() * math.exp(noise * rng.standard_normal())) for _ in range(calls)]
+
+        monkeypatch.setattr(timers, "_wall", called)
+        monkeypatch.setattr(timers, "_both", lambda call, calls: ((samples := called(call, calls)), samples))
+
+    def calls(self, *states):
+        turn = itertools.cycle(states)
+        return Candidate(lambda: next(turn))
+
+    def test_they_are_told_from_scatter(self, monkeypatch):
+        self.drive(monkeypatch)
+        assert alternates("a", self.calls(1e-4, 1.2e-4), HostTimer())
+        assert not alternates("a", self.calls(1e-2, 1.2e-2), HostTimer())  # too long to find out
+        scatter = [alternates("a", self.calls(1e-4), HostTimer()) for _ in range(200)]
+        assert sum(scatter) <= 6
+
+    @pytest.mark.parametrize("states", [(1e-4, 1.5e-4), (1e-4, 1e-4)])
+    def test_a_block_of_them_is_the_mean_of_both(self, monkeypatch, states):
+        self.drive(monkeypatch, noise=1e-3)
+        named = {"a": self.calls(*states), "b": self.calls(*states)}
+        made = sized_rounds(named, HostTimer(), baseline="a", seed=0, sizing_s=0.0)
+        assert made.timer.in_pairs is (states[0] != states[1])
+        made.run_until(0.0, min_rounds=50)
+        found = np.array(made.times_s["wall"]["a"])
+        assert np.median(found) == pytest.approx(np.mean(states), rel=1e-3)
+        assert found.std() < 2e-3 * np.mean(states)  # a block of odd size would be of one state or the other

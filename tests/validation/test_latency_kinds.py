@@ -1,0 +1,73 @@
+"""The trial on four kinds of call: what is planted, one trial as it runs, and what is counted, quiet and loaded."""
+
+import time
+
+import pytest
+
+from precision_eval.measure.self_test import KINDS
+from validation.frame import Options
+from validation.latency import kinds
+
+
+def line(kind="linear", delta=0.0, said="equivalent", *, others=0.0, low=0.999, high=1.001, mde=0.005, elapsed_s=1.0):
+    where = {"cpu": "made up", "cores": 2, "others": others, "load_average": 0.1}
+    found = {"said": said, "low": low, "high": high, "mde": mde, "planted": delta, "elapsed_s": elapsed_s}
+    return {"kind": kind, "delta": delta, "base_s": 3e-5, **found, **where}
+
+
+def test_trials_go_round_the_kinds_with_and_without_a_slowdown():
+    trials = kinds._trials(Options(out=None, settings={"trials": 2}))
+    assert [trial.spec for trial in trials[:3]] == [("decode", 0.0, 0), ("decode", 0.01, 0), ("linear", 0.0, 0)]
+    assert len({trial.key for trial in trials}) == 2 * 2 * len(KINDS)
+
+
+def test_what_is_planted_takes_the_time_that_it_says():
+    """A call that ends at a set time, so that what follows it is all there is; 20 % for a clock in a test."""
+
+    def call():
+        end_s = time.perf_counter() + 1e-4
+        while time.perf_counter() < end_s:
+            pass
+        return 7
+
+    slowed, planted = kinds.slower(call, 1.0)
+    assert planted == pytest.approx(1.0, rel=0.01)
+    assert slowed() == 7
+    once_s, both_s = (min(_seconds(one) for _ in range(200)) for one in (call, slowed))
+    assert both_s > 1.3 * once_s  # not nothing, on a machine however busy
+
+
+def _seconds(call):
+    start_s = time.perf_counter()
+    call()
+    return time.perf_counter() - start_s
+
+
+def test_one_trial(monkeypatch):
+    monkeypatch.setattr(kinds, "BUDGET_S", 0.1)
+    (found,) = kinds._measured([("python", 0.01, 0)])
+    assert found["low"] <= found["ratio"] <= found["high"]
+    assert 0.005 < found["planted"] < 0.02
+    assert [figure.name.endswith("python") for figure in kinds._figures([found])].count(True) == 1
+
+
+def test_what_is_counted():
+    lines = [
+        *[line() for _ in range(19)],
+        line(said="slower", low=1.0001, high=1.002),
+        *[line(delta=0.01, said="slower") for _ in range(18)],
+        line(delta=0.01, said="undecided", mde=0.02),
+        line(delta=0.01, said="faster"),
+        line("matmul", others=1.5, said="undecided", elapsed_s=2.5),
+    ]
+    figures = {figure.name.partition(", ")[2]: figure for figure in kinds._figures(lines)}
+    told = figures["quiet: equal calls told apart"]
+    assert told.found.endswith("1 of 20")
+    assert told.met is False
+    assert figures["quiet: +1 % found in 2 s"].found.endswith("18 of 20")
+    assert figures["quiet: +1 % found in 2 s"].met is False
+    assert figures["quiet: 95 % interval holds 1 on equal calls"].met is True
+    assert figures["quiet: found where the detectable effect is at most 1 %"].found.endswith("18 of 19")
+    assert figures["quiet: wrong in sign"].found.endswith("1 of 20")
+    assert figures["loaded: equal calls told apart"].met is None  # too few to tell
+    assert figures["loaded: 95th percentile of wall time ÷ budget"].met is False

@@ -1,0 +1,178 @@
+"""What ``compare_latency`` tells in 2 s on the four kinds of call of the self-test, on this machine as busy as it is.
+
+A trial compares two callables on the same tensors, of which one may be followed by an empty loop that lasts 1 % of a
+call: how often the loop has to run is worked out at the start of the trial, to some 2 % of itself. How busy others were
+(cores in use, load average) is stored with each trial, and trials are reported by processor, quiet apart from loaded.
+Beside each kind stands what a self-test on the spot predicts for it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from statistics import median
+
+import numpy as np
+
+from precision_eval.core.environment import cpu_model, usable_cores
+from precision_eval.core.workers import call_isolated
+from precision_eval.measure.self_test import KINDS, Call
+from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.latency.load import Bystanders
+from validation.latency.rivals import ours
+from validation.report import share_text
+
+BUDGET_S = 2.0
+DELTAS = (0.0, 0.01)
+QUIET_CORES = 0.15
+"""Cores in use by others up to which a trial counts as quiet."""
+Test = Callable[[Data], bool]
+_TOGETHER = 8  # trials in one process
+_SHORT = ("decode", "linear", "python")  # below 1 ms
+
+
+def _trials(options: Options) -> list[Trial]:
+    place = f"{cpu_model()}/{usable_cores()}/{metadata.version('torch')}"
+    return [  # in turn, so that a stopped campaign has some of each
+        Trial(f"{kind}/{delta:g}/{number}/{place}", (kind, delta, number), BUDGET_S)
+        for number in range(options["trials"])
+        for kind in KINDS
+        for delta in DELTAS
+    ]
+
+
+def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
+    """Measure some trials per process: where code and tensors lie is drawn anew by each."""
+    while some := [trial for _, trial in zip(range(_TOGETHER), trials, strict=False)]:
+        found = call_isolated(_measured, [trial.spec for trial in some], start="spawn")
+        for trial, line in zip(some, found, strict=True):
+            yield {"key": trial.key, **line}
+
+
+def _measured(specs: list[tuple[str, float, int]]) -> list[Data]:
+    import torch
+
+    torch.set_num_threads(1)
+    for kind in {kind for kind, _, _ in specs}:
+        make = KINDS[kind][1](0)
+        ours(make(), make(), budget_s=0.05, seed=0)  # so that no trial pays for imports
+    return [_compared(*spec) for spec in specs]
+
+
+def _compared(kind: str, delta: float, seed: int) -> Data:
+    make = KINDS[kind][1](seed)
+    base, slowed = make(), make()
+    candidate, planted = (slowed, 0.0) if delta == 0.0 else slower(slowed, delta)
+    bystanders, start_s = Bystanders(), time.perf_counter()
+    found = ours(base, candidate, budget_s=BUDGET_S, seed=seed)
+    elapsed_s, others = time.perf_counter() - start_s, bystanders.cores()
+    return {
+        **{"kind": kind, "delta": delta, "planted": planted, "said": found.said["ours"], "ratio": found.ratio},
+        **{"low": found.low, "high": found.high, "mde": found.extra["mde"], "blocks": found.extra["blocks"]},
+        **{"clock": found.extra["clock"], "base_s": found.base_s, "elapsed_s": elapsed_s, "others": round(others, 3)},
+        **{"load_average": os.getloadavg()[0], "cpu": cpu_model(), "cores": usable_cores()},
+    }
+
+
+def slower(call: Call, delta: float) -> tuple[Call, float]:
+    """Return a call that is followed by an empty loop, and how much longer it lasts for it."""
+    loops = 2000
+    call_s, loop_s = [], []
+    for _ in range(30):
+        start_s = time.perf_counter()
+        call()
+        middle_s = time.perf_counter()
+        for _ in range(loops):
+            pass
+        call_s.append(middle_s - start_s)
+        loop_s.append((time.perf_counter() - middle_s) / loops)
+    # the mean of two calls: every second one of a kind may last longer
+    once_s, each_s = median((a + b) / 2.0 for a, b in zip(call_s[::2], call_s[1::2], strict=True)), median(loop_s)
+    times = max(1, round(delta * once_s / each_s))
+
+    def slowed() -> object:
+        output = call()
+        for _ in range(times):
+            pass
+        return output
+
+    return slowed, times * each_s / once_s
+
+
+def _figures(lines: list[Data]) -> list[Figure]:
+    figures: list[Figure] = []
+    for cpu in dict.fromkeys(line["cpu"] for line in lines):
+        here = [line for line in lines if line["cpu"] == cpu]
+        for name, quiet in (("quiet", True), ("loaded", False)):
+            own = [line for line in here if (line["others"] <= QUIET_CORES) is quiet]
+            if own:
+                figures += _of_load(own, f"{cpu}, {name}", quiet=quiet)
+    return figures
+
+
+def _of_load(lines: list[Data], place: str, *, quiet: bool) -> Iterator[Figure]:
+    same, slowed = ([line for line in lines if (line["delta"] > 0.0) is planted] for planted in (False, True))
+    load = f"{median(line['load_average'] for line in lines):.2g}"
+    cores = f"{median(line['others'] for line in lines):.2g}"
+    yield Figure(f"{place}: cores in use by others, load average", f"{cores}, {load}")
+    yield _share(f"{place}: equal calls told apart", same, _is_flagged, most=0.005)
+    yield _share(f"{place}: +1 % found in 2 s", slowed, _said("slower"), least=0.95 if quiet else 0.85)
+    short = [line for line in same if line["kind"] in _SHORT]
+    yield _share(f"{place}: equal calls below 1 ms settled", short, _said("equivalent"), least=0.9 if quiet else None)
+    yield _share(f"{place}: 95 % interval holds 1 on equal calls", same, _covers, least=0.93, most=0.97)
+    promised = [line for line in slowed if line["planted"] >= line["mde"]]
+    yield _share(f"{place}: found where the detectable effect is at most 1 %", promised, _said("slower"), least=0.8)
+    yield _share(f"{place}: wrong in sign", slowed, _said("faster"), most=0.0)
+    slowest = float(np.quantile([line["elapsed_s"] for line in lines], 0.95)) / BUDGET_S
+    yield Figure(f"{place}: 95th percentile of wall time ÷ budget", f"{slowest:.3f}", "≤ 1.1", slowest <= 1.1)
+    for kind in dict.fromkeys(line["kind"] for line in lines):
+        yield Figure(f"{place}: {kind}", _kind_text([line for line in lines if line["kind"] == kind]))
+
+
+def _kind_text(lines: list[Data]) -> str:
+    same, slowed = ([line for line in lines if (line["delta"] > 0.0) is planted] for planted in (False, True))
+    widths = [100.0 * (line["high"] - line["low"]) / 2.0 for line in lines]
+    parts = [f"{median(line['base_s'] for line in lines) * 1e6:.3g} µs", f"± {median(widths):.2g} % (median)"]
+    for what, own, test in (
+        ("told apart", same, _is_flagged),
+        ("settled", same, _said("equivalent")),
+        ("covered", same, _covers),
+        ("+1 % found", slowed, _said("slower")),
+    ):
+        parts.append(f"{what} {sum(map(test, own))} of {len(own)}")
+    return ", ".join(parts)
+
+
+def _share(
+    name: str, lines: list[Data], test: Test, *, least: float | None = None, most: float | None = None
+) -> Figure:
+    hits, count = sum(map(test, lines)), len(lines)
+    bounds = [f"{sign} {100 * bound:g} %" for sign, bound in (("≥", least), ("≤", most)) if bound is not None]
+    met: bool | None = None
+    if bounds and count >= 20:
+        met = (least is None or hits >= least * count) and (most is None or hits <= most * count)
+    return Figure(name, share_text(hits, count), " and ".join(bounds), met)
+
+
+def _is_flagged(line: Data) -> bool:
+    return line["said"] in ("slower", "faster")
+
+
+def _said(word: str) -> Test:
+    return lambda line: line["said"] == word
+
+
+def _covers(line: Data) -> bool:
+    return bool(line["low"] <= 1.0 <= line["high"])
+
+
+EXPERIMENT = Experiment(
+    name="kinds",
+    title="verdicts on latency in 2 s, on four kinds of call, on this machine as busy as it is",
+    trials=_trials,
+    run=_run,
+    figures=_figures,
+    settings={"trials": (3, 60)},
+)
