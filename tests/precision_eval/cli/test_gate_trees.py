@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.cli.commands import main
-
 CASE = """
 import torch
 from kernels.products import product
@@ -92,17 +90,13 @@ def repository(tmp_path_factory):
 
 
 @pytest.fixture
-def gate(repository, monkeypatch, capsys):
-    def run(head, *arguments, base="main"):
+def gate(repository, monkeypatch, program):
+    def run(head, *arguments):
         monkeypatch.chdir(repository)
-        effort = ("--processes", "3", "--budget", "1.5")
-        given = ["precision-eval", "gate", "--base", base, "--head", head, "--case", "case.py:factory"]
-        monkeypatch.setattr(sys, "argv", [*given, *effort, *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
+        given = ("--base", "main", "--head", head, "--case", "case.py:factory", "--processes", 3, "--budget", 1.5)
+        found = program("gate", *given, *arguments)
         assert len(git(repository, "worktree", "list").splitlines()) == 1
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
+        return found
 
     return run
 
@@ -181,30 +175,19 @@ def factory():
 """
 
 
-def test_an_operator_that_both_sides_define_exits_2(tmp_path, monkeypatch, capsys):
+def test_an_operator_that_both_sides_define_exits_2(tmp_path, monkeypatch, refused):
     for name in ("before", "after"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "case.py").write_text(OPERATOR)
     monkeypatch.chdir(tmp_path)
-    command = ["precision-eval", "gate", "--base", "before", "--head", "after", "--case", "case.py:factory"]
-    monkeypatch.setattr(sys, "argv", command)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert "head after replaces the operator gate_trees::doubled for the whole process" in capsys.readouterr().err
+    said = "head after replaces the operator gate_trees::doubled for the whole process"
+    refused(said, "gate", "--base", "before", "--head", "after", "--case", "case.py:factory")
 
 
-def test_options_that_do_not_go_together_exit_2(gate, repository, monkeypatch, capsys):
-    for arguments, message in (
-        (["--base", "main"], "--case is missing"),
-        (["runs/a", "runs/b", "--base", "main", "--case", "case.py:factory"], "'runs/a' is given beside --base"),
-        (["runs/a"], "gate compares two sides"),
-    ):
-        monkeypatch.setattr(sys, "argv", ["precision-eval", "gate", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert ended.value.code == 2
-        assert message in capsys.readouterr().err
+def test_options_that_do_not_go_together_exit_2(refused):
+    refused("--case is missing", "gate", "--base", "main")
+    refused("'runs/a' is given beside", "gate", "runs/a", "runs/b", "--base", "main", "--case", "case.py:factory")
+    refused("gate compares two sides", "gate", "runs/a")
 
 
 @pytest.mark.slow

@@ -1,8 +1,10 @@
 """The parts of the judge of numeric error: spacing, expected sizes, statistics and ranges."""
 
 import json
+import math
 from importlib import resources
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,7 +13,7 @@ from precision_eval.core.formats import format_by_name, ulp
 from precision_eval.measure.assess.pooled import DTYPES, pool, spacing
 from precision_eval.measure.assess.rule import FILE, covariates, parse, thresholds_for
 from precision_eval.measure.assess.sizes import errors_of
-from precision_eval.measure.assess.statistics import STATISTICS, measured
+from precision_eval.measure.assess.statistics import GAIN_MARGIN, STATISTICS, measured
 
 NAMES = [statistic.name for statistic in STATISTICS]
 
@@ -36,6 +38,22 @@ def test_spacing_is_the_ulp(name):
     torch.testing.assert_close(spacing(x, format_by_name(name)), ulp(x, name), rtol=0, atol=0)
 
 
+def test_gain_and_its_error_over_clusters_against_numpy():
+    reference, eps = draw(3), 2.0**-10
+    candidate, plain = (reference * (1 + 3 * eps)).half(), (reference + 1e-3 * draw(4)).half()
+    errors = taken(candidate, reference, plain)
+    found = measured(errors)
+    z, w = errors.z[0].double().numpy(), errors.z_reference[0].double().numpy()
+    gain = (z * w).sum() / (w * w).sum()
+    by_row = (z * w).sum(-1) - gain * (w * w).sum(-1)
+    standard_error = np.sqrt((by_row**2).sum()) / (w * w).sum()
+    assert found.gain == pytest.approx(gain, rel=1e-4)
+    assert found.gain == pytest.approx(3 * eps, rel=0.05)
+    assert found.gain_standard_error == pytest.approx(standard_error, rel=1e-3)
+    expected = gain / math.hypot(standard_error, GAIN_MARGIN * eps)
+    assert found.found["gain"] == pytest.approx(expected, rel=1e-3)
+
+
 def test_a_factor_per_row_shows_in_row_gain_alone():
     shape = (1, 4, 64, 32)
     reference, noise = draw(5, shape), 2e-4 * draw(6, shape)
@@ -47,6 +65,22 @@ def test_a_factor_per_row_shows_in_row_gain_alone():
     assert faulty["row_gain"] > 4
     assert faulty["row_gain_eps"] == pytest.approx(2e-3 * 2**23, rel=0.2)
     assert faulty["gain"] < 4
+
+
+def test_signs_grids_and_flushes_by_hand():
+    reference = torch.tensor([[1.1, -1.3, 1.7, -1.9]], dtype=torch.float64)
+    rounded = reference.half()
+    inward = torch.where(rounded.double().abs() > reference.abs(), torch.nextafter(rounded, 0 * rounded), rounded)
+    found = measured(taken(inward, reference, rounded)).found
+    expected = float((reference - inward.double()).mul(reference.sign() * 2**10).mean())
+    assert found["toward_zero"] == pytest.approx(expected, rel=1e-5)
+    assert found["away_from_zero"] == -found["toward_zero"]
+    assert measured(taken(reference.bfloat16().half(), reference, rounded)).found["coarse"] == pytest.approx(4 / 12)
+    tiny = torch.tensor([[1.0, 3e-5, -3e-5, 5e-6, 1e-5]], dtype=torch.float64)
+    kept = tiny.half()
+    gone = torch.where(kept.abs() < 2.0**-14, 0.0, kept)
+    assert measured(taken(gone, tiny, kept)).found["flushed"] == 4.0
+    assert measured(taken(kept, tiny, kept)).found["flushed"] == 0.0
 
 
 def test_score_and_limit_say_the_same():
