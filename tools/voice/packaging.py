@@ -6,7 +6,6 @@ original speech is shipped for speaker 0 only, as 16-bit FLAC, and begins with t
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import shutil
@@ -101,9 +100,3 @@ _FITTED = {
     "vocoder": "python -m tools.voice.fitting vocoder",
     "recogniser": "python -m tools.voice.recogniser_training",
 }
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Install a trained voice into the package.")
-    parser.add_argument("training_dir", type=Path)
-    print(install(parser.parse_args().training_dir))
