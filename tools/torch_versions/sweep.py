@@ -140,7 +140,7 @@ class Sweep:
     def check_build(self, version: str, build: str) -> None:
         """Refuse a result file of another build of torch: asv would merge what it measures into it."""
         content = read_content(self.file(version))
-        found = content.get("build", build if not content else None)
+        found = content["build"] if content else build
         if found != build:
             which = f"with the build {found} of torch" if found else "without saying with which build of torch"
             other = f", or --torch-build {found}" if found else ""
@@ -272,7 +272,7 @@ def show_plan(sweep: Sweep, console: Console) -> None:
     for version in sweep.versions:
         note, left = read_note(sweep.environment(version)), sweep.missing(version)
         sweep.check_build(version, note.build if note and serves(note, sweep.build) else sweep.build)
-        measure = "all" if left is None else f"{len(left)} benchmarks" if left else "nothing"
+        measure = "all" if left is None else f"{len(left)}" if left else "none"
         state, size = "not needed", 0
         if note is not None:
             state, size = f"there ({note.torch_version}, {note.build})", note.bytes
@@ -280,7 +280,7 @@ def show_plan(sweep: Sweep, console: Console) -> None:
             state = f"to install ({sweep.build})"
             needed.append(size := TORCH_BYTES[sweep.build] + OTHER_BYTES * (not needed))
         rows.append((version, state, gigabytes(size) if size else "", measure))
-    print_table(make_table(("torch", "environment", "on disk", "still to measure"), rows), console)
+    print_table(make_table(("torch", "environment", "on disk", "benchmarks to measure"), rows), console)
     place = next(one for one in (sweep.base, *sweep.base.parents) if one.exists())
     free, peak = shutil.disk_usage(place).free, check_room(needed, free=shutil.disk_usage(place).free, sweep=sweep)
     notes = [
