@@ -12,8 +12,9 @@ from __future__ import annotations
 import mmap
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 from precision_eval.core.errors import IntegrityError
@@ -27,8 +28,9 @@ X86_64 = 62
 PAGE = 0x1000
 
 _NEEDED, _HASH, _STRTAB, _SYMTAB, _STRSZ, _SYMENT, _SONAME = 1, 4, 5, 6, 10, 11, 14
-_VERSYM, _VERDEF, _VERDEFNUM, _VERNEED, _VERNEEDNUM = 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
-_LOAD, _DYNAMIC, _STACK, _DYNSYM = 1, 2, 0x6474E551, 11
+_VERSYM_TAG, _VERDEF, _VERDEFNUM = 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFD
+_LOAD, _DYNAMIC, _STACK = 1, 2, 0x6474E551  # segments
+_DYNAMIC_SECTION, _DYNSYM, _VERNEED, _VERSYM = 6, 11, 0x6FFFFFFE, 0x6FFFFFFF  # sections
 _WEAK, _GLOBAL, _FUNCTION = 2, 1, 2
 
 Symbol = tuple[str, str]
@@ -71,7 +73,7 @@ def _shares(objects: list[SharedObject], missing: list[str]) -> dict[str, set[Sy
 
 
 def read_object(path: Path) -> SharedObject:
-    """Read a shared object's dynamic section."""
+    """Read a shared object, as linkers write it: with a table of its sections."""
     with path.open("rb") as file:
         head = file.read(64)
         if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", head, 18)[0] != X86_64:
@@ -79,85 +81,50 @@ def read_object(path: Path) -> SharedObject:
                 f"{path} is no x86-64 shared object; a slim torch can be made on x86-64 Linux only: use a CPU build"
             )
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Reader(data).read()
+            return _read(data)
 
 
-class _Reader:
-    """Reads one mapped file."""
+def _read(data: mmap.mmap) -> SharedObject:
+    """Read the sections that the loader goes by: libraries and versions that are needed, and the dynamic symbols."""
+    (start,), (entry, count) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<HH", data, 58)
+    # section: name, type, flags, address, offset, size, link, info, alignment, size of an entry
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * entry) for i in range(count)]
+    by_type = {one[1]: one for one in sections}
 
-    def __init__(self, data: mmap.mmap) -> None:
-        self.data = data
-        start, entry, count = self._head(32), *struct.unpack_from("<HH", data, 54)
-        segments = [struct.unpack_from("<IIQQQQQQ", data, start + i * entry) for i in range(count)]
-        # segment: type, flags, offset, virtual address, physical address, size in file, size in memory, alignment
-        self.loads = [(segment[3], segment[5], segment[2]) for segment in segments if segment[0] == _LOAD]
-        at, size = next((one[2], one[5]) for one in segments if one[0] == _DYNAMIC)
-        self.tags: dict[int, int] = {}
-        self.needed_at: list[int] = []
-        for tag, value in struct.iter_unpack("<QQ", data[at : at + size]):
-            if tag == 0:
-                break
-            if tag == _NEEDED:
-                self.needed_at.append(value)
-            self.tags[tag] = value
+    def content(section: Sequence[int] | None) -> bytes:
+        return data[section[4] : section[4] + section[5]] if section else b""
 
-    def _head(self, at: int) -> int:
-        return int(struct.unpack_from("<Q", self.data, at)[0])
+    table = by_type.get(_DYNSYM)
+    strings = content(sections[table[6]] if table else None)
 
-    def _offset(self, tag: int) -> int:
-        """Return where in the file the table of a tag lies."""
-        address = self.tags[tag]
-        return next(offset + address - start for start, size, offset in self.loads if start <= address < start + size)
+    def text(at: int) -> str:
+        return strings[at : strings.find(b"\0", at)].decode()
 
-    def _text(self, at: int) -> str:
-        begin = self._offset(_STRTAB) + at
-        return self.data[begin : self.data.find(b"\0", begin)].decode()
-
-    def _symbol_count(self) -> int:
-        if _HASH in self.tags:
-            return int(struct.unpack_from("<II", self.data, self._offset(_HASH))[1])
-        start, (entry, count) = self._head(40), struct.unpack_from("<HH", self.data, 58)
-        for i in range(count):  # section: name, type, flags, address, offset, size, ...
-            fields = struct.unpack_from("<IIQQQQ", self.data, start + i * entry)
-            if fields[1] == _DYNSYM:
-                return int(fields[5] // 24)
-        return 0
-
-    def _needed_versions(self) -> dict[int, Symbol]:
-        """Return, per version index, (version, library)."""
-        versions: dict[int, Symbol] = {}
-        at = self._offset(_VERNEED) if _VERNEED in self.tags else 0
-        for _ in range(self.tags.get(_VERNEEDNUM, 0)):
-            _, count, file, first, following = struct.unpack_from("<HHIII", self.data, at)
-            one = at + first
-            for _ in range(count):
-                _, _, index, name, step = struct.unpack_from("<IHHII", self.data, one)
-                versions[index & 0x7FFF] = (self._text(name), self._text(file))
-                one += step
-            at += following
-        return versions
-
-    def read(self) -> SharedObject:
-        versions = self._needed_versions()
-        count, table, texts = self._symbol_count(), self._offset(_SYMTAB), self._offset(_STRTAB)
-        strings = self.data[texts : texts + self.tags[_STRSZ]]
-        numbers = (
-            struct.unpack_from(f"<{count}H", self.data, self._offset(_VERSYM)) if _VERSYM in self.tags else (1,) * count
-        )
-        wanted, defined = set(), set()
-        symbols = struct.iter_unpack("<IBBHQQ", self.data[table : table + 24 * count])
-        for (name_at, info, _, section, _, _), number in zip(symbols, numbers, strict=True):
-            name = strings[name_at : strings.find(b"\0", name_at)].decode()
-            if section:
-                defined.add(name)
-            elif name and info >> 4 != _WEAK:
-                wanted.add((name, versions.get(number & 0x7FFF, ("", ""))[0]))
-        return SharedObject(
-            needed=tuple(self._text(at) for at in self.needed_at),
-            wanted=frozenset(wanted),
-            version_home=dict(versions.values()),
-            defined=frozenset(defined),
-        )
+    versions: dict[int, Symbol] = {}  # (version, library) by the version's index
+    needs, at, following = content(by_type.get(_VERNEED)), 0, 1
+    while needs and following:
+        _, names, file, first, following = struct.unpack_from("<HHIII", needs, at)
+        one = at + first
+        for _ in range(names):
+            _, _, index, name, step = struct.unpack_from("<IHHII", needs, one)
+            versions[index & 0x7FFF] = (text(name), text(file))
+            one += step
+        at += following
+    wanted, defined = set(), set()
+    numbers = [number for (number,) in struct.iter_unpack("<H", content(by_type.get(_VERSYM)))]
+    symbols = struct.iter_unpack("<IBBHQQ", content(table))
+    for (name_at, info, _, section, _, _), number in zip(symbols, numbers or repeat(1), strict=False):
+        if section:
+            defined.add(text(name_at))
+        elif name_at and info >> 4 != _WEAK:
+            wanted.add((text(name_at), versions.get(number & 0x7FFF, ("", ""))[0]))
+    tags = struct.iter_unpack("<QQ", content(by_type.get(_DYNAMIC_SECTION)))
+    return SharedObject(
+        needed=tuple(text(value) for tag, value in tags if tag == _NEEDED),
+        wanted=frozenset(wanted),
+        version_home=dict(versions.values()),
+        defined=frozenset(defined),
+    )
 
 
 def stub(soname: str, symbols: Iterable[Symbol]) -> bytes:
@@ -178,7 +145,7 @@ def stub(soname: str, symbols: Iterable[Symbol]) -> bytes:
         _SYMTAB: symbol_table,
         _HASH: _hash_table([name for name, _ in ordered]),
         _VERDEF: definitions,
-        _VERSYM: struct.pack(f"<{len(numbers)}H", *numbers),
+        _VERSYM_TAG: struct.pack(f"<{len(numbers)}H", *numbers),
         _STRTAB: bytes(strings.data),
     }
     tags, body = {}, b""
