@@ -156,15 +156,13 @@ def answers(group: Group, questions: Sequence[Question]) -> list[Said]:
 
 def rival_answers(group: Group, questions: Sequence[Question]) -> list[Said]:
     """Ask the rival: point estimates alone."""
+    known = [row for row in group.curing if row.time is not None and row.drift is not None]
     answers = []
     for policy, _, limits in questions:
-        bounds = {axis: limits.limit(group, axis) for axis in limits.axes}
-
-        def keeps(row: Any, bounds: Mapping[Any, float | None] = bounds) -> bool:
-            pairs = [(row.estimate(axis), limit) for axis, limit in bounds.items()]
-            return all(known is not None and limit is not None and known.value <= limit for known, limit in pairs)
-
-        able = [row for row in group.curing if row.time is not None and row.drift is not None and keeps(row)]
+        able = known
+        for axis in limits.axes:
+            bound = limits.limit(group, axis)
+            able = [row for row in able if bound is not None and (one := row.estimate(axis)) and one.value <= bound]
         best = min(able, key=lambda row: value_of(policy, row), default=None)
         answers.append(Said(best.fix if best else None, frozenset([best.fix] if best else ()), False))
     return answers
@@ -229,24 +227,12 @@ def _speed_in_the_noise(groups: Sequence[Group]) -> float:
 
 def _combined(logs: np.ndarray, *, candidates: int) -> dict[str, Any]:
     """Combine the log-ratios of processes as a run does, from their spread alone."""
-    n = logs.size
-    middle, error = float(logs.mean()), float(logs.std(ddof=1)) / math.sqrt(n)
-    half = student_quantile(0.05, n - 1) * error
-    verdict = decide(
-        middle,
-        error,
-        margin=_MARGIN,
-        direction_t=student_quantile(0.01 / candidates, n - 1),
-        equivalence_t=student_quantile(EQUIVALENCE_ALPHA, n - 1),
-    )
-    return {
-        "ratio": math.exp(middle),
-        "ratio_low": math.exp(middle - half),
-        "ratio_high": math.exp(middle + half),
-        "verdict": verdict,
-        "process_ratios": [math.exp(log) for log in logs],
-        "doubts": [],
-    }
+    degrees, error = logs.size - 1, float(logs.std(ddof=1)) / math.sqrt(logs.size)
+    middle, half = float(logs.mean()), student_quantile(0.05, degrees) * error
+    direction, equal = student_quantile(0.01 / candidates, degrees), student_quantile(EQUIVALENCE_ALPHA, degrees)
+    ratios = {"ratio": math.exp(middle), "ratio_low": math.exp(middle - half), "ratio_high": math.exp(middle + half)}
+    verdict = decide(middle, error, margin=_MARGIN, direction_t=direction, equivalence_t=equal)
+    return {**ratios, "verdict": verdict, "process_ratios": [math.exp(log) for log in logs], "doubts": []}
 
 
 Ask = Callable[[Group, Sequence[Question]], list[Said]]
@@ -300,12 +286,14 @@ def _rates(cases: Mapping[str, Data], *, made: int) -> list[dict[str, Any]]:
         ("rival: best point estimates, no ties: agree", theirs["agree"], None),
     ]
     return [
-        {
-            **{"name": name, "value": value, "low": low, "high": high, "least": target},
-            "found": f"{100 * value:.1f} % [{100 * low:.1f}, {100 * high:.1f}]",
-            "target": "" if target is None else f"≥ {100 * target:.0f} %",
-            "met": None if target is None else value >= target,
-        }
+        asdict(
+            Figure(
+                name,
+                f"{100 * value:.1f} % [{100 * low:.1f}, {100 * high:.1f}]",
+                "" if target is None else f"≥ {100 * target:.0f} %",
+                None if target is None else value >= target,
+            )
+        )
         for name, (value, low, high), target in rows
     ]
 
