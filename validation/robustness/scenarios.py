@@ -10,12 +10,13 @@ before a step. The last step has patience and ends by itself. *quick* has one fa
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from validation.frame import Size
-from validation.robustness.injector import Fault
+from validation.robustness.injector import MAIN_STAGES, Fault
 
 ENDS: Mapping[str, tuple[int, ...]] = {"kill_main": (-9,), "interrupt": (130,), "terminate": (143,), "full_disk": (2,)}
 """Exit codes of a command that a fault of the main process ends."""
@@ -99,117 +100,102 @@ def scenarios(size: Size) -> tuple[Scenario, ...]:
     return (_attention(size), _voice(size))
 
 
-def _workers_faults(stage: str, case: str, fixes: Mapping[str, str]) -> list[Fault]:
+WORKER_FAULTS = ("kill_worker", "memory_limit", "full_disk", "stop_worker")
+Ending = tuple[str, str | None, str | None]
+"""A stage, what ends the main process there at quick size, and what is damaged before."""
+
+
+def _workers_faults(stage: str, case: str, fixes: Sequence[str]) -> list[Fault]:
     """One fault of each kind at a stage, each on a fix of its own; what hangs or is too large stays so."""
-    once = {"stop_worker": False, "memory_limit": False}
-    return [Fault(kind=kind, stage=stage, case=case, fix=fix, once=once.get(kind, True)) for kind, fix in fixes.items()]
+    stays = ("memory_limit", "stop_worker")
+    kinds = zip(WORKER_FAULTS, fixes, strict=True)
+    return [Fault(kind=kind, stage=stage, case=case, fix=fix, once=kind not in stays) for kind, fix in kinds]
 
 
-def _clock_steps(stages: tuple[str, ...]) -> list[Fault]:
+def _clock_steps(stages: Sequence[str]) -> list[Fault]:
     """The wall clock jumps in every process and at every stage; first, since nothing can be noted on a full disk."""
     return [Fault(kind="clock_step", stage=stage, once=False) for stage in stages]
 
 
-def _endings(size: Size, stages: Mapping[str, str | None], kinds: tuple[str, ...]) -> list[Fault]:
-    """Faults of the main process: the named one of each stage, or at full size every kind."""
-    chosen = {stage: kinds if size == "full" else (kind,) if kind else () for stage, kind in stages.items()}
-    return [Fault(kind=kind, stage=stage) for stage, all_kinds in chosen.items() for kind in all_kinds]
+def _steps(size: Size, endings: Sequence[Ending]) -> list[Step]:
+    """One step per fault of the main process: the named one of each stage, or at full size every kind."""
+    steps = []
+    for stage, quick, damage in endings:
+        every = tuple(ENDS) if stage in MAIN_STAGES else tuple(ENDS)[:3]  # a full disk is the main process's own
+        for kind in every if size == "full" else (quick,) if quick else ():
+            steps.append(Step(ending=Fault(kind=kind, stage=stage), damage=damage))
+            damage = None
+    return steps
 
 
 def _attention(size: Size) -> Scenario:
-    fixes = {
-        "kill_worker": "query_to_half",
-        "memory_limit": "bfloat16",
-        "full_disk": "float16",
-        "stop_worker": "autocast",
-    }
+    fixes = ("query_to_half", "bfloat16", "float16", "autocast")
+    late: dict[str, Any] = {"stage": "latency", "case": "attention-prefill"}
     faults = [
         *_clock_steps(("trace", "drift", "memory", "latency")),
         *_workers_faults("trace", "attention-decode", fixes),
         *_workers_faults("drift", "attention-prefill", fixes),
         *_workers_faults("memory", "attention-prefill", fixes),
         # the group is lost once, and is then run fix by fix, where the others act
-        Fault(kind="kill_worker", stage="latency", case="attention-prefill", cells="group"),
+        Fault(kind="kill_worker", cells="group", **late),
         *(
-            Fault(kind=kind, stage="latency", case="attention-prefill", fix=fix, cells="single", once=False)
-            for kind, fix in fixes.items()
-            if kind != "kill_worker"
+            Fault(kind=kind, fix=fix, cells="single", once=False, **late)
+            for kind, fix in zip(WORKER_FAULTS[1:], fixes[1:], strict=True)
         ),
         Fault(kind="deleted_logs", stage="drift", case="attention-decode", fix="full_float32"),
         Fault(kind="second_run", stage="memory", case="attention-decode", fix="full_float32"),
     ]
-    signals = ("kill_main", "interrupt", "terminate")
-    everywhere = (*signals, "full_disk")
-    endings = [
-        *_endings(size, {"planning": "terminate"}, everywhere),
-        *_endings(size, {"trace": None, "drift": "interrupt"}, signals),
-        *_endings(size, {"records": "kill_main"}, everywhere),
-        *_endings(size, {"memory": None, "latency": "terminate"}, signals),
-        *_endings(size, {"report": "kill_main"}, everywhere),
+    endings: list[Ending] = [
+        ("planning", "terminate", "torn_line"),
+        ("trace", None, None),
+        ("drift", "interrupt", "garbage_tail"),
+        ("records", "kill_main", "cut_character"),
+        ("memory", None, None),
+        ("latency", "terminate", "no_logs"),
+        ("report", "kill_main", None),
     ]
-    damages = {"planning": "torn_line", "drift": "garbage_tail", "records": "cut_character", "latency": "no_logs"}
     return Scenario(
         name="attention",
         arguments=(
             *("--case", "attention-*", "--size", "tiny", "--device", "cpu", "--budget", "0.05"),
             *("--workers", "4", "--timeout", "12"),
         ),
-        fixes=("full_float32", *fixes.values()),
+        fixes=("full_float32", *fixes),
         later_fixes=("kv_to_query",),
         faults=tuple(faults),
-        steps=(Step(workers=True), *_steps(endings, damages), Step(patient=True)),
+        steps=(Step(workers=True), *_steps(size, endings), Step(patient=True)),
     )
 
 
 def _voice(size: Size) -> Scenario:
-    fixes = {
-        "kill_worker": "full_float32",
-        "memory_limit": "bfloat16",
-        "full_disk": "float16",
-        "stop_worker": "autocast",
-    }
+    fixes = ("full_float32", "bfloat16", "float16", "autocast")
     early = ("teacher_forced_drift", "streams", "synthesis")
-    late = {**fixes, "memory_limit": "control_rope_bfloat16"}
+    control = "control_rope_bfloat16"
     faults = _clock_steps((*early, "divergence", "audio"))
     faults += [fault for stage in early for fault in _workers_faults(stage, "voice", fixes)]
-    faults += _workers_faults("divergence", "voice", {**late, "stop_worker": "noise_floor"})
-    faults += _workers_faults("audio", "voice", {**late, "stop_worker": "control_long_window"})
-    faults += [
-        Fault(kind="half_written", stage=stage, fix=fix)
-        for stage, fix in zip(early, ("*", "control_rope_bfloat16", "control_rope_bfloat16"), strict=True)
+    faults += _workers_faults("divergence", "voice", (fixes[0], control, fixes[2], "noise_floor"))
+    faults += _workers_faults("audio", "voice", (fixes[0], control, fixes[2], "control_long_window"))
+    half = zip(early, ("*", control, control), strict=True)
+    faults += [Fault(kind="half_written", stage=stage, fix=fix) for stage, fix in half]
+    endings: list[Ending] = [
+        ("teacher_forced_drift", "kill_main", "cut_reference_logits"),
+        ("streams", "interrupt", "cut_tokens"),
+        ("divergence", None, None),
+        ("synthesis", "terminate", "no_tokens"),
+        ("audio", None, None),
     ]
-    stages = {
-        "teacher_forced_drift": "kill_main",
-        "streams": "interrupt",
-        "divergence": None,
-        "synthesis": "terminate",
-        "audio": None,
-    }
-    damages = {"teacher_forced_drift": "cut_reference_logits", "streams": "cut_tokens", "synthesis": "no_tokens"}
-    endings = _endings(size, stages, ("kill_main", "interrupt", "terminate"))
     return Scenario(
         name="voice",
         arguments=(
             *("--case", "voice", "--device", "cpu", "--minutes", "0.02", "--streams", "2", "--steps", "10"),
             *("--measure", "teacher_forced_drift,divergence,audio", "--workers", "6", "--timeout", "15"),
         ),
-        fixes=tuple(fixes.values()),
+        fixes=fixes,
         later_fixes=("query_to_half",),
         faults=tuple(faults),
         steps=(
             *(Step(workers=True), Step(workers=True)),
-            *_steps(endings, damages),
+            *_steps(size, endings),
             Step(damage="cut_audio", patient=True),
         ),
     )
-
-
-def _steps(endings: list[Fault], damages: Mapping[str, str]) -> list[Step]:
-    """One step per fault of the main process; the damage of a stage comes before its first."""
-    seen: set[str] = set()
-    steps = []
-    for ending in endings:
-        damage = damages.get(ending.stage) if ending.stage not in seen else None
-        seen.add(ending.stage)
-        steps.append(Step(ending=ending, damage=damage))
-    return steps
