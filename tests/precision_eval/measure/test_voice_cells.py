@@ -52,7 +52,7 @@ def test_drift_is_bit_for_bit_repeatable(tmp_path: Path) -> None:
     assert (first["streams"], first["steps"]) == (2, 12)
 
 
-@pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda content: b"", _flip_a_byte])
+@pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], _flip_a_byte])
 def test_damaged_reference_logits_are_computed_again(tmp_path: Path, damage) -> None:
     first = passed(tmp_path, "teacher_forced_drift", "full_float32")
     (path,) = (tmp_path / "streams").glob("reference-logits*")

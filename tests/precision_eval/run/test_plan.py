@@ -97,15 +97,12 @@ def test_audio_brings_its_synthesis():
 @pytest.mark.parametrize(
     ("kwargs", "match"),
     [
-        ({"cases": ("voise",)}, "unknown case 'voise'; did you mean voice"),
-        ({"fixes": ("kv_to_quary",)}, "unknown fix 'kv_to_quary'; did you mean kv_to_query"),
         ({"fixes": ("zz*",)}, r"unknown fix 'zz\*'; known: as_shipped"),
-        ({"modes": ("eagre",)}, "unknown mode 'eagre'; did you mean eager"),
         ({"sizes": ("smal",)}, "unknown size 'smal'; did you mean small"),
-        ({"measures": ("latancy",)}, "unknown measure 'latancy'; did you mean latency"),
     ],
 )
 def test_unknown_names(kwargs, match):
+    """Others: see ``test_cli``."""
     with pytest.raises(UnknownNameError, match=match):
         planned(**kwargs)
 

@@ -160,8 +160,6 @@ def test_memory_from_a_plan(tmp_path):
 def test_nothing_of_that_name():
     with pytest.raises(UnknownNameError, match="unknown case 'voice'; known: attention-decode"):
         asked([group()], cases=("voice",))
-    with pytest.raises(ParameterError, match="nothing of device 'cuda', only cpu"):
-        asked([group()], device="cuda")
     with pytest.raises(ParameterError, match=r"nothing with 4 threads, only \[1\]"):
         asked([group()], threads=4)
     with pytest.raises(ParameterError, match="length is 0"):

@@ -41,7 +41,7 @@ def test_by_hand():
 @pytest.mark.parametrize("policy", POLICIES)
 def test_moving_a_limit_there_changes_the_choice_and_less_does_not(rng, policy):
     tried = 0
-    for _ in range(20):
+    for _ in range(8):
         found = random_group(rng)
         for limits in (
             Constraints(max_drift=1e-3),
@@ -58,7 +58,7 @@ def test_moving_a_limit_there_changes_the_choice_and_less_does_not(rng, policy):
                 still = choose_from(found, limited(limits, change.axis, before), policy=policy)
                 assert still.fix == choice.fix
                 tried += 1
-    assert tried > 15
+    assert tried > 6
 
 
 @pytest.mark.parametrize("policy", POLICIES)

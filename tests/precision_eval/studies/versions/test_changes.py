@@ -275,10 +275,6 @@ def test_commits_are_an_axis_too(tmp_path, write, run_type):
 def test_what_cannot_be_told_is_named(tmp_path, write, run_type):
     folder = folder_of(tmp_path, write, run_type, {DRIFT: {CELL: [1.0] * 8}})
     sets = read_results(folder)
-    with pytest.raises(ParameterError, match="unknown axis 'time'; expected torch or commit"):
-        history_of(sets, HistoryChoice(axis="time"))
-    with pytest.raises(UnknownNameError, match="unknown case 'svd-"):
-        history_of(sets, HistoryChoice(cases=("svd-*",)))
     with pytest.raises(UnknownNameError, match="unknown metric 'drifts'; did you mean drift"):
         history_of(sets, HistoryChoice(metrics=("drifts",)))
     twice = [*sets, replace(sets[0], environment="virtualenv-py3.12")]
