@@ -54,7 +54,16 @@ def _floats(name: str, *shape: int) -> Inputs:
     return lambda dtype: {name: _normal(dtype, *shape)}
 
 
-def _maker(library: str, model: str, inputs: Inputs, config: str | None = None, **settings: Any) -> Make:
+def maker(
+    library: str,
+    model: str,
+    inputs: Callable[[torch.dtype], Any],
+    config: str | None = None,
+    *,
+    name: str = "",
+    as_loaded: bool = True,
+    **settings: Any,
+) -> Make:
     """Make a function that builds a class with its inputs, the configuration in a class of its own or not."""
 
     def make(dtype: torch.dtype) -> Built:
@@ -66,20 +75,20 @@ def _maker(library: str, model: str, inputs: Inputs, config: str | None = None, 
             built = owner(getattr(package, config)(**settings)) if config else owner(**settings)
         built = built.to(dtype).eval().requires_grad_(False)
         for name, parameter in built.named_parameters():  # as the libraries' loaders leave them
-            if dtype is torch.float16 and set(built._keep_in_fp32_modules or ()) & set(name.split(".")):
+            if as_loaded and dtype is torch.float16 and set(built._keep_in_fp32_modules or ()) & set(name.split(".")):
                 parameter.data = parameter.data.float()
         return built, (inputs(dtype),)
 
-    make.__name__ = model
+    make.__name__ = name or model
     return make
 
 
 def _language(model: str, config: str, **settings: Any) -> Make:
-    return _maker("transformers", model, _tokens, config, **settings)
+    return maker("transformers", model, _tokens, config, **settings)
 
 
 def _hub(model: str, config: str, inputs: Inputs, **settings: Any) -> Make:
-    return _maker("transformers", model, inputs, config, **settings)
+    return maker("transformers", model, inputs, config, **settings)
 
 
 _WAVE = _floats("input_values", 1, 400)
@@ -215,13 +224,13 @@ convnext = _hub(
 )  # fmt: skip
 
 # ---- diffusers
-unet2d = _maker(
+unet2d = maker(
     "diffusers", "UNet2DModel",
     lambda dtype: {"sample": _normal(dtype, 1, 3, 16, 16), "timestep": torch.tensor([500])},
     sample_size=16, block_out_channels=(16, 32), norm_num_groups=8, layers_per_block=1, attention_head_dim=8,
     down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"),
 )  # fmt: skip
-unet2d_condition = _maker(
+unet2d_condition = maker(
     "diffusers", "UNet2DConditionModel",
     lambda dtype: {"sample": _normal(dtype, 1, 4, 16, 16), "timestep": torch.tensor([500]),
                    "encoder_hidden_states": _normal(dtype, 1, 5, 24)},
@@ -229,14 +238,14 @@ unet2d_condition = _maker(
     cross_attention_dim=24, down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
     up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
 )  # fmt: skip
-dit = _maker(
+dit = maker(
     "diffusers", "DiTTransformer2DModel",
     lambda dtype: {"hidden_states": _normal(dtype, 1, 4, 8, 8), "timestep": torch.tensor([500]),
                    "class_labels": torch.tensor([3])},
     num_attention_heads=4, attention_head_dim=8, in_channels=4, out_channels=8, num_layers=2, norm_num_groups=8,
     sample_size=8, patch_size=2, num_embeds_ada_norm=10,
 )  # fmt: skip
-pixart = _maker(
+pixart = maker(
     "diffusers", "PixArtTransformer2DModel",
     lambda dtype: {"hidden_states": _normal(dtype, 1, 4, 8, 8), "timestep": torch.tensor([500]),
                    "encoder_hidden_states": _normal(dtype, 1, 5, 24),
@@ -244,17 +253,17 @@ pixart = _maker(
     num_attention_heads=4, attention_head_dim=8, in_channels=4, out_channels=8, num_layers=2, cross_attention_dim=32,
     sample_size=8, patch_size=2, caption_channels=24, use_additional_conditions=False,
 )  # fmt: skip
-autoencoder_kl = _maker(
+autoencoder_kl = maker(
     "diffusers", "AutoencoderKL", _floats("sample", 1, 3, 16, 16), block_out_channels=(16, 32), norm_num_groups=8,
     down_block_types=("DownEncoderBlock2D", "DownEncoderBlock2D"), latent_channels=4,
     up_block_types=("UpDecoderBlock2D", "UpDecoderBlock2D"), layers_per_block=1,
 )  # fmt: skip
-vq_model = _maker(
+vq_model = maker(
     "diffusers", "VQModel", _floats("sample", 1, 3, 16, 16), block_out_channels=(16, 32), norm_num_groups=8,
     down_block_types=("DownEncoderBlock2D", "DownEncoderBlock2D"), latent_channels=4, num_vq_embeddings=16,
     up_block_types=("UpDecoderBlock2D", "UpDecoderBlock2D"), layers_per_block=1,
 )  # fmt: skip
-flux = _maker(
+flux = maker(
     "diffusers", "FluxTransformer2DModel",
     lambda dtype: {"hidden_states": _normal(dtype, 1, 16, 4), "encoder_hidden_states": _normal(dtype, 1, 5, 24),
                    "pooled_projections": _normal(dtype, 1, 12), "timestep": torch.tensor([0.5], dtype=dtype),
@@ -262,28 +271,28 @@ flux = _maker(
     patch_size=1, in_channels=4, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
     joint_attention_dim=24, pooled_projection_dim=12, axes_dims_rope=(4, 4, 8),
 )  # fmt: skip
-sd3 = _maker(
+sd3 = maker(
     "diffusers", "SD3Transformer2DModel",
     lambda dtype: {"hidden_states": _normal(dtype, 1, 4, 8, 8), "encoder_hidden_states": _normal(dtype, 1, 5, 24),
                    "pooled_projections": _normal(dtype, 1, 12), "timestep": torch.tensor([500])},
     sample_size=8, patch_size=2, in_channels=4, num_layers=2, attention_head_dim=8, num_attention_heads=4,
     joint_attention_dim=24, caption_projection_dim=32, pooled_projection_dim=12, out_channels=4,
 )  # fmt: skip
-cogvideox = _maker(
+cogvideox = maker(
     "diffusers", "CogVideoXTransformer3DModel",
     lambda dtype: {"hidden_states": _normal(dtype, 1, 2, 4, 8, 8), "encoder_hidden_states": _normal(dtype, 1, 5, 24),
                    "timestep": torch.tensor([500])},
     num_attention_heads=4, attention_head_dim=8, in_channels=4, out_channels=4, time_embed_dim=8, text_embed_dim=24,
     num_layers=2, sample_width=8, sample_height=8, sample_frames=5, patch_size=2, max_text_seq_length=5,
 )  # fmt: skip
-wan = _maker(
+wan = maker(
     "diffusers", "WanTransformer3DModel",
     lambda dtype: {"hidden_states": _normal(dtype, 1, 4, 2, 8, 8), "encoder_hidden_states": _normal(dtype, 1, 5, 24),
                    "timestep": torch.tensor([500])},
     num_attention_heads=2, attention_head_dim=12, in_channels=4, out_channels=4, text_dim=24, freq_dim=16, ffn_dim=32,
     num_layers=2, qk_norm="rms_norm_across_heads", rope_max_seq_len=32,
 )  # fmt: skip
-oobleck = _maker(
+oobleck = maker(
     "diffusers", "AutoencoderOobleck", _floats("sample", 1, 2, 64), encoder_hidden_size=8, downsampling_ratios=[2, 4],
     channel_multiples=[1, 2], decoder_channels=8, decoder_input_channels=4,
 )  # fmt: skip

@@ -6,21 +6,13 @@ as the library's loader leaves it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from validation.doctor.small import Built, Make
-
-
-def _library() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import transformers
-
-    return transformers
+from validation.doctor.architectures import maker
+from validation.doctor.small import Make
 
 
 def _ids(entries: int, *shape: int) -> torch.Tensor:
@@ -33,34 +25,17 @@ def _normal(dtype: torch.dtype, *shapes: tuple[int, ...]) -> list[torch.Tensor]:
 
 
 def _maker(name: str, model: str, config: str, inputs: Callable[[torch.dtype], Any], **settings: Any) -> Make:
-    """Make a function that builds a class of the library with its input, a tensor or a dictionary."""
-
-    def make(dtype: torch.dtype) -> Built:
-        library = _library()
-        torch.manual_seed(0)
-        built = getattr(library, model)(getattr(library, config)(**settings))
-        return built.to(dtype).eval().requires_grad_(False), (inputs(dtype),)
-
-    make.__name__ = name
-    return make
+    """Make a function that builds a class with its input, all of it in one dtype as ``.half()`` leaves it."""
+    return maker("transformers", model, inputs, config, name=name, **{"as_loaded": False, **settings})
 
 
-t5_after_half = _maker(
-    "t5_after_half", "T5EncoderModel", "T5Config", lambda dtype: _ids(96, 1, 10), vocab_size=96, d_model=32, d_kv=8,
-    d_ff=64, num_layers=2, num_heads=4, feed_forward_proj="gated-gelu",
-)  # fmt: skip
-"""Everything in one dtype, as ``.half()`` after the loading leaves it."""
-
-
-def t5(dtype: torch.dtype) -> Built:
-    """The encoder."""
-    model, inputs = t5_after_half(dtype)
-    if dtype is torch.float16:
-        for name, parameter in model.named_parameters():
-            if ".wo." in name:
-                parameter.data = parameter.data.float()
-    return model, inputs
-
+_T5: dict[str, Any] = {
+    "vocab_size": 96, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4,
+    "feed_forward_proj": "gated-gelu",
+}  # fmt: skip
+t5_after_half = _maker("t5_after_half", "T5EncoderModel", "T5Config", lambda dtype: _ids(96, 1, 10), **_T5)
+t5 = _maker("t5", "T5EncoderModel", "T5Config", lambda dtype: _ids(96, 1, 10), as_loaded=True, **_T5)
+"""``wo`` is in float32 where the model is float16, as the library's loader leaves it."""
 
 dia = _maker(
     "dia", "DiaForConditionalGeneration", "DiaConfig",
