@@ -12,6 +12,8 @@ from typing import Annotated
 import typer
 
 from precision_eval.cli.application import flowing, run_application, split
+from tools.torch_versions.publish import asv_page_command
+from tools.voice.commands import check, train
 
 app = typer.Typer(
     name="tools",
@@ -116,27 +118,7 @@ asv's page reads its data through a web server, so open it through one; Python's
 """
 
 
-@app.command(name="asv-page", help=flowing(_PAGE_HELP))
-def asv_page(
-    results: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="asv's results_dir: one commit, many torch versions.")
-    ] = None,
-    html: Annotated[Path | None, typer.Option(metavar="DIR", help="What `asv publish` wrote: its html_dir.")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Where to; [dim]default: site for --results, in place for --html[/dim]"),
-    ] = None,
-    machine: Annotated[str | None, typer.Option(help="Take this machine's results.")] = None,
-    commit: Annotated[
-        str | None, typer.Option(help="Take this commit's; [cyan]newest[/cyan]: the newest of each version.")
-    ] = None,
-    build: Annotated[str | None, typer.Option(help="Take builds of this kind: cpu or cuda.")] = None,
-    environment: Annotated[str | None, typer.Option(metavar="GLOB", help="Take these environments of asv.")] = None,
-) -> None:
-    """Publish offline."""
-    from tools.torch_versions.publish import asv_page_command
-
-    asv_page_command(results, html, out, machine=machine, commit=commit, build=build, environment=environment)
+app.command(name="asv-page", help=flowing(_PAGE_HELP))(asv_page_command)
 
 
 @app.command(
@@ -156,50 +138,22 @@ def docs(
     write_docs(pages or [Path("docs") / name for name in PAGES], results)
 
 
-@app.command(
-    name="train-voice",
-    help=(
-        "Train the miniature voice anew: corpus from espeak-ng, codec, model.\n\n"
-        "Seeded, resumable, with its loss curve. The trained voice ships with the package; this is how it was made.\n\n"
-        "[bold]Example[/bold]\n\n"
-        "[cyan]python -m tools train-voice --out voice-training --hours 24 --million-frames 10[/cyan]"
-    ),
-)
-def train_voice(
-    out: Annotated[Path, typer.Option(help="Folder of corpus, checkpoint, log and weights.")] = Path("voice-training"),
-    hours: Annotated[float, typer.Option(min=0.01, help="Hours of speech to synthesise.")] = 24.0,
-    million_frames: Annotated[float, typer.Option(min=0.001, help="Frames to train on, in millions.")] = 10.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of corpus, initial weights and batches.")] = 0,
-    ranks: Annotated[int, typer.Option(min=1, help="Single-threaded processes that train together.")] = 2,
-    resume: Annotated[bool, typer.Option("--resume/--fresh", help="Go on from the checkpoint, or begin anew.")] = True,
-    install: Annotated[
-        bool, typer.Option("--install", help="Then put weights, held-out scripts and hashes into the package.")
-    ] = False,
-) -> None:
-    """Train the voice."""
-    from tools.voice.commands import train
+_TRAIN_HELP = """Train the miniature voice anew: corpus from espeak-ng, codec, model.
 
-    train(out, hours=hours, million_frames=million_frames, seed=seed, ranks=ranks, fresh=not resume, install=install)
+Seeded, resumable, with its loss curve. The trained voice ships with the package; this is how it was made.
 
+[bold]Example[/bold]
 
-@app.command(
-    name="check-voice",
-    help=(
-        "Measure the shipped voice: phoneme accuracy of its speech against the original's, early and late.\n\n"
-        "[bold]Example[/bold]\n\n[cyan]python -m tools check-voice --minutes 10[/cyan]"
-    ),
-)
-def check_voice(
-    minutes: Annotated[float, typer.Option(min=0.1, help="Speech per stream.")] = 10.0,
-    streams: Annotated[int, typer.Option(min=1, max=12, help="Speakers.")] = 12,
-    seed: Annotated[int, typer.Option(min=0, help="Of the sampling noise.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Also write the figures to this JSON file.")] = None,
-) -> None:
-    """Check the voice."""
-    from tools.voice.commands import check
+[cyan]python -m tools train-voice --out voice-training --hours 24 --million-frames 10[/cyan]
+"""
+_CHECK_HELP = """Measure the shipped voice: phoneme accuracy of its speech against the original's, early and late.
 
-    check(minutes=minutes, streams=streams, seed=seed, out=out)
+[bold]Example[/bold]
 
+[cyan]python -m tools check-voice --minutes 10[/cyan]
+"""
+app.command(name="train-voice", help=flowing(_TRAIN_HELP))(train)
+app.command(name="check-voice", help=flowing(_CHECK_HELP))(check)
 
 if __name__ == "__main__":
     run_application(app, "tools")

@@ -23,10 +23,11 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 from packaging.version import Version
 from rich.console import Console
+from typer import Option
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, UnsupportedError
 from precision_eval.core.files import read_json
@@ -292,8 +293,23 @@ def _name_commits(html: Path, tags: Mapping[str, str]) -> None:
         feed.write_text(text, encoding="utf-8")
 
 
-def asv_page_command(results: Path | None, html: Path | None, out: Path | None, **chosen: str | None) -> None:
-    """Write the page and say how to open it; `chosen` as :func:`choose` takes it."""
+def asv_page_command(
+    results: Annotated[
+        Path | None, Option(metavar="DIR", help="asv's results_dir: one commit, many torch versions.")
+    ] = None,
+    html: Annotated[Path | None, Option(metavar="DIR", help="What `asv publish` wrote: its html_dir.")] = None,
+    out: Annotated[
+        Path | None, Option(metavar="DIR", help="Where to; [dim]default: site for --results, in place for --html[/dim]")
+    ] = None,
+    machine: Annotated[str | None, Option(help="Take this machine's results.")] = None,
+    commit: Annotated[
+        str | None, Option(help="Take this commit's; [cyan]newest[/cyan]: the newest of each version.")
+    ] = None,
+    build: Annotated[str | None, Option(help="Take builds of this kind: cpu or cuda.")] = None,
+    environment: Annotated[str | None, Option(metavar="GLOB", help="Take these environments of asv.")] = None,
+) -> None:
+    """Write the page and say how to open it."""
+    chosen = {"machine": machine, "commit": commit, "build": build, "environment": environment}
     if (results is None) == (html is None):
         raise ParameterError("give either --results (asv's results_dir) or --html (what `asv publish` wrote)")
     if html is not None:

@@ -1,18 +1,30 @@
-"""What ``train-voice`` and ``check-voice`` print while they work, and at their end."""
+"""The commands ``train-voice`` and ``check-voice``."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from typer import Option
 
 from precision_eval.core.files import write_json
 from precision_eval.core.table import make_table, print_table
 
 
-def train(out: Path, *, hours: float, million_frames: float, seed: int, ranks: int, fresh: bool, install: bool) -> None:
+def train(
+    out: Annotated[Path, Option(help="Folder of corpus, checkpoint, log and weights.")] = Path("voice-training"),
+    hours: Annotated[float, Option(min=0.01, help="Hours of speech to synthesise.")] = 24.0,
+    million_frames: Annotated[float, Option(min=0.001, help="Frames to train on, in millions.")] = 10.0,
+    seed: Annotated[int, Option(min=0, help="Of corpus, initial weights and batches.")] = 0,
+    ranks: Annotated[int, Option(min=1, help="Single-threaded processes that train together.")] = 2,
+    resume: Annotated[bool, Option("--resume/--fresh", help="Go on from the checkpoint, or begin anew.")] = True,
+    install: Annotated[
+        bool, Option("--install", help="Then put weights, held-out scripts and hashes into the package.")
+    ] = False,
+) -> None:
     """Train the voice behind a progress bar, and say where the weights are."""
     from tools.voice import packaging
     from tools.voice.training import train_voice
@@ -25,21 +37,19 @@ def train(out: Path, *, hours: float, million_frames: float, seed: int, ranks: i
             figures = "  ".join(f"{name} {value:.4g}" for name, value in row.items())
             progress.update(tasks[stage], completed=fraction, figures=figures)
 
-        path = train_voice(
-            out,
-            million_frames=million_frames,
-            corpus_hours=hours,
-            seed=seed,
-            ranks=ranks,
-            fresh=fresh,
-            on_progress=show,
-        )
+        amounts = {"million_frames": million_frames, "corpus_hours": hours}
+        path = train_voice(out, **amounts, seed=seed, ranks=ranks, fresh=not resume, on_progress=show)
     console.print(f"float32 weights: {path}", highlight=False)
     if install:
         console.print(f"installed: {packaging.install(out)}", highlight=False)
 
 
-def check(*, minutes: float, streams: int, seed: int, out: Path | None) -> None:
+def check(
+    minutes: Annotated[float, Option(min=0.1, help="Speech per stream.")] = 10.0,
+    streams: Annotated[int, Option(min=1, max=12, help="Speakers.")] = 12,
+    seed: Annotated[int, Option(min=0, help="Of the sampling noise.")] = 0,
+    out: Annotated[Path | None, Option(help="Also write the figures to this JSON file.")] = None,
+) -> None:
     """Let the recogniser hear the shipped voice behind a progress bar, print what it heard, and store it as JSON."""
     from tools.voice.listening import check_voice
 
