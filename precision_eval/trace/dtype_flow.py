@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -58,66 +59,40 @@ def is_internal(file: str) -> bool:
     return file.startswith((_TORCH, *_OWN)) or file in _WRAPPING
 
 
+@dataclass(eq=False, slots=True)
 class Event:
     """One mixing of dtypes, or an operation that raised."""
 
-    def __init__(
-        self,
-        kind: str,
-        number: int,
-        name: str,
-        sort: OperationKind,
-        line: CodeLine,
-        call: ModuleCall | None,
-        operands: list[tuple[Key, tuple[int, ...], Provenance]],
-        result: torch.dtype,
-        *,
-        of_module: bool,
-        deliberate: bool = False,
-        stored: Provenance | None = None,
-    ) -> None:
-        self.kind = kind
-        self.number = number
-        self.name = name
-        self.sort = sort
-        self.line = line
-        self.call = call
-        self.operands = operands
-        self.result = result
-        self.of_module = of_module
-        self.deliberate = deliberate
-        self.leaked = ""
-        self.was_cast_back = False
-        self.reached_output = False
-        self.stored = stored
-        self.caller: CodeLine | None = None
+    kind: str
+    number: int
+    name: str
+    sort: OperationKind
+    line: CodeLine
+    call: ModuleCall | None
+    operands: list[tuple[Key, tuple[int, ...], Provenance]]
+    result: torch.dtype
+    of_module: bool
+    deliberate: bool = False
+    stored: Provenance | None = None
+    leaked: str = ""
+    was_cast_back: bool = False
+    reached_output: bool = False
+    caller: CodeLine | None = None
 
 
+@dataclass(eq=False, slots=True)
 class Operation:
     """One call of a function of torch, with its floating operands and the line that it stands on."""
 
-    __slots__ = ("args", "call", "func", "kind", "kwargs", "line", "of_module", "operands", "records")
-
-    def __init__(
-        self,
-        func: Callable[..., Any],
-        kind: OperationKind,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        operands: list[tuple[Key, torch.Tensor]],
-        records: list[Provenance],
-        line: tuple[CodeType, int, bool],
-        call: ModuleCall | None,
-    ) -> None:
-        self.func = func
-        self.kind = kind
-        self.args = args
-        self.kwargs = kwargs
-        self.operands = operands
-        self.records = records
-        self.line: CodeLine = line[:2]
-        self.of_module = line[2]
-        self.call = call
+    func: Callable[..., Any]
+    kind: OperationKind
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] | None
+    operands: list[tuple[Key, torch.Tensor]]
+    records: list[Provenance]
+    line: CodeLine
+    of_module: bool
+    call: ModuleCall | None
 
     @property
     def name(self) -> str:
@@ -281,7 +256,9 @@ class DtypeFlow(TorchFunctionMode):
             return  # the operation inside this one
         operands = floating_operands(args, kwargs)
         records = [self.tensors[tensor] for _, tensor in operands]
-        operation = Operation(func, kind, args, kwargs, operands, records, self._line(), self.modules.current)
+        code, instruction, of_module = self._line()
+        line = (code, instruction)
+        operation = Operation(func, kind, args, kwargs, operands, records, line, of_module, self.modules.current)
         result = operation.records[0].dtype if operation.records else self.base
         self.raised.append((error, self._event("raise", operation, result)))
 
@@ -326,7 +303,7 @@ class DtypeFlow(TorchFunctionMode):
             if record.dtype is not dtype or record.event is not None:
                 plain = False
         if not plain or self.watched:
-            operation = Operation(func, kind, args, kwargs, operands, records, line, call)
+            operation = Operation(func, kind, args, kwargs, operands, records, line[:2], line[2], call)
             self._follow_unlike(operation, results, dtype)
             return
         name, parents, numbers = name_of(func), tuple(records), self.numbers

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from types import CodeType
 from typing import Any
 
@@ -22,48 +22,25 @@ from precision_eval.trace.operations import PART_DTYPES
 DEEPEST = 8  # containers within containers that are searched for tensors
 
 
+@dataclass(eq=False, slots=True)
 class Provenance:
-    """How one tensor came to be."""
+    """How one tensor came to be.
 
-    __slots__ = (
-        "call",
-        "code",
-        "deliberate",
-        "dtype",
-        "event",
-        "finite",
-        "giver",
-        "instruction",
-        "kind",
-        "name",
-        "parents",
-    )
+    Its kind is parameter, buffer, attribute or input; made: from no floating tensor; cast; op; or outside: first seen
+    as an operand, such as one of numpy's.
+    """
 
-    def __init__(
-        self,
-        kind: str,
-        name: str,
-        dtype: torch.dtype,
-        parents: tuple[Provenance, ...] = (),
-        code: CodeType | None = None,
-        instruction: int = 0,
-        call: ModuleCall | None = None,
-        deliberate: bool = False,
-        event: Any = None,
-    ) -> None:
-        # parameter, buffer, attribute, input; made: from no floating tensor; cast; op; outside: first seen as an
-        # operand, such as one of numpy's
-        self.kind = kind
-        self.name = name  # of what was there before the call, or of the operation
-        self.dtype = dtype
-        self.parents = parents  # of the floating operands
-        self.code = code
-        self.instruction = instruction
-        self.call = call
-        self.deliberate = deliberate  # of another dtype than most of the model because the code said so
-        self.event = event  # the mixing whose promoted dtype it carries
-        self.finite = True
-        self.giver: Provenance | None = None  # of a cast to another tensor's dtype: that tensor's
+    kind: str
+    name: str  # of what was there before the call, or of the operation
+    dtype: torch.dtype
+    parents: tuple[Provenance, ...] = ()  # of the floating operands
+    code: CodeType | None = None
+    instruction: int = 0
+    call: ModuleCall | None = None
+    deliberate: bool = False  # of another dtype than most of the model because the code said so
+    event: Any = None  # the mixing whose promoted dtype it carries
+    finite: bool = True
+    giver: Provenance | None = None  # of a cast to another tensor's dtype: that tensor's
 
     @property
     def is_stored(self) -> bool:

@@ -7,6 +7,7 @@ is written, infinity is meant.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import CodeType
 
 import torch
@@ -28,16 +29,16 @@ _LIMITS = {getattr(torch, entry.name): (entry.smallest_normal, NEAR * entry.larg
 Line = tuple[CodeType, int]
 
 
+@dataclass
 class FormatCounts:
     """Counts of one format, and where the first of each was."""
 
-    def __init__(self) -> None:
-        self.total = 0
-        self.near_overflow = 0
-        self.subnormal = 0
-        self.non_finite = 0
-        self.first_near: Provenance | None = None
-        self.first_subnormal: Provenance | None = None
+    total: int = 0
+    near_overflow: int = 0
+    subnormal: int = 0
+    non_finite: int = 0
+    first_near: Provenance | None = None
+    first_subnormal: Provenance | None = None
 
 
 class ValueCounts:

@@ -85,7 +85,6 @@ class Finding:
     reason: str = ""
 
     def __str__(self) -> str:
-
         return finding_text(self)
 
 
@@ -278,19 +277,15 @@ class Diagnosis:
         return data
 
     def __str__(self) -> str:
-
         return as_text(self)
 
     def __repr__(self) -> str:
-
         return summary(self)
 
     def _repr_html_(self) -> str:
-
         return as_html(self)
 
     def __rich__(self) -> RenderableType:
-
         return rendered(self)
 
 
@@ -408,6 +403,8 @@ def _answer(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     if first is None:
         yield Text.from_markup("[green]No fault: every meeting of unlike dtypes is on purpose, or harmless.[/green]")
         return
+    if first.severity == "risk":
+        yield Text.from_markup("[green]No fault here; a risk:[/green]")
     if raised is not None and raised is not first:
         yield _labelled("raises", _where(raised))
     yield _labelled("where", _where(first), _COLOURS[first.severity])
@@ -446,7 +443,7 @@ def _why(finding: Finding) -> str:
 
 def _headline(first: Finding) -> str:
     if first.severity != "fault":
-        return "No fault here; a risk"
+        return "The risk"
     if len({operand.dtype for operand in first.operands}) > 1:
         return "Where dtypes first split"
     return "What is wrong"
