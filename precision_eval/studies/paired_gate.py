@@ -179,6 +179,7 @@ class GateSide:
     inputs: Tensors
     fixes: dict[str, Any]
     size: str
+    digest: str = ""
 
     @contextmanager
     def block(self, applied: Any) -> Iterator[None]:
@@ -291,7 +292,7 @@ def _sides(
                 f"for a whole process; {_STORED}"
             )
     base, head = sides[BASE], sides[HEAD]
-    _check_inputs(base, head, trees)
+    _check_alike(base, head, trees)
     notes = _tied(base.model, head.model, take_values=True)
     if not all(map(torch.equal, base.inputs, head.inputs)):
         notes.append("head's factory makes other inputs than base's: base's were given to both")
@@ -306,11 +307,17 @@ def _built(tree: SourceTree, plan: GatePlan, case: str, seed: int) -> GateSide:
             size = plan.size or found.default_sizes[0]
             built = found.build(size, device=plan.device, seed=seed)
             fixes = {fix: _api("fixes.catalog").fix_by_id(fix) for fix in plan.fixes}
-        return GateSide(tree.role, modules, built.model, tuple(built.inputs), fixes, size)
+        digest = "" if is_target(case) else str(found.digest)  # of one's own it is of the source, which may change
+        return GateSide(tree.role, modules, built.model, tuple(built.inputs), fixes, size, digest)
 
 
-def _check_inputs(base: GateSide, head: GateSide, trees: tuple[SourceTree, SourceTree]) -> None:
-    """Refuse sides that are called with other kinds of inputs: they are not the same computation."""
+def _check_alike(base: GateSide, head: GateSide, trees: tuple[SourceTree, SourceTree]) -> None:
+    """Refuse sides that are not the same computation: a shipped case of another digest, other kinds of inputs."""
+    if base.digest != head.digest:
+        raise ParameterError(
+            f"the case is not the same computation on both sides: its digest is {base.digest[:12]} in "
+            f"{trees[0].title} and {head.digest[:12]} in {trees[1].title}; compare commits that agree on it"
+        )
     kinds = [[_kind(tensor) for tensor in side.inputs] for side in (base, head)]
     if kinds[0] != kinds[1]:
         described = [", ".join(own) or "none" for own in kinds]

@@ -8,8 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from precision_eval.core.errors import ParameterError
 
 CASE = """
 import torch
@@ -220,3 +223,13 @@ def test_names_that_installed_packages_give_are_taken(monkeypatch):
     assert command._cases(("mine", "case.py:f")) == ("pkg:case", "case.py:f")
     assert command._fixes(("float16", "ours"), ("mine.py:f",)) == ("float16", "pkg:fix", "mine.py:f")
     assert command._fixes(("none",), ("ours",)) == ("pkg:fix",)
+
+
+def test_a_shipped_case_of_another_digest_is_another_computation():
+    from precision_eval.studies import paired_gate
+
+    trees = [SimpleNamespace(title=f"{role} {role}") for role in ("base", "head")]
+    sides = [SimpleNamespace(digest=digest, inputs=()) for digest in ("a" * 64, "b" * 64)]
+    with pytest.raises(ParameterError, match=r"same computation.*digest is aaaaaaaaaaaa in base.*bbbbbbbbbbbb in head"):
+        paired_gate._check_alike(*sides, trees)
+    paired_gate._check_alike(sides[0], sides[0], trees)
