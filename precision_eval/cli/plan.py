@@ -66,9 +66,9 @@ def plan(
     from rich.console import Console
 
     from precision_eval.core.table import print_table
-    from precision_eval.studies.memory import PlannedCall, Planner, plan_all, planned_model
     from precision_eval.studies.memory.devices import DEVICES, choose_format
-    from precision_eval.studies.memory.plan import device_lines, parse_bytes, plan_notes, plan_table
+    from precision_eval.studies.memory.models import PlannedCall, planned_model
+    from precision_eval.studies.memory.plan import Planner, device_lines, parse_bytes, plan_all, plan_notes, plan_table
 
     candidates, planned, capability = _fixes(fix), planned_model(model), _capability(device)
     own_memory = capability.memory_bytes if capability else None

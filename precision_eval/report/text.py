@@ -15,8 +15,7 @@ from precision_eval.core.records import Record
 from precision_eval.core.table import markdown_text, print_table, to_markdown
 from precision_eval.report.findings import findings_of
 from precision_eval.report.self_test import self_test_line
-from precision_eval.report.tables import tables_of
-from precision_eval.report.version_notes import version_table
+from precision_eval.report.tables import tables_of, version_table
 from precision_eval.results.model import figure_of
 from precision_eval.results.reading import Run
 

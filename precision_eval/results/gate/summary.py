@@ -7,10 +7,11 @@ are folded, and never shortened without saying by how much.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from precision_eval.core.files import null_where_not_finite
 from precision_eval.core.files import to_json as strict_json
 from precision_eval.core.formatting import MISSING, counted, one_line, percent, percent_change, shortened, with_interval
 from precision_eval.core.table import Code, html_text, make_table, markdown_text, to_markdown
@@ -193,31 +194,21 @@ def to_json(found: GateResult) -> str:
         "margins": asdict(found.margins),
         "gate_error": GATE_ERROR,
         "changes": [_plain_change(change) for change in found.changes],
-        "only_base": _plain_keys(found.only_base),
-        "only_head": _plain_keys(found.only_head),
+        "only_base": [_plain_key(key) for key in found.only_base],
+        "only_head": [_plain_key(key) for key in found.only_head],
         "set_aside": [{**_plain_key(key), "differs": why} for key, why in found.set_aside],
         "priors": {
-            name: {"degrees": _finite(prior.degrees), "spread": math.sqrt(prior.variance)}
+            name: {"degrees": prior.degrees, "spread": math.sqrt(prior.variance)}
             for name, prior in found.priors.items()
         },
         "doubts": list(found.doubts),
     }
-    return strict_json(content, what="the verdicts", indent=1) + "\n"
+    return strict_json(null_where_not_finite(content), what="the verdicts", indent=1) + "\n"
 
 
 def _plain_change(one: FigureChange) -> dict[str, Any]:
-    values = {name: _finite(value) for name, value in vars(one).items() if name not in ("place", "metric")}
-    return _plain_key((one.place, one.metric)) | values
+    return _plain_key((one.place, one.metric)) | {name: value for name, value in vars(one).items() if name != "place"}
 
 
 def _plain_key(key: Key) -> dict[str, Any]:
     return {"cell": key[0].label, **key[0]._asdict(), "metric": key[1]}
-
-
-def _plain_keys(keys: Iterable[Key]) -> list[dict[str, Any]]:
-    return [_plain_key(key) for key in keys]
-
-
-def _finite(value: Any) -> Any:
-    """Infinity is no JSON: None stands for what has no bound."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -22,6 +22,7 @@ from scipy.stats import rankdata
 from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
 from precision_eval.core.errors import RecordError
 from precision_eval.core.table import Code, Table, make_table, to_csv, to_markdown
+from precision_eval.results.choose import point_front
 from precision_eval.stats import bootstrap_interval
 from precision_eval.studies.sensitivity.targets import BEATS
 from precision_eval.trace.sites import ROLES
@@ -119,24 +120,17 @@ def contest_markdown(result: Mapping[str, Any]) -> str:
 
 def search_markdown(trial: Mapping[str, Any]) -> str:
     """Write the front of a search: the policies that no other one beats in time and drift, on the even units."""
-    points = trial["points"]
-    front = [point for point in points if not any(_dominates(other, point) for other in points)]
+    points = [point for point in trial["points"] if None not in (point["time_ratio"], point["drift"])]
+    front = point_front([(point["time_ratio"], point["drift"]) for point in points])
     rows = [
         [point["id"], number(point["drift"]), "–" if point["foretold"] is None else number(point["foretold"]),
          f"{point['time_ratio']:.2f}"]
-        for point in sorted(front, key=lambda point: (point["time_ratio"], point["drift"]))
+        for point in (points[at] for at in front)
     ]  # fmt: skip
-    title = (
-        f"**{trial['target']} · {trial['size']}: the search**, {len(points)} policies run; the front of time and drift:"
-    )
+    run = f"{len(trial['points'])} policies run"
+    title = f"**{trial['target']} · {trial['size']}: the search**, {run}; the front of time and drift:"
     head = ("policy", "drift", "foretold by the map", f"time ÷ uniform {trial['format']}, quick")
     return "\n".join([title, "", to_markdown(make_table(head, rows)), ""])
-
-
-def _dominates(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    pairs = [(first[name], second[name]) for name in ("drift", "time_ratio")]
-    finite = all(value is not None for pair in pairs for value in pair)
-    return finite and all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
 def answer(summary: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,8 @@ from precision_eval.cases.systems.metavoice_model import metavoice_case
 from precision_eval.core.errors import UnsupportedError
 from precision_eval.fixes.catalog import FIXES, fix_by_id
 from precision_eval.measure.memory import call_memory
-from precision_eval.studies.memory import PlannedCall, PlannedModel, Planner
+from precision_eval.studies.memory.models import PlannedCall, PlannedModel
+from precision_eval.studies.memory.plan import Planner
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch on mixed dtypes in its norm
 MORE = ("metavoice-prefill", "metavoice-decode-float32", "dia-encode")

@@ -5,9 +5,9 @@ import torch
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.catalog import FIXES, fix_by_id
-from precision_eval.studies.memory import MODELS, PlannedCall, Planner, plan_all, planned_model
 from precision_eval.studies.memory.counting import AllocationCounter, scratch_bound_bytes
-from precision_eval.studies.memory.plan import LONGEST, largest_within
+from precision_eval.studies.memory.models import MODELS, PlannedCall, planned_model
+from precision_eval.studies.memory.plan import LONGEST, Planner, largest_within, plan_all
 
 PARAMETERS = {"metavoice-1b": 1_248_438_272, "dia-1.6b": 1_611_160_576, "t5-xxl": 4_762_310_656}
 PUBLISHED = {
