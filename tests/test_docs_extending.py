@@ -132,4 +132,4 @@ def test_a_torch_version_is_two_entries(tmp_path):
     assert choose_versions(["2.99"], versions) == ("2.99.0",)
     assert len(versions) >= 8
     releases = load_upstream(tmp_path / "upstream.json").releases
-    assert all(releases[version].date is not None for version in versions)
+    assert all(releases[version] is not None for version in versions)

@@ -57,15 +57,18 @@ def versions(
     from rich.console import Console
 
     from precision_eval.results.asv import read_results
-    from precision_eval.studies.versions.history import HistoryChoice, history_of
+    from precision_eval.studies.versions.history import history_of
     from precision_eval.studies.versions.text import as_json as json_text
     from precision_eval.studies.versions.text import markdown, write_csv
 
     _check(html=html, by=by, torch=torch, commit=commit)
-    choice = HistoryChoice(
-        axis=by, cases=split(case, ("*",)), metrics=split(metric, ("*",)), commit=commit, torch=torch
+    history = history_of(
+        read_results(results or Path("results/torch-versions"), machine=machine),
+        axis=by,
+        cases=split(case, ("*",)),
+        metrics=split(metric, ("*",)),
+        shown=commit if by == "torch" else torch,
     )
-    history = history_of(read_results(results or Path("results/torch-versions"), machine=machine), choice)
     console, notes = Console(emoji=False), Console(stderr=True)
     if as_json:
         typer.echo(json_text(history), nl=False)

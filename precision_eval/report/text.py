@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from rich.markup import escape
 from precision_eval.core.environment import stored_environments
 from precision_eval.core.formatting import join, one_line, visible
 from precision_eval.core.records import Record
-from precision_eval.core.table import markdown_text, print_table, to_markdown
+from precision_eval.core.table import Code, markdown_text, print_table, to_markdown
 from precision_eval.report.findings import findings_of
 from precision_eval.report.self_test import self_test_line
 from precision_eval.report.tables import tables_of, version_table
@@ -31,7 +31,9 @@ _FACTS = (
 )
 
 
-def environment_lines(run: Run, cases: Collection[str] | None = None) -> list[str]:
+def environment_lines(
+    run: Run, cases: Collection[str] | None = None, *, write: Callable[[str], str] = str
+) -> list[str]:
     """Return what a run was measured with: one line, and one per environment where there are several."""
     records = [record for record in run.records if cases is None or record.case in cases]
     by_sha: dict[str, list[Record]] = {}
@@ -40,18 +42,18 @@ def environment_lines(run: Run, cases: Collection[str] | None = None) -> list[st
     stored = stored_environments(run.directory, damaged_too=True)
     if len(by_sha) < 2:
         line = environment_line(stored.get(next(iter(by_sha), ""), run.environment))
-        return [one for one in (line, self_test_line(run)) if one]
+        return [write(one) for one in (line, self_test_line(run)) if one]
     facts = {sha: _facts(stored.get(sha, {})) for sha in by_sha}
     known = [found for found in facts.values() if found]
     common = set.intersection(*(set(found.items()) for found in known)) if known else set()
     shared = {name: value for name, value in (known[0] if known else {}).items() if (name, value) in common}
-    lines = [_listed(shared)] if shared else []
+    lines = [write(_listed(shared))] if shared else []
     for sha, own in by_sha.items():
         apart = {name: value for name, value in facts[sha].items() if name not in shared}
         name = _listed(apart).replace("+changes", " with changes not committed") or f"environment {sha[:12]}"
         name += "" if facts[sha] else ", whose file is not here"
-        lines.append(f"{name}: {_measured(own, records)}")
-    return [*lines, *filter(None, [self_test_line(run)])]
+        lines.append(f"{write(name)}: {_measured(own, records, write)}")
+    return [*lines, *map(write, filter(None, [self_test_line(run)]))]
 
 
 def _facts(environment: Mapping[str, Any]) -> dict[str, str]:
@@ -69,18 +71,18 @@ def _listed(facts: Mapping[str, str]) -> str:
     return "; ".join(f"{name}: {value}" for name, value in facts.items())
 
 
-def _measured(own: Iterable[Record], records: Iterable[Record]) -> str:
-    """Say what an environment measured: ``eager: drift and latency; compiled: latency of `dia-decode```."""
+def _measured(own: Iterable[Record], records: Iterable[Record], write: Callable[[str], str]) -> str:
+    """Say what an environment measured: ``eager: drift and latency; compiled: latency of dia-decode``."""
     mine, all_of = _cells(own), _cells(records)
     groups: dict[tuple[str, str], list[str]] = {}
     for (mode, measure), cells in mine.items():
         rest = all_of[mode, measure]
-        part = "" if cells == rest else _part(cells, rest)
-        groups.setdefault((mode, part), []).append(measure.replace("_", " "))
+        part = "" if cells == rest else _part(cells, rest, write)
+        groups.setdefault((mode, part), []).append(write(measure.replace("_", " ")))
     by_mode: dict[str, list[str]] = {}
     for (mode, part), measures in sorted(groups.items()):
         by_mode.setdefault(mode, []).append(join(sorted(measures)) + part)
-    return "; ".join(f"{mode}: {', '.join(texts)}" for mode, texts in sorted(by_mode.items(), reverse=True))
+    return "; ".join(f"{write(mode)}: {', '.join(texts)}" for mode, texts in sorted(by_mode.items(), reverse=True))
 
 
 def _cells(records: Iterable[Record]) -> dict[tuple[str, str], set[tuple[str, str, str]]]:
@@ -90,13 +92,13 @@ def _cells(records: Iterable[Record]) -> dict[tuple[str, str], set[tuple[str, st
     return found
 
 
-def _part(cells: set[tuple[str, str, str]], rest: set[tuple[str, str, str]]) -> str:
+def _part(cells: set[tuple[str, str, str]], rest: set[tuple[str, str, str]], write: Callable[[str], str]) -> str:
     """Name the cases of a part of the cells, and the fixes where a case is split as well."""
     texts = []
     for case in sorted({name for name, _, _ in cells}):
         split = any(cell not in cells for cell in rest if cell[0] == case)
-        fixes = sorted({f"`{fix}`" for name, fix, _ in cells if name == case})
-        texts.append(f"`{case}`" + (f" ({', '.join(fixes)})" if split else ""))
+        fixes = [write(Code(fix)) for fix in sorted({fix for name, fix, _ in cells if name == case})]
+        texts.append(write(Code(case)) + (f" ({', '.join(fixes)})" if split else ""))
     return f" of {join(texts)}"
 
 
@@ -198,7 +200,7 @@ def environment_line(environment: Mapping[str, Any]) -> str:
 
 def environment_markdown(run: Run, cases: Collection[str] | None = None) -> str:
     """Return what a run was measured with, a list below the first line where that is several environments."""
-    lines = [markdown_text(line) for line in environment_lines(run, cases)]
+    lines = environment_lines(run, cases, write=markdown_text)
     return "\n".join([*lines[:1], *([""] if lines[1:] else []), *(f"- {line}" for line in lines[1:])])
 
 

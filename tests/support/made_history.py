@@ -6,7 +6,7 @@ from pathlib import Path
 from precision_eval.results.asv import ResultSet
 from precision_eval.studies.versions.changes import ChangePoint, StatusChange
 from precision_eval.studies.versions.history import CaseHistory, FixCell, FixTable, VersionHistory
-from precision_eval.studies.versions.upstream import Release, UpstreamChange
+from precision_eval.studies.versions.upstream import UpstreamChange
 
 VERSIONS = ("2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.0", "2.13.0", "2.14.0", "2.15.0")
 FIXES = (
@@ -116,10 +116,7 @@ def made_history(
         axis="torch",
         positions=tuple(positions),
         sets=tuple(result_set(version) for version in positions),
-        releases={
-            version: Release(version=version, date=first + datetime.timedelta(days=60 * VERSIONS.index(version)))
-            for version in positions
-        },
+        releases={version: first + datetime.timedelta(days=60 * VERSIONS.index(version)) for version in positions},
         machine="bench",
         hardware={"cpu": "Testium 1", "num_cpu": "2", "os": "Linux 6", "arch": "x86_64", "ram": "8000000"},
         cuda_build=False,

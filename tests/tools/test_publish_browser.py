@@ -27,7 +27,7 @@ def address(tmp_path_factory):
     half = {"2.8.0": [26.0, 27.0, 28.0], "2.9.0": [26.0, 27.0, 28.0], "2.10.0": [0.9, 0.91, 0.92]}
     cells = {name: {("query_to_half", "tiny"): half[name], ("kv_to_query", "tiny"): [1.4]} for name in VERSIONS}
     made.write_runs(root / "results", [made.Run(torch=name, values={RATIO: cells[name]}) for name in VERSIONS])
-    dates = {name: one.date for name, one in load_upstream().releases.items() if one.date}
+    dates = {name: day for name, day in load_upstream().releases.items() if day}
     done = publish(root / "results", root / "site", dates=dates)
     with browser.served(done.html) as found:
         yield found

@@ -318,7 +318,7 @@ def asv_page_command(
         published = copy_offline(html, out)
     else:
         assert results is not None
-        dates = {version: one.date for version, one in load_upstream().releases.items() if one.date is not None}
+        dates = {version: day for version, day in load_upstream().releases.items() if day is not None}
         published = publish(results, out or Path("site"), dates=dates, **chosen)
     console = Console(highlight=False, markup=False)
     for note in published.notes:

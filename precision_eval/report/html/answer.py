@@ -67,7 +67,7 @@ class GroupView:
     def again(self, *measures: str) -> str:
         """Return the command that measures these anew, with the options that they were recorded with."""
         records = [row.records[name] for row in self.group.rows for name in measures if name in row.records]
-        return f"{replace(self.group, run=NEW).command(','.join(measures))}{_options(records)}"
+        return f"{replace(self.group, run=NEW).command(','.join(measures) or None)}{_options(records)}"
 
 
 def places_of(run: Run) -> tuple[GroupView, ...]:

@@ -196,12 +196,13 @@ def _exact_changes(series: MetricSeries, seeds: Sequence[SeedDrift]) -> list[Cha
 
 
 def _change(series: MetricSeries, before: str, at: str, old: float, new: float) -> ChangePoint:
+    mode, case, metric, fix, size = series.key
     return ChangePoint(
-        mode=series.mode,
-        case=series.case,
-        metric=series.metric,
-        fix=series.fix,
-        size=series.size,
+        mode=mode,
+        case=case,
+        metric=metric,
+        fix=fix,
+        size=size,
         before=before,
         at=at,
         old=old,

@@ -7,6 +7,7 @@ the newest of equals, and the rest is named in a note. Cases and metrics are cho
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ from precision_eval.studies.versions.series import (
     in_turn,
     read_drift_seeds,
 )
-from precision_eval.studies.versions.upstream import Release, Upstream, UpstreamChange, load_upstream
+from precision_eval.studies.versions.upstream import Upstream, UpstreamChange, load_upstream
 
 AXES = ("torch", "commit")
 SHORT_COMMIT = 8
@@ -95,7 +96,7 @@ class VersionHistory:
     axis: str
     positions: tuple[str, ...]
     sets: tuple[ResultSet, ...]
-    releases: Mapping[str, Release]
+    releases: Mapping[str, datetime.date]
     machine: str
     hardware: Mapping[str, str]
     cuda_build: bool | None
@@ -104,50 +105,41 @@ class VersionHistory:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class HistoryChoice:
-    """What to tell of a folder.
-
-    `axis` is ``"torch"`` or ``"commit"``; `cases` and `metrics` are globs, each of which must name something; `commit`
-    is the beginning of the one to take on the axis of torch versions, `torch` the version on that of commits.
-    """
-
-    axis: str = "torch"
-    cases: tuple[str, ...] = ("*",)
-    metrics: tuple[str, ...] = ("*",)
-    commit: str | None = None
-    torch: str | None = None
-
-
 def history_of(
-    sets: Sequence[ResultSet], choice: HistoryChoice | None = None, *, upstream: Upstream | None = None
+    sets: Sequence[ResultSet],
+    *,
+    axis: str = "torch",
+    cases: Sequence[str] = ("*",),
+    metrics: Sequence[str] = ("*",),
+    shown: str | None = None,
+    upstream: Upstream | None = None,
 ) -> VersionHistory:
-    """Put together what result sets say over their axis."""
-    choice = choice or HistoryChoice()
+    """Put together what result sets say over their axis, of cases and metrics by globs.
+
+    Where they hold several, `shown` begins the commit to show on the axis of torch versions, or is the torch version to
+    show on that of commits.
+    """
     upstream = upstream or load_upstream()
-    if choice.axis not in AXES:
-        raise ParameterError(f"unknown axis '{choice.axis}'; expected {' or '.join(AXES)}")
+    if axis not in AXES:
+        raise ParameterError(f"unknown axis '{axis}'; expected {' or '.join(AXES)}")
     machine, cuda_build = check_one_machine(sets), check_one_build(sets)
-    chosen, notes = _chosen(sets, choice)
-    positions = tuple(_position(result, choice.axis) for result in chosen)
-    series = _named(build_series(chosen, positions), choice)
+    chosen, notes = _chosen(sets, axis, shown)
+    positions = tuple(_position(result, axis) for result in chosen)
+    series = _named(build_series(chosen, positions), cases, metrics)
     known = [change for change in upstream.changes if change.device in ("any", DEVICE)]
-    seeds = _seeds_beside(chosen) if choice.axis == "torch" else ()
-    changes = change_points(series, known, axis=choice.axis, seeds=seeds)
-    turned = status_changes(series, known, axis=choice.axis)
+    seeds = _seeds_beside(chosen) if axis == "torch" else ()
+    changes = change_points(series, known, axis=axis, seeds=seeds)
+    turned = status_changes(series, known, axis=axis)
     names = dict.fromkeys(item.case for item in series)
-    cases = tuple(_case(name, series, positions, changes, turned) for name in names)
     return VersionHistory(
-        axis=choice.axis,
+        axis=axis,
         positions=positions,
         sets=tuple(chosen),
-        releases={
-            name: upstream.releases[name] for result in chosen if (name := result.torch_version) in upstream.releases
-        },
+        releases={name: day for name in {one.torch_version for one in chosen} if (day := upstream.releases.get(name))},
         machine=machine,
         hardware=chosen[-1].hardware,
         cuda_build=cuda_build,
-        cases=cases,
+        cases=tuple(_case(name, series, positions, changes, turned) for name in names),
         upstream=_used(known, (*changes, *turned)),
         notes=(*notes, *_doubts(series, positions), *_small_drifts(drifts_of_one_seed(series, changes, seeds))),
     )
@@ -187,16 +179,16 @@ def _position(result: ResultSet, axis: str) -> str:
     return result.torch_version if axis == "torch" else result.commit[:SHORT_COMMIT]
 
 
-def _chosen(sets: Sequence[ResultSet], choice: HistoryChoice) -> tuple[list[ResultSet], list[str]]:
+def _chosen(sets: Sequence[ResultSet], axis: str, shown: str | None) -> tuple[list[ResultSet], list[str]]:
     """Return the sets along the axis, in order, and what was left aside."""
-    by_torch = choice.axis == "torch"
+    by_torch = axis == "torch"
     groups: dict[str, list[ResultSet]] = {}
     for result in sets:
         groups.setdefault(result.commit if by_torch else result.torch_version, []).append(result)
-    name = _wanted(groups, choice)
+    name = _wanted(groups, shown, by_torch=by_torch)
     kept = groups.pop(name)
     kept.sort(key=lambda result: (version_key(result.torch_version) if by_torch else (), result.date_ms))
-    _check_positions(kept, choice.axis)
+    _check_positions(kept, axis)
     if not groups:
         return kept, []
     what, option, length = ("commit", "--commit", SHORT_COMMIT) if by_torch else ("torch version", "--torch", None)
@@ -204,18 +196,16 @@ def _chosen(sets: Sequence[ResultSet], choice: HistoryChoice) -> tuple[list[Resu
     return kept, [f"{what} {name[:length]} is shown; {option} shows another: {others}"]
 
 
-def _wanted(groups: Mapping[str, Sequence[ResultSet]], choice: HistoryChoice) -> str:
+def _wanted(groups: Mapping[str, Sequence[ResultSet]], shown: str | None, *, by_torch: bool) -> str:
     """Return the group to show: the one asked for, else the largest, else the newest."""
-    asked = choice.commit if choice.axis == "torch" else choice.torch
-    if asked is None:
+    if shown is None:
         return max(groups, key=lambda name: (len(groups[name]), max(group.date_ms for group in groups[name]), name))
-    by_torch = choice.axis == "torch"
-    named = [name for name in groups if (name.startswith(asked) if by_torch else name == asked)]
+    named = [name for name in groups if (name.startswith(shown) if by_torch else name == shown)]
     if not named:
-        raise unknown_name("commit" if by_torch else "torch version", asked, groups)
+        raise unknown_name("commit" if by_torch else "torch version", shown, groups)
     if len(named) > 1:
         raise ParameterError(
-            f"--commit {asked} begins {len(named)} commits ({', '.join(sorted(named))}); give more of it"
+            f"--commit {shown} begins {len(named)} commits ({', '.join(sorted(named))}); give more of it"
         )
     return named[0]
 
@@ -231,12 +221,12 @@ def _check_positions(sets: Sequence[ResultSet], axis: str) -> None:
             )
 
 
-def _named(series: Sequence[MetricSeries], choice: HistoryChoice) -> list[MetricSeries]:
+def _named(series: Sequence[MetricSeries], cases: Sequence[str], metrics: Sequence[str]) -> list[MetricSeries]:
     if not series:
         raise RecordError("the results hold no benchmark of a case (eager.*, compiled.*); run those of benchmarks/")
-    cases = set(matching("case", choice.cases, sorted({member.case for member in series})))
-    metrics = set(matching("metric", choice.metrics, sorted({member.metric for member in series})))
-    return [member for member in series if member.case in cases and member.metric in metrics]
+    kept_cases = set(matching("case", cases, sorted({member.case for member in series})))
+    kept_metrics = set(matching("metric", metrics, sorted({member.metric for member in series})))
+    return [member for member in series if member.case in kept_cases and member.metric in kept_metrics]
 
 
 def _case(

@@ -72,8 +72,7 @@ def axis_name(history: VersionHistory) -> str:
 
 def dates_of(history: VersionHistory) -> Mapping[str, str]:
     """Return the day of each release that is known."""
-    known = ((name, history.releases.get(name)) for name in history.positions)
-    return {name: release.date.isoformat() for name, release in known if release is not None and release.date}
+    return {name: day.isoformat() for name in history.positions if (day := history.releases.get(name))}
 
 
 def _hardware(known: Mapping[str, str]) -> str:

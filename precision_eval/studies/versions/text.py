@@ -9,7 +9,6 @@ once and named by its id elsewhere.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ from typing import Any
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import null_where_not_finite, to_json, written_whole
 from precision_eval.core.formatting import MISSING, counted, factor_text, join, memory_text, scientific, status_text
-from precision_eval.core.table import Table, make_table, to_markdown
+from precision_eval.core.table import Table, make_table, to_csv, to_markdown
 from precision_eval.results.asv import build_words
 from precision_eval.studies.versions.changes import ChangePoint, StatusChange, reach, status_at
 from precision_eval.studies.versions.history import CaseHistory, FixCell, FixTable, VersionHistory
@@ -257,8 +256,8 @@ def _p_value(change: ChangePoint) -> str:
 
 def _row(history: VersionHistory, change: Change) -> tuple[str, str, str, str]:
     """Return where a change lies, between what, with the month of the release that has it, the change and its cause."""
-    release = history.releases.get(change.at) if history.axis == "torch" else None
-    when = f" ({release.date:%Y-%m})" if release is not None and release.date is not None else ""
+    day = history.releases.get(change.at)
+    when = "" if day is None else f" ({day:%Y-%m})"
     cause = "; ".join(f"{known.id} (since {known.since})" for known in change.explained_by) or UNEXPLAINED
     if history.axis != "torch":
         cause = MISSING
@@ -318,11 +317,11 @@ def as_json(history: VersionHistory) -> str:
 
 def _position_data(history: VersionHistory, number: int) -> dict[str, Any]:
     result = history.sets[number]
-    release = history.releases.get(result.torch_version)
+    day = history.releases.get(result.torch_version)
     return {
         "name": history.positions[number],
         "torch": result.torch_version,
-        "released": release.date.isoformat() if release and release.date else None,
+        "released": None if day is None else day.isoformat(),
         "commit": result.commit,
         "commit_date_ms": result.date_ms,
         "environment": result.environment,
@@ -348,8 +347,8 @@ def write_csv(history: VersionHistory, path: Path) -> None:
     series = [series for case in history.cases for series in case.series]
     rows = [_csv_row(member, point) for member in series for point in member.points if point.state != "absent"]
     try:
-        with written_whole(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([CSV_COLUMNS, *rows])
+        with written_whole(path) as partial:
+            partial.write_text(to_csv(make_table(CSV_COLUMNS, rows)), encoding="utf-8")
     except OSError as error:
         raise ParameterError(f"{path} cannot be written: {error.strerror}; give another file") from error
 

@@ -28,14 +28,6 @@ DEVICES = ("any", "cpu", "cuda")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Release:
-    """One release of torch."""
-
-    version: str
-    date: datetime.date | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class UpstreamChange:
     """Something that changed in torch."""
 
@@ -70,9 +62,9 @@ class UpstreamChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Upstream:
-    """What ``upstream.json`` holds."""
+    """What ``upstream.json`` holds: the date of each release, where it is known, and what changed in them."""
 
-    releases: Mapping[str, Release]
+    releases: Mapping[str, datetime.date | None]
     changes: tuple[UpstreamChange, ...]
     dates_from: str
 
@@ -84,13 +76,15 @@ def load_upstream(path: Path = DATA) -> Upstream:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["schema_version"] != SCHEMA_VERSION:
             raise IntegrityError(f"{path.name} has schema {content['schema_version']}, expected {SCHEMA_VERSION}")
-        releases = [_release(version, date) for version, date in content["releases"].items()]
+        releases = {
+            version: None if day is None else datetime.date.fromisoformat(day)
+            for version, day in sorted(content["releases"].items(), key=lambda item: version_key(item[0]))
+        }
         changes = tuple(_change(entry) for entry in content["changes"])
         dates_from = str(content["dates_from"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{path.name} is damaged ({error!r}); install the package again") from error
-    releases.sort(key=lambda release: version_key(release.version))
-    return Upstream(releases={release.version: release for release in releases}, changes=changes, dates_from=dates_from)
+    return Upstream(releases=releases, changes=changes, dates_from=dates_from)
 
 
 def explanations(
@@ -110,11 +104,6 @@ def explanations(
             if change.before in (None, statuses[0]) and change.after in (None, statuses[1])
         ]
     return tuple(explaining)
-
-
-def _release(version: str, date: str | None) -> Release:
-    version_key(version)
-    return Release(version=version, date=None if date is None else datetime.date.fromisoformat(date))
 
 
 def _change(entry: Mapping[str, Any]) -> UpstreamChange:

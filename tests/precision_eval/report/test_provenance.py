@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from precision_eval.report.text import environment_lines
+from precision_eval.report.text import environment_lines, environment_markdown
 from precision_eval.results.reading import load_run
 from tools.docs.systems import doubt_notes, latency_notes
 
@@ -50,8 +50,9 @@ def rewritten(run_dir, change):
 def test_each_environment_is_said_to_have_measured_what_it_did(run_dir):
     shared, old, new = environment_lines(load_run(run_dir))
     assert shared == "torch: 2.13.0; device: cpu"
-    assert old == "commit: aaa with changes not committed: eager: drift and latency; compiled: latency of `w1`"
-    assert new == "commit: bbb: compiled: latency of `w2`"
+    assert old == "commit: aaa with changes not committed: eager: drift and latency; compiled: latency of w1"
+    assert new == "commit: bbb: compiled: latency of w2"
+    assert environment_markdown(load_run(run_dir)).endswith("\n- commit: bbb: compiled: latency of `w2`")
 
 
 def test_how_latency_was_measured(run_dir):

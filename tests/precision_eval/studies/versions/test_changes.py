@@ -12,7 +12,7 @@ from precision_eval.results.asv import read_results
 from precision_eval.results.expectations import changes as expected_changes
 from precision_eval.results.expectations import load_table
 from precision_eval.studies.versions.changes import change_points, reach
-from precision_eval.studies.versions.history import HistoryChoice, history_of
+from precision_eval.studies.versions.history import history_of
 from precision_eval.studies.versions.series import build_series
 from precision_eval.studies.versions.text import as_json, headline, markdown, write_csv
 from precision_eval.studies.versions.upstream import DATA, explanations, load_upstream
@@ -254,7 +254,7 @@ def test_commits_are_an_axis_too(tmp_path, write, run_type):
             values = {DRIFT: {CELL: 2.0 if number_ else 1.0}, STATUS: {CELL: 1 if number_ else 2}}
             write(tmp_path, [run_type(torch=torch, values=values, commit=commit, date_ms=1000 + number_)])
     sets = read_results(tmp_path)
-    history = history_of(sets, HistoryChoice(axis="commit"))
+    history = history_of(sets, axis="commit")
     assert history.positions == ("11111111", "22222222", "33333333")
     assert {one.torch_version for one in history.sets} == {"2.9.1"}
     assert history.notes[0] == "torch version 2.9.1 is shown; --torch shows another: 2.8.0"
@@ -265,18 +265,18 @@ def test_commits_are_an_axis_too(tmp_path, write, run_type):
     by_torch = history_of(sets)
     assert by_torch.positions == ("2.8.0", "2.9.1")
     assert {one.commit for one in by_torch.sets} == {commits[1]}
-    assert history_of(sets, HistoryChoice(commit="111")).sets[0].commit == commits[0]
+    assert history_of(sets, shown="111").sets[0].commit == commits[0]
     with pytest.raises(UnknownNameError, match="unknown commit 'f00'"):
-        history_of(sets, HistoryChoice(commit="f00"))
+        history_of(sets, shown="f00")
     with pytest.raises(UnknownNameError, match=r"unknown torch version '2\.9\.0'"):
-        history_of(sets, HistoryChoice(axis="commit", torch="2.9.0"))
+        history_of(sets, axis="commit", shown="2.9.0")
 
 
 def test_what_cannot_be_told_is_named(tmp_path, write, run_type):
     folder = folder_of(tmp_path, write, run_type, {DRIFT: {CELL: [1.0] * 8}})
     sets = read_results(folder)
     with pytest.raises(UnknownNameError, match="unknown metric 'drifts'; did you mean drift"):
-        history_of(sets, HistoryChoice(metrics=("drifts",)))
+        history_of(sets, metrics=("drifts",))
     twice = [*sets, replace(sets[0], environment="virtualenv-py3.12")]
     with pytest.raises(ParameterError, match=r"are both 2\.6\.0; keep one of the two"):
         history_of(twice)
