@@ -10,7 +10,7 @@ import hashlib
 import importlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.cells import role_of
@@ -172,3 +172,10 @@ def built_by(place: str, size: str, *, device: str, seed: int, **state: Any) -> 
     module, _, function = place.partition(":")
     case: BuiltCase = getattr(importlib.import_module(module), function)(size, device=device, seed=seed, **state)
     return case
+
+
+def check_positive(size: Any, what: str) -> None:
+    """Refuse a size, a dataclass of numbers and switches, that has a number below 1."""
+    for name, value in asdict(size).items():
+        if not isinstance(value, bool) and value < 1:
+            raise ParameterError(f"'{name}' of {what} is {value}; expected a positive integer")

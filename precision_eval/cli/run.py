@@ -5,12 +5,9 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -257,12 +254,13 @@ def run_selection(
     """Run a selection to its report; Ctrl-C and SIGTERM end it in order, with what was measured kept."""
     from precision_eval.core.files import check_own_folder
     from precision_eval.core.records import RecordFile
+    from precision_eval.core.workers import sigterm_raises
 
     out, console = execution.out, execution.printing.notes()
     check_own_folder(out, "records.jsonl")
     records = RecordFile(out / "records.jsonl")
     try:
-        with _terminable():
+        with sigterm_raises(_Terminated()):
             selection, candidates = with_plugins(selection, execution.candidates)
             plan_without = partial(plan_of, selection, tier, checkpoint_dtype, selection.device)
             own = admit(
@@ -600,23 +598,6 @@ def _copies(cell: Cell, shipped: float, storages: Mapping[str, str]) -> float:
 
 class _Terminated(KeyboardInterrupt):
     """SIGTERM: stops a run as Ctrl-C does."""
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM (a batch system, ``kill``, a shutdown) end the run in order, workers and display included."""
-
-    def stop(*_: object) -> None:
-        raise _Terminated
-
-    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _unwritable(error: OSError, records: Path) -> RecordError:

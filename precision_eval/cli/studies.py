@@ -124,7 +124,15 @@ def _report_sensitivity(out: Path, console: Console) -> None:
     from precision_eval.core.formatting import visible
     from precision_eval.core.table import print_table
     from precision_eval.studies.sensitivity.campaign import write_summary
-    from precision_eval.studies.sensitivity.report import answer, csv_text, draw, map_title, markdown, ranks_table
+    from precision_eval.studies.sensitivity.report import (
+        answer,
+        csv_text,
+        draw,
+        map_title,
+        markdown,
+        number,
+        ranks_table,
+    )
 
     files = [out / "sensitivity.md", out / "sensitivity.csv"]
     with worked_out_from(out, remedy="remove the lines that were edited, or run into a new --out"):
@@ -133,7 +141,8 @@ def _report_sensitivity(out: Path, console: Console) -> None:
         files[1].write_text(csv_text(summary), encoding="utf-8")
         drawn = draw(summary, out / "figures")
         lines = answer(summary)
-        tables = [ranks_table(one, "site", title=map_title(one)) for one in summary["maps"]]
+        titles = [f"{map_title(one)} · uniform {number(one['uniform_drift'])}" for one in summary["maps"]]
+        tables = [ranks_table(one, "site", title=title) for one, title in zip(summary["maps"], titles, strict=True)]
     for table in tables:
         print_table(table, console)
     _print_answer(lines, [*files, *drawn], console)

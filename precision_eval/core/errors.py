@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TypeVar
+
+Entry = TypeVar("Entry")
 
 
 class PrecisionEvalError(Exception):
@@ -48,3 +51,11 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     remedy = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
     return UnknownNameError(f"unknown {kind} '{name}'; {remedy}")
+
+
+def entry_of(kind: str, name: str, entries: Iterable[Entry], *, by: str = "id", also: Iterable[str] = ()) -> Entry:
+    """Look an entry of a registry up; `also` names what is known besides."""
+    registry = {getattr(entry, by): entry for entry in entries}
+    if name not in registry:
+        raise unknown_name(kind, name, [*registry, *also])
+    return registry[name]

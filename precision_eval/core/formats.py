@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.core.errors import ParameterError, entry_of
 
 if TYPE_CHECKING:
     import torch
@@ -63,10 +64,7 @@ FORMATS: tuple[Format, ...] = (
 
 def format_by_name(name: str) -> Format:
     """Look a format up."""
-    for entry in FORMATS:
-        if entry.name == name:
-            return entry
-    raise unknown_name("format", name, (entry.name for entry in FORMATS))
+    return entry_of("format", name, FORMATS, by="name")
 
 
 def ulp(x: torch.Tensor, dtype_name: str) -> torch.Tensor:
@@ -140,7 +138,7 @@ def support(device: str, dtype_name: str) -> Support:
     except RuntimeError as error:
         raise ParameterError(f"'{device}' is no device that torch knows; try cpu, cuda, cuda:0 or mps") from error
     if kind == "cpu":
-        return _cpu_support(dtype_name)
+        return cpu_support(dtype_name, cpu_flags())
     if kind == "cuda":
         return _cuda_support(device, dtype_name)
     return _probed_support(device, dtype_name)
@@ -153,11 +151,12 @@ CPU_FLAGS = {
 """Instruction sets of which one suffices to compute matrix products in a format."""
 
 
-def _cpu_support(dtype_name: str) -> Support:
-    if dtype_name in ("float32", "float64"):
+def cpu_support(dtype_name: str, known: Collection[str]) -> Support:
+    """Say how a processor with these instruction sets computes in a format."""
+    wanted = CPU_FLAGS.get(dtype_name)
+    if wanted is None:
         return Support("native", "")
-    wanted = CPU_FLAGS[dtype_name]
-    flags = [flag for flag in wanted if flag in cpu_flags()]
+    flags = [flag for flag in wanted if flag in known]
     if flags:
         return Support("native", f"for matrix products ({', '.join(flags)}); most other operations go through float32")
     return Support("emulated", f"the processor has none of {', '.join(wanted)}; computed in float32")
@@ -185,15 +184,19 @@ def _cuda_support(device: str, dtype_name: str) -> Support:
     index = torch.device(device).index
     if index is not None and index >= torch.cuda.device_count():
         return Support("absent", f"torch sees {torch.cuda.device_count()} CUDA devices")
-    capability = torch.cuda.get_device_capability(device)
-    if dtype_name == "bfloat16":
-        with torch.cuda.device(device):
-            native = torch.cuda.is_bf16_supported(including_emulation=False)
-        if not native:
-            return Support("emulated", f"compute capability {capability[0]}.{capability[1]} is below 8.0")
-    if dtype_name == "float16" and torch.version.hip is None and capability < (5, 3):
-        return Support("emulated", f"compute capability {capability[0]}.{capability[1]} is below 5.3")
-    return Support("native", "")
+    if torch.version.hip is not None:
+        return Support("native", "")
+    return cuda_support(dtype_name, torch.cuda.get_device_capability(device))
+
+
+def cuda_support(dtype_name: str, compute: tuple[int, ...]) -> Support:
+    """Say how a CUDA device of a compute capability, such as (7, 5), computes in a format."""
+    least = {"bfloat16": (8, 0), "float16": (5, 3)}.get(dtype_name, compute)
+    if compute < least:
+        given, needed = (".".join(map(str, numbers)) for numbers in (compute, least))
+        return Support("emulated", f"compute capability {given} is below {needed}")
+    slow = dtype_name == "float16" and compute == (6, 1)
+    return Support("native", "but at 1/64 of float32's rate" if slow else "")
 
 
 def _probed_support(device: str, dtype_name: str) -> Support:

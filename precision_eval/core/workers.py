@@ -24,7 +24,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 
 from precision_eval.core.cells import is_out_of_memory
@@ -45,6 +44,9 @@ _SEND_LIMIT_S = 60.0
 
 _START_LIMIT_S = 300.0
 """How long a process may take to begin its call; the first one waits for the imports of the fork server."""
+
+TERMINATED = 128 + signal.SIGTERM
+"""Exit code of a process that SIGTERM ended."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -201,7 +203,7 @@ def call_each(
     waiting = deque(enumerate(arguments))
     running: dict[int, Worker] = {}
     answers: list[Any] = [None] * len(arguments)
-    with terminated_as_exit():
+    with sigterm_raises(SystemExit(TERMINATED)):
         try:
             while waiting or running:
                 while waiting and len(running) < at_once:
@@ -371,16 +373,16 @@ def _limit_memory(limit_bytes: int) -> None:
 
 
 @contextmanager
-def terminated_as_exit() -> Iterator[None]:
-    """Let SIGTERM, by which a benchmarking tool ends what is late, pass through the code that ends the workers."""
-    if threading.current_thread() is not threading.main_thread():
+def sigterm_raises(error: BaseException) -> Iterator[None]:
+    """Let SIGTERM, of a batch system, a shutdown or a tool, pass through the code that ends workers and displays."""
+    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
         yield
         return
 
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+    def stop(*_: object) -> None:
+        raise error
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.core.errors import ParameterError, entry_of, unknown_name
 from precision_eval.core.targets import is_target, loaded
 
 if TYPE_CHECKING:
@@ -226,10 +226,7 @@ def fix_by_id(fix_id: str) -> Fix:
     """
     if is_target(fix_id):
         return _candidate(fix_id)
-    for fix in FIXES:
-        if fix.id == fix_id:
-            return fix
-    raise unknown_name("fix", fix_id, (fix.id for fix in FIXES))
+    return entry_of("fix", fix_id, FIXES)
 
 
 def _candidate(target: str) -> Fix:

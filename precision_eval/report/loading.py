@@ -22,7 +22,7 @@ from precision_eval.core.formatting import memory_text, one_line, scientific
 from precision_eval.core.records import Record
 from precision_eval.core.table import make_table, to_html, to_text
 from precision_eval.report.choice_text import COLUMNS, change_lines, doubt_lines, headline, table_rows, time_text
-from precision_eval.report.tables import failing_lines, lines_of, scalars_of
+from precision_eval.report.tables import IDENTITY, failing_lines, lines_of, scalars_of
 from precision_eval.results.choose import Answer, Choice, Constraints, Group, Question, Row, answer, choose_from
 from precision_eval.results.choose import parse_memory as _parse_memory
 from precision_eval.results.reading import Run, load_run, pins_of
@@ -409,14 +409,9 @@ def choose(
 
 
 def _record_row(record: LoadedRecord) -> dict[str, Any]:
-    names = ("cell", "measure", "status", "reason", "wall_s", "started_at", "environment")
-    return _identity(record) | {name: getattr(record, name) for name in names} | record.scalars
-
-
-def _identity(record: LoadedRecord) -> dict[str, Any]:
-    first, rest = ("case", "size", "mode", "device"), ("threads", "fix", "role")
-    row = {name: getattr(record, name) for name in first} | {"pins": pins_of(record).lstrip(",")}
-    return row | {name: getattr(record, name) for name in rest}
+    names = (*IDENTITY[:-2], "cell", "measure", "status", "reason", "wall_s", "started_at", "environment")
+    row = {name: getattr(record, name) for name in names if name != "pins"}
+    return {name: pins_of(record).lstrip(",") if name == "pins" else row[name] for name in names} | record.scalars
 
 
 def _is_of(group: Group, asked: tuple[str, ...]) -> bool:

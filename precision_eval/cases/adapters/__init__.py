@@ -11,7 +11,7 @@ from precision_eval.cases.adapters.dia import DIA
 from precision_eval.cases.adapters.svd import SVD_TIME_EMBED
 from precision_eval.cases.adapters.t5 import T5_ENCODER
 from precision_eval.cases.base import Case
-from precision_eval.core.errors import unknown_name
+from precision_eval.core.errors import entry_of
 
 __all__ = ["ADAPTED_CASES", "ADAPTERS", "Adapter", "adapter_by_id"]
 
@@ -21,7 +21,4 @@ ADAPTED_CASES: tuple[Case, ...] = tuple(entry.case() for entry in ADAPTERS)
 
 def adapter_by_id(entry_id: str) -> Adapter:
     """Look an entry up."""
-    for entry in ADAPTERS:
-        if entry.id == entry_id:
-            return entry
-    raise unknown_name("zoo entry", entry_id, (entry.id for entry in ADAPTERS))
+    return entry_of("zoo entry", entry_id, ADAPTERS)

@@ -8,10 +8,11 @@ in silence, ``nn.Linear`` refuses it: the same split, first met one operation ea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.cases.adapters.base import Adapter, load_checked
+from precision_eval.cases.adapters.base import Adapter, imported, load_checked
 from precision_eval.cases.adapters.checkpoints import check_whole_number
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems.dia import BYTES, CODES
@@ -47,16 +48,28 @@ LEAST = {
 }
 
 
+def drawn_dia(encoder: Mapping[str, Any], decoder: Mapping[str, Any], *, seed: int) -> Any:
+    """Draw a model in float32."""
+    import torch
+
+    transformers = imported("transformers")
+    from precision_eval.cases.adapters.models import draw_weights
+
+    config = transformers.DiaConfig(
+        encoder_config=transformers.DiaEncoderConfig(**encoder), decoder_config=transformers.DiaDecoderConfig(**decoder)
+    )
+    with torch.random.fork_rng(devices=[]):  # the library draws weights, which are then drawn again
+        model: Any = transformers.DiaForConditionalGeneration(config).eval().requires_grad_(False)
+    draw_weights(model, seed=seed)
+    return model
+
+
 def _make(*, device: str, seed: int) -> BuiltCase:
     import torch
-    from transformers import DiaConfig, DiaDecoderConfig, DiaEncoderConfig, DiaForConditionalGeneration
 
-    from precision_eval.cases.adapters.models import draw_weights, step_case
+    from precision_eval.cases.adapters.models import step_case
 
-    config = DiaConfig(encoder_config=DiaEncoderConfig(**ENCODER), decoder_config=DiaDecoderConfig(**DECODER))
-    with torch.random.fork_rng(devices=[]):  # the library draws weights, which are then drawn again
-        model: Any = DiaForConditionalGeneration(config).eval()
-    draw_weights(model, seed=seed)
+    model = drawn_dia(ENCODER, DECODER, seed=seed)
     return step_case(model, dtype=getattr(torch, DTYPE), device=device, seed=seed, frames=TINY_FRAMES)
 
 

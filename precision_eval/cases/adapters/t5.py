@@ -8,7 +8,7 @@ float16 too, without a word: what :func:`kept_wide` is there to see.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,14 +80,19 @@ def _built(encoder: nn.Module, *, vocabulary: int, tokens: int, prompt: int, dev
     return BuiltCase(model.eval().requires_grad_(False).to(device), (ids.to(device),))
 
 
-def _tiny(*, device: str, seed: int) -> BuiltCase:
+def drawn_encoder(config: Mapping[str, Any], *, seed: int) -> nn.Module:
+    """Draw an encoder in float32, and let the library save it and load it in float16."""
     import torch
 
     transformers = imported("transformers")
     with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as folder, _no_progress_bars():
         torch.manual_seed(seed)
-        transformers.T5EncoderModel(transformers.T5Config(**CONFIG)).save_pretrained(folder)
-        encoder = load_checked(transformers.T5EncoderModel, Path(folder), dtype=as_dtype(DTYPE))
+        transformers.T5EncoderModel(transformers.T5Config(**config)).save_pretrained(folder)
+        return load_checked(transformers.T5EncoderModel, Path(folder), dtype=as_dtype(DTYPE))
+
+
+def _tiny(*, device: str, seed: int) -> BuiltCase:
+    encoder = drawn_encoder(CONFIG, seed=seed)
     return _built(encoder, vocabulary=CONFIG["vocab_size"], tokens=TOKENS, prompt=PROMPT, device=device, seed=seed)
 
 

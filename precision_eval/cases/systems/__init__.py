@@ -17,7 +17,7 @@ from precision_eval.cases.systems.metavoice import (
     METAVOICE_T4,
 )
 from precision_eval.cases.systems.voice import VOICE
-from precision_eval.core.errors import unknown_name
+from precision_eval.core.errors import entry_of
 from precision_eval.core.targets import is_target
 
 __all__ = ["CASES", "Case", "all_cases", "case_by_id"]
@@ -71,7 +71,4 @@ def case_by_id(case_id: str) -> Case:
     for case in CASES:
         if case.id == case_id:
             return case
-    for case in all_cases():
-        if case.id == case_id:
-            return case
-    raise unknown_name("case", case_id, (case.id for case in all_cases()))
+    return entry_of("case", case_id, all_cases())

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by, check_positive
 from precision_eval.core.errors import ParameterError
 
 DTYPE = "float16"
@@ -59,9 +59,7 @@ class T5Size:
     prompt: int
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if value < 1:
-                raise ParameterError(f"'{name}' of a T5 size is {value}; expected a positive integer")
+        check_positive(self, "a T5 size")
         if self.prompt > self.tokens:
             raise ParameterError(f"'prompt' is {self.prompt}, but a call has {self.tokens} tokens; raise 'tokens'")
         if self.hidden <= OUTLIER_NEURONS or self.dim <= OUTLIER_CHANNELS + SINK_CHANNELS:

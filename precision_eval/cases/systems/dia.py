@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by, check_positive
 from precision_eval.core.errors import ParameterError
 
 GUIDANCE_ROWS = 2
@@ -53,10 +53,8 @@ D4790DD = DiaState(commit="d4790dd", weights="float16", compute="float16", cache
 BEFORE_PR45 = DiaState(commit="before 9d0e434", weights="float32", compute="bfloat16", cache="float32", fix="45")
 
 
-def _check_positive(size: DecoderSize | EncoderSize) -> None:
-    for name, value in asdict(size).items():
-        if value < 1 and not isinstance(value, bool):
-            raise ParameterError(f"'{name}' of a {type(size).__name__} is {value}; expected a positive integer")
+def _check_size(size: DecoderSize | EncoderSize) -> None:
+    check_positive(size, f"a {type(size).__name__}")
     if size.head_dim % 2:
         raise ParameterError(f"'head_dim' is {size.head_dim}; the rotary embedding needs an even one")
 
@@ -80,7 +78,7 @@ class DecoderSize:
     cross_rotary: bool = True
 
     def __post_init__(self) -> None:
-        _check_positive(self)
+        _check_size(self)
         if self.heads % self.cache_heads:
             raise ParameterError(f"{self.heads} heads do not divide among {self.cache_heads} cache heads")
         if self.filled > self.slots:
@@ -99,7 +97,7 @@ class EncoderSize:
     text_length: int
 
     def __post_init__(self) -> None:
-        _check_positive(self)
+        _check_size(self)
 
 
 DECODER_SIZES: dict[str, DecoderSize] = {

@@ -13,7 +13,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by, check_positive
 from precision_eval.core.errors import ParameterError
 
 WEIGHT_DTYPE = "float16"
@@ -42,9 +42,7 @@ class TimeEmbedSize:
     embedding: int
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if value < 1:
-                raise ParameterError(f"'{name}' of a time embedding's size is {value}; expected a positive integer")
+        check_positive(self, "a time embedding's size")
         if self.frames < 2:
             raise ParameterError("'frames' is 1; a schedule of timesteps needs two or more")
         for name, value in (("channels", self.channels), ("label_channels", self.label_channels)):

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by, check_positive
 from precision_eval.core.errors import ParameterError
 
 CACHE_DTYPE = "float16"
@@ -53,9 +53,7 @@ class MetaVoiceSize:
     prompt: int
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if value < 1:
-                raise ParameterError(f"'{name}' of a MetaVoice size is {value}; expected a positive integer")
+        check_positive(self, "a MetaVoice size")
         for name, value in (("filled", self.filled), ("prompt", self.prompt)):
             if value > self.slots:
                 raise ParameterError(f"'{name}' is {value}, but the cache has {self.slots} slots; raise 'slots'")

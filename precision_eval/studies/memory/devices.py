@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from precision_eval.core.errors import ParameterError, UnsupportedError, unknown_name
-from precision_eval.core.formats import CPU_FLAGS, Support
+from precision_eval.core.errors import ParameterError, UnsupportedError, entry_of
+from precision_eval.core.formats import Support, cpu_support, cuda_support
 from precision_eval.fixes.catalog import FIXES
 
 GB = 10**9
@@ -46,41 +46,22 @@ DEVICES: tuple[Capability, ...] = (
 
 def device_by_name(name: str) -> Capability:
     """Look a published device up."""
-    for device in DEVICES:
-        if device.name == name:
-            return device
-    raise unknown_name("device", name, [*(device.name for device in DEVICES), "auto", "cpu"])
+    return entry_of("device", name, DEVICES, by="name", also=("auto", "cpu"))
 
 
 def native(capability: Capability, dtype: str) -> Support:
     """Say how a device computes in a format, from data alone."""
-    if dtype == "float32":
-        return Support("native", "")
     if capability.kind == "cpu":
-        flags = [flag for flag in CPU_FLAGS[dtype] if flag in capability.flags]
-        if flags:
-            return Support("native", f"for matrix products ({', '.join(flags)})")
-        return Support("emulated", f"none of {', '.join(CPU_FLAGS[dtype])}; computed in float32")
+        return cpu_support(dtype, capability.flags)
     if capability.kind == "mps":
-        if dtype == "float16":
+        if dtype != "bfloat16":
             return Support("native", "")
         return Support("emulated", "from macOS 14 on, and native only on newer chips; ask the device itself")
-    return _cuda_native(capability, dtype)
-
-
-def _cuda_native(capability: Capability, dtype: str) -> Support:
     if len(capability.compute) != 2:
         raise ParameterError(
             f"compute capability of '{capability.name}' is {capability.compute}; expected two numbers such as (7, 5)"
         )
-    compute, text = capability.compute, ".".join(map(str, capability.compute))
-    if dtype == "bfloat16" and compute < (8, 0):
-        return Support("emulated", f"compute capability {text} is below 8.0")
-    if dtype == "float16" and compute < (5, 3):
-        return Support("emulated", f"compute capability {text} is below 5.3")
-    if dtype == "float16" and compute == (6, 1):
-        return Support("native", "but at 1/64 of float32's rate")
-    return Support("native", "")
+    return cuda_support(dtype, capability.compute)
 
 
 @dataclass(frozen=True, kw_only=True)

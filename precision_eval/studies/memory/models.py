@@ -22,7 +22,7 @@ from precision_eval.cases.systems import cogvideo_t5, dia, metavoice
 from precision_eval.cases.systems.dia import GUIDANCE_ROWS
 from precision_eval.cases.systems.dia_model import decode_case, encode_case
 from precision_eval.cases.systems.metavoice_model import metavoice_case
-from precision_eval.core.errors import ParameterError, UnsupportedError, unknown_name
+from precision_eval.core.errors import ParameterError, UnsupportedError, entry_of, unknown_name
 from precision_eval.core.files import read_json
 
 DTYPES = ("as_shipped", "float16", "bfloat16", "float32")
@@ -215,10 +215,7 @@ def planned_model(name: str) -> PlannedModel:
     """Look a model up by name, or read a Hugging Face ``config.json``."""
     if name.endswith(".json") or Path(name).is_file():
         return _from_config(Path(name))
-    for model in MODELS:
-        if model.name == name:
-            return model
-    raise unknown_name("model", name, [*(model.name for model in MODELS), "CONFIG.json"])
+    return entry_of("model", name, MODELS, by="name", also=("CONFIG.json",))
 
 
 def _from_config(path: Path) -> PlannedModel:

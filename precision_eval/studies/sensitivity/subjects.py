@@ -7,20 +7,18 @@ texts differ in length; their padding counts among the encoder's positions, as t
 from __future__ import annotations
 
 import copy
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import nn
 
-from precision_eval.cases.adapters.base import imported
-from precision_eval.cases.adapters.models import WrappedModel
-from precision_eval.cases.adapters.t5 import T5_ENCODER
+from precision_eval.cases.adapters.dia import drawn_dia
+from precision_eval.cases.adapters.models import T5Hidden, WrappedModel
+from precision_eval.cases.adapters.t5 import CONFIG, drawn_encoder
 from precision_eval.cases.systems.attention import SHAPES, build_attention
 from precision_eval.cases.systems.system import System
 from precision_eval.cases.voice.model import Positions, VoiceModel
@@ -125,17 +123,11 @@ def t5_subject(
     rules: tuple[Rule, ...], seed: int,
 ) -> MapSubject:  # fmt: skip
     """Build T5-v1.1's encoder as ``from_pretrained(dtype=float16)`` leaves it."""
-    transformers = imported("transformers")
-    config = transformers.T5Config(
-        vocab_size=T5_VOCABULARY, d_model=width, d_kv=head_dim, d_ff=hidden, num_layers=layers, num_heads=heads,
-        feed_forward_proj="gated-gelu", dropout_rate=0.0,
-    )  # fmt: skip
-    log = imported("transformers.utils.logging")
-    log.disable_progress_bar()
-    with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as folder:
-        torch.manual_seed(seed)
-        transformers.T5EncoderModel(config).save_pretrained(folder)
-        model = T5_ENCODER.from_pretrained(Path(folder), dtype="float16").model
+    config = {
+        **CONFIG, "vocab_size": T5_VOCABULARY, "d_model": width, "d_kv": head_dim, "d_ff": hidden, "num_layers": layers,
+        "num_heads": heads,
+    }  # fmt: skip
+    model = T5Hidden(drawn_encoder(config, seed=seed), working_dtype=torch.float16).eval().requires_grad_(False)
     ids = torch.randint(2, T5_VOCABULARY, (units, tokens), generator=torch.Generator().manual_seed(seed))
     ids[:, -1] = 1
     return MapSubject(model, (ids,), rules, units, lambda hidden_states: hidden_states)
@@ -155,20 +147,6 @@ class DiaText(WrappedModel):
         """Encode (units, tokens) int64; result (units, tokens, width)."""
         hidden_states: torch.Tensor = self.encoder(inputs[0], attention_mask=self.in_use)[0]
         return hidden_states
-
-
-def _dia(encoder: dict[str, Any], decoder: dict[str, Any], *, seed: int) -> Any:
-    """Draw a Dia in float32."""
-    transformers = imported("transformers")
-    from precision_eval.cases.adapters.models import draw_weights
-
-    config = transformers.DiaConfig(
-        encoder_config=transformers.DiaEncoderConfig(**encoder), decoder_config=transformers.DiaDecoderConfig(**decoder)
-    )
-    with torch.random.fork_rng(devices=[]):  # the library draws weights, which are then drawn again
-        dia: Any = transformers.DiaForConditionalGeneration(config).eval().requires_grad_(False)
-    draw_weights(dia, seed=seed)
-    return dia
 
 
 def _as_stored(dia: Any) -> None:
@@ -193,7 +171,7 @@ def dia_encoder_subject(
 ) -> MapSubject:  # fmt: skip
     """Build Dia's text encoder."""
     encoder = _encoder_config(layers, width, heads, head_dim, hidden, tokens)
-    dia = _dia(encoder, _decoder_config(1, 32, 2, 1, 16, 32, 8, width), seed=seed)
+    dia = drawn_dia(encoder, _decoder_config(1, 32, 2, 1, 16, 32, 8, width), seed=seed)
     _as_stored(dia)
     text, in_use = _text(units, tokens, torch.Generator().manual_seed(seed))
     model = DiaText(dia.model.encoder, in_use, working_dtype=torch.float16).eval()
@@ -229,7 +207,7 @@ def dia_decoder_subject(
     from precision_eval.cases.adapters.models import DiaStep
     from precision_eval.cases.systems.dia_model import apply_delay
 
-    dia = _dia(
+    dia = drawn_dia(
         _encoder_config(layers, width, heads, head_dim, hidden, text),
         _decoder_config(layers, width, heads, cache_heads, head_dim, hidden, slots, width),
         seed=seed,

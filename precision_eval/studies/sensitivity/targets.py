@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.core.errors import unknown_name
+from precision_eval.core.errors import entry_of, unknown_name
 from precision_eval.trace.sites import Rule
 
 if TYPE_CHECKING:
@@ -162,7 +162,4 @@ TARGETS: tuple[Target, ...] = (
 
 def target_by_id(target_id: str) -> Target:
     """Look a target up."""
-    for target in TARGETS:
-        if target.id == target_id:
-            return target
-    raise unknown_name("target", target_id, (target.id for target in TARGETS))
+    return entry_of("target", target_id, TARGETS)

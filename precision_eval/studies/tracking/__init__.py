@@ -31,7 +31,7 @@ from typing import Any
 
 from precision_eval.cases.systems import Case, all_cases, case_by_id
 from precision_eval.core.cells import Options, Outcome
-from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, entry_of
 from precision_eval.core.records import STATUSES, Record
 from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.measure.registry import measure_by_name
@@ -122,10 +122,7 @@ class TrackedCell:
 
 def fix_of_label(label: str) -> Fix:
     """Look a fix up by its label."""
-    for fix in FIXES:
-        if fix.label == label:
-            return fix
-    raise unknown_name("fix label", label, (fix.label for fix in FIXES))
+    return entry_of("fix label", label, FIXES, by="label")
 
 
 def raise_unless_passed(outcome: Outcome | Record) -> None:
@@ -232,10 +229,7 @@ METRICS: tuple[TrackedMetric, ...] = (
 
 def metric_by_id(metric_id: str) -> TrackedMetric:
     """Look a metric up."""
-    for metric in METRICS:
-        if metric.id == metric_id:
-            return metric
-    raise unknown_name("metric", metric_id, (metric.id for metric in METRICS))
+    return entry_of("metric", metric_id, METRICS)
 
 
 TIMED_CASES: tuple[str, ...] = (
