@@ -56,27 +56,25 @@ class Chart:
     series: str = ""
 
 
-def tradeoff_chart(place: GroupView) -> Chart | None:
-    """Draw drift against time; None where no fix has both, the drift above 0."""
+def tradeoff_charts(place: GroupView) -> tuple[Chart, ...]:
+    """Draw drift against time; empty where no fix has both, the drift above 0."""
     section = place.group
     points = points_of(section)
     if not points:
-        return None
+        return ()
     drawing, axes = _panel(4.3, 3.5)
     largest = max(point.memory_bytes or 0.0 for point in points)
     draw_panel(axes, section, largest)
     dress(axes)
     label_points(axes, section, largest)
-    key, rows = f"tradeoff-{place.key}", [point.row for point in points]
-    tips = _tips(key, place, rows)
-    svg = svg_of(
-        drawing,
-        key=key,
-        description=f"{place.group.title}: drift against time of {join([row.fix for row in rows])}",
-        kind="points",
-        tips={row.fix: tip for tip, row, _ in tips},
+    rows = [point.row for point in points]
+    tips = [(row, lines_of(row, section)) for row in rows]
+    description = f"drift against time of {join([row.fix for row in rows])}"
+    return (
+        _marked_chart(
+            drawing, place, f"tradeoff-{place.key}", tips, description=description, notes=_tradeoff_notes(place, rows)
+        ),
     )
-    return Chart(key=key, title=place.label, svg=svg, tips=tips, notes=_tradeoff_notes(place, rows))
 
 
 def _tradeoff_notes(place: GroupView, drawn: Sequence[Row]) -> tuple[str, ...]:
@@ -90,27 +88,22 @@ def _tradeoff_notes(place: GroupView, drawn: Sequence[Row]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def memory_chart(place: GroupView) -> Chart | None:
-    """Draw storage and peak of every fix; None where memory was not measured."""
+def memory_charts(place: GroupView) -> tuple[Chart, ...]:
+    """Draw storage and peak of every fix; empty where memory was not measured."""
     rows = [row for row in place.group.fixes if memory_bytes(row)]
     if not rows:
-        return None
+        return ()
     drawing, axes = _panel(4.3, 0.7 + 0.28 * len(place.group.fixes), left=1.25)
     draw_bars(axes, place.group)
     dress(axes)
     axes.grid(False, axis="y")
-    key = f"memory-{place.key}"
-    tips = _tips(key, place, rows)
+    tips = [(row, lines_of(row, place.group)) for row in rows]
     totals = {row.fix: total.tspan for row in rows if (total := memory_of(row)) is not None}
-    svg = svg_of(
-        drawing,
-        key=key,
-        description=f"{place.group.title}: memory per fix",
-        kind="bars",
-        tips={row.fix: tip for tip, row, _ in tips},
-        texts=totals,
+    return (
+        _marked_chart(
+            drawing, place, f"memory-{place.key}", tips, description="memory per fix", kind="bars", texts=totals
+        ),
     )
-    return Chart(key=key, title=place.label, svg=svg, tips=tips)
 
 
 def change_charts(place: GroupView) -> tuple[Chart, ...]:
@@ -128,9 +121,8 @@ def _change_chart(place: GroupView, metric: SoundMetric, rows: Sequence[Row]) ->
     reference = record_of(next(row for row in comparators if row.role == "reference"), "sound")
     drawing, axes = _panel(4.3, 0.7 + 0.28 * len(rows), left=1.6, right=0.75)
     change_panel(axes, metric, rows)
-    key = f"change-{place.key}-{metric.name}".replace("_", "-")
     tips, texts = [], {}
-    for number, row in enumerate(rows):
+    for row in rows:
         assert row.sound is not None
         found = row.sound.metrics[metric.name]
         change = mean_difference(
@@ -143,16 +135,10 @@ def _change_chart(place: GroupView, metric: SoundMetric, rows: Sequence[Row]) ->
         texts[row.fix] = change.tspan
         verdict = found.verdict + (", by less than the margin" if found.verdict == "worse" and found.no_worse else "")
         lines: list[Line] = [(f"{metric.title}, change", change), ("judged", verdict)]
-        tips.append((f"{key}-{number}", row, lines))
-    svg = svg_of(
-        drawing,
-        key=key,
-        description=f"{place.group.title}: {metric.title}, change from the reference",
-        kind="points",
-        tips={row.fix: tip for tip, row, _ in tips},
-        texts=texts,
-    )
-    return Chart(key=key, title=f"{place.group.case}: {metric.title}", svg=svg, tips=tuple(tips))
+        tips.append((row, lines))
+    title, description = f"{place.group.case}: {metric.title}", f"{metric.title}, change from the reference"
+    key = f"change-{place.key}-{metric.name}".replace("_", "-")
+    return _marked_chart(drawing, place, key, tips, description=description, title=title, texts=texts)
 
 
 def drift_charts(place: GroupView) -> tuple[Chart, ...]:
@@ -214,11 +200,11 @@ def sound_charts(place: GroupView) -> tuple[Chart, ...]:
     return tuple(charts)
 
 
-def survival_chart(place: GroupView) -> Chart | None:
-    """Draw the share of streams still on the reference's tokens; None where divergence was not measured."""
+def survival_charts(place: GroupView) -> tuple[Chart, ...]:
+    """Draw the share of streams still on the reference's tokens; empty where divergence was not measured."""
     rows = over_time.survival_rows(place.run, place.group)
     if not rows:
-        return None
+        return ()
     drawing, axes = _panel(6.8, 3.3, right=2.6)
     ends = over_time.survival_panel(axes, rows)
     label_line_ends(axes, ends, fontsize=8.5)
@@ -228,16 +214,36 @@ def survival_chart(place: GroupView) -> Chart | None:
         if (counts := diverged_of(row)) is not None:
             name = artist.get_text().partition(",")[0]
             texts[row.fix] = Markup("{}, {} of {} diverged").format(name, counts[0].tspan, counts[1].tspan)
-    return _line_chart(
+    chart = _line_chart(
         drawing,
         rows,
-        lambda row: series_at(record_of(row, "divergence"), "survival", value="fraction"),
+        partial(_series_of, measure="divergence", path=("survival",), value="fraction"),
         key=f"survival-{place.key}",
         title=place.label,
         description=f"{place.group.title}: share of streams on the reference's tokens over time of {_names(rows)}",
         texts=texts,
         notes=() if any(row.role == "noise_floor" for row in rows) else ("the noise floor was not measured",),
     )
+    return (chart,)
+
+
+def _marked_chart(
+    drawing: Figure,
+    place: GroupView,
+    key: str,
+    tips: Sequence[tuple[Row, Sequence[Line]]],
+    *,
+    description: str,
+    kind: str = "points",
+    title: str = "",
+    texts: dict[str, Markup] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Chart:
+    named = tuple((f"{key}-{number}", row, lines) for number, (row, lines) in enumerate(tips))
+    description = f"{place.group.title}: {description}"
+    marks = {row.fix: tip for tip, row, _ in named}
+    svg = svg_of(drawing, key=key, description=description, kind=kind, tips=marks, texts=texts)
+    return Chart(key=key, title=title or place.label, svg=svg, tips=named, notes=notes)
 
 
 def _line_chart(
@@ -292,10 +298,6 @@ def _panel(width_in: float, height_in: float, *, left: float = 0.72, right: floa
     bottom, top = 0.5, 0.12
     size = (width_in - left - right) / width_in, (height_in - bottom - top) / height_in
     return drawing, drawing.add_axes((left / width_in, bottom / height_in, *size))
-
-
-def _tips(key: str, place: GroupView, rows: Sequence[Row]) -> tuple[tuple[str, Row, Sequence[Line]], ...]:
-    return tuple((f"{key}-{number}", row, lines_of(row, place.group)) for number, row in enumerate(rows))
 
 
 def _names(rows: Sequence[Row]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +35,10 @@ from precision_eval.report.html.charts import (
     Chart,
     change_charts,
     drift_charts,
-    memory_chart,
+    memory_charts,
     sound_charts,
-    survival_chart,
-    tradeoff_chart,
+    survival_charts,
+    tradeoff_charts,
 )
 from precision_eval.report.html.paper import palette_of, rules_of, template_environment, variables_in
 from precision_eval.report.html.sound import sound_section
@@ -62,36 +61,6 @@ _FILES = ("report.md", "results.csv", RECORDS_NAME, ENVIRONMENT_NAME)
 
 class ReportTooLargeError(PrecisionEvalError, ValueError):
     """The HTML report would weigh more than it may, without any player."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChartGroup:
-    """Charts of one group, and how they are made again."""
-
-    place: GroupView
-    charts: tuple[Chart, ...]
-    cells: str
-    command: str
-    files: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StatusTable:
-    """Which fix runs where."""
-
-    fixes: tuple[str, ...]
-    rows: tuple[tuple[GroupView, tuple[tuple[str, str], ...]], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Message:
-    """A message, and the cells that ended in it."""
-
-    status: str
-    short: str
-    whole: str
-    record: str
-    where: tuple[str, ...]
 
 
 def write_html(run_dir: Path, *, versions: Any = None) -> Path:
@@ -137,15 +106,15 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
         "answers": answers,
         "uncured": uncured(places),
         "count": _counted,
-        "tradeoff": _parts(places, lambda p: _one(tradeoff_chart(p)), "tradeoff", ("latency", "drift", "memory")),
+        "tradeoff": _parts(places, tradeoff_charts, "tradeoff", ("latency", "drift", "memory")),
         "drift": _parts(places, drift_charts, "drift", ("teacher_forced_drift",)),
         "audio": _parts(places, sound_charts, "audio", ("synthesis", "audio")),
         "sound_tables": [
             (place, table) for place in places if (table := audio_table(run, place.group, page=True)) is not None
         ],
         "chance": _chance(places),
-        "survival": _parts(places, lambda p: _one(survival_chart(p)), "survival", ("streams", "divergence")),
-        "memory": _parts(places, lambda p: _one(memory_chart(p)), "memory", ("memory",)),
+        "survival": _parts(places, survival_charts, "survival", ("streams", "divergence")),
+        "memory": _parts(places, memory_charts, "memory", ("memory",)),
         "versions": versions,
         "statuses": status_table(places),
         "messages": messages_of(places),
@@ -157,33 +126,23 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
         "damage": [one_line(line) for line in run.damage],
         "sound_command": _sound_command(places),
     }
-    drawn = [chart.svg for name in _DRAWN for part in content[name] for chart in part.charts]
+    drawn = [chart.svg for name in _DRAWN for part in content[name] for chart in part["charts"]]
     drawn += [chart.svg for group in content["chance"] for chart in group["charts"]]
     return content | {"chart_colours": rules_of(variables_in("".join(drawn)))}
 
 
-def _parts(places: Sequence[GroupView], draw: Any, kind: str, measures: tuple[str, ...]) -> list[ChartGroup]:
-    """Draw one kind of chart for every group that allows it."""
+def _parts(places: Sequence[GroupView], draw: Any, kind: str, measures: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Draw one kind of chart for every group that allows it, and say how it is made again."""
     found = []
     for place in places:
         charts: tuple[Chart, ...] = draw(place)
         if charts:
             named = tuple(place.group.measure_of("drift") if measure == "drift" else measure for measure in measures)
-            found.append(
-                ChartGroup(
-                    place=place,
-                    charts=charts,
-                    cells=f"{place.group.case}/*/{place.group.mode}@{place.group.device}:{place.group.size}"
-                    f"{place.group.pins}#{'|'.join(named)}",
-                    command=place.again(*named),
-                    files=_saved(place, kind),
-                )
-            )
+            group = place.group
+            cells = f"{group.case}/*/{group.mode}@{group.device}:{group.size}{group.pins}#{'|'.join(named)}"
+            again = {"cells": cells, "command": place.again(*named), "files": _saved(place, kind)}
+            found.append({"place": place, "charts": charts, **again})
     return found
-
-
-def _one(chart: Chart | None) -> tuple[Chart, ...]:
-    return () if chart is None else (chart,)
 
 
 def _saved(place: GroupView, kind: str) -> tuple[str, ...]:
@@ -236,15 +195,12 @@ def _sound_command(places: Sequence[GroupView]) -> str:
     return voices[0].again("synthesis", "audio") if voices else "precision-eval run --case voice --out runs/again"
 
 
-def status_table(places: Sequence[GroupView]) -> StatusTable:
-    """Return the status of every fix in every group."""
+def status_table(places: Sequence[GroupView]) -> dict[str, Any]:
+    """Return the fixes, and the status of each of them in every group."""
     tried = {row.fix for place in places for row in place.group.fixes}
     known = [fix.id for fix in FIXES if fix.id in tried]
     fixes = (*known, *sorted(tried - set(known)))
-    return StatusTable(
-        fixes=fixes,
-        rows=tuple((place, tuple(_look(place, fix) for fix in fixes)) for place in places),
-    )
+    return {"fixes": fixes, "rows": [(place, [_look(place, fix) for fix in fixes]) for place in places]}
 
 
 def _look(place: GroupView, fix: str) -> tuple[str, str]:
@@ -254,8 +210,8 @@ def _look(place: GroupView, fix: str) -> tuple[str, str]:
     return row.status, STATUS_STYLES[row.status].title + (" *" if row.incomplete else "")
 
 
-def messages_of(places: Sequence[GroupView]) -> tuple[Message, ...]:
-    """Gather the messages of everything that did not pass, most frequent first."""
+def messages_of(places: Sequence[GroupView]) -> list[dict[str, Any]]:
+    """Gather the messages of everything that did not pass and the cells that ended in each, most frequent first."""
     found: dict[tuple[str, str], list[tuple[GroupView, Row, Record]]] = {}
     for place in places:
         for row in place.group.rows:
@@ -268,11 +224,9 @@ def messages_of(places: Sequence[GroupView]) -> tuple[Message, ...]:
         for place, row, _ in ends:
             where.setdefault(place.group.title, []).append(row.fix)
         lines = [f"{title}: {', '.join(dict.fromkeys(fixes))}" for title, fixes in where.items()]
-        text = record.reason or ""
-        messages.append(
-            Message(status=status.replace("_", " "), short=short, whole=text, record=record.cell, where=tuple(lines))
-        )
-    return tuple(messages)
+        words = {"status": status.replace("_", " "), "short": short, "whole": record.reason or ""}
+        messages.append({**words, "record": record.cell, "where": lines})
+    return messages
 
 
 def _telling(row: Row) -> list[Record]:
