@@ -131,7 +131,7 @@ def one_thread() -> Iterator[None]:
 _MODULES = (
     *("latency", "faults", "memory", "overhead", "divergence", "robustness"),
     *("latency.kinds", "audio", "audio_ladder", "sound", "choose", "cost", "doctor", "gate", "gate.paired_gate"),
-    *("versions", "versions.sessions", "versions.seeds", "claims", "attack"),
+    *("versions", "versions.sessions", "versions.seeds", "claims", "attack", "own_model"),
 )
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 PROOF = NAMES[:6]
