@@ -78,6 +78,7 @@ class CastRecorder:
         self.calls: list[SiteCall] = []
         self._inside = InsideOperation()
         self._below: list[dict[str, torch.dtype]] = []  # of the site calls in progress, the innermost last
+        self._within = ""
 
     def _recorder_below(self, site: Site, original: Function) -> Function:
         def below(*args: Any, **kwargs: Any) -> Any:
@@ -96,11 +97,17 @@ class CastRecorder:
         agreed = make_agreed(site, self.agreement, self._recorder_below(site, original))
 
         def above(*args: Any, **kwargs: Any) -> Any:
+            if self._within == site.site:  # as in a replay, see below
+                return original(*args, **kwargs)
             operands = site_operands(site, args, kwargs)
             before = {name: tensor.dtype for name, tensor in operands.items()}
             index = len(self.calls)
             self.calls.append(_site_call(site, operands))
-            result = agreed(*args, **kwargs)
+            outer, self._within = self._within, site.site
+            try:
+                result = agreed(*args, **kwargs)
+            finally:
+                self._within = outer
             after = self._below.pop()
             casts = [Cast(name, dtype, after[name]) for name, dtype in before.items() if after[name] is not dtype]
             output = result.dtype if isinstance(result, torch.Tensor) else None
@@ -131,7 +138,7 @@ class _Player(ABC):
     def __init__(self, tape: CastTape | None) -> None:
         self.tape = tape
         self.played = 0
-        self._within: Site | None = None
+        self._within = ""
 
     @abstractmethod
     def changed(self, site: Site, operands: dict[str, torch.Tensor], casts: list[Cast]) -> dict[str, torch.Tensor]:
@@ -141,7 +148,8 @@ class _Player(ABC):
         """Wrap a site's original."""
 
         def play(*args: Any, **kwargs: Any) -> Any:
-            if self._within is site:  # a function mode looks a method up by name, so it comes here once more
+            # a function mode looks a method up by name, `@` as matmul, so that one call comes to its sites once more
+            if self._within == site.site:
                 return original(*args, **kwargs)
             operands = site_operands(site, args, kwargs)
             slots, positional, keyword = slots_of(site, args, kwargs), list(args), dict(kwargs)
@@ -151,7 +159,7 @@ class _Player(ABC):
                     positional[at] = tensor
                 else:
                     keyword[at] = tensor
-            outer, self._within = self._within, site
+            outer, self._within = self._within, site.site
             try:
                 return original(*positional, **keyword)
             finally:
