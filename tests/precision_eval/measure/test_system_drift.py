@@ -414,15 +414,16 @@ def test_a_split_that_overflows_is_a_doubt():
     assert "float64 arithmetic on the operands as cast is not finite, so the noise is not split" in found.doubts
 
 
+SPELLINGS = {
+    "torch.matmul": torch.matmul,
+    "@": lambda x, y: x @ y,
+    "method": lambda x, y: x.matmul(y),
+    "mm": lambda x, y: x.mm(y),
+}
+
+
 class Product(nn.Module):
     """Somebody's model with a cache in half, and one product in each of its spellings."""
-
-    SPELLINGS = {
-        "torch.matmul": lambda x, y: torch.matmul(x, y),
-        "@": lambda x, y: x @ y,
-        "method": lambda x, y: x.matmul(y),
-        "mm": lambda x, y: x.mm(y),
-    }
 
     def __init__(self, spelling):
         super().__init__()
@@ -430,10 +431,10 @@ class Product(nn.Module):
         self.register_buffer("cache", torch.randn(8, 4, generator=torch.Generator().manual_seed(0)).half())
 
     def forward(self, x):
-        return self.SPELLINGS[self.spelling](x, self.cache)
+        return SPELLINGS[self.spelling](x, self.cache)
 
 
-@pytest.mark.parametrize("spelling", Product.SPELLINGS)
+@pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("fix", ["kv_to_query", "query_to_half"])
 def test_a_product_has_one_drift_however_it_is_spelt(fix, spelling):
     x = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
