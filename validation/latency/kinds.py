@@ -1,7 +1,7 @@
 """What ``compare_latency`` tells in 2 s on the four kinds of call of the self-test, on this machine as busy as it is.
 
-A trial compares two callables on the same tensors, of which one may be followed by an empty loop that lasts 1 % of a
-call: how often the loop has to run is worked out at the start of the trial, to some 2 % of itself. How busy others were
+A trial compares two callables on the same tensors. Where a slowdown is planted, both are followed by an empty loop, of
+no turn and of as many as last 1 % of a call, which is worked out at the start of the trial, to some 2 % of itself. How busy others were
 (cores in use, load average) is stored with each trial, and trials are reported by processor, quiet apart from loaded.
 Beside each kind stands what a self-test on the spot predicts for it.
 """
@@ -63,8 +63,10 @@ def _measured(specs: list[tuple[str, float, int]]) -> list[Data]:
 
 def _compared(kind: str, delta: float, seed: int) -> Data:
     make = KINDS[kind][1](seed)
-    base, slowed = make(), make()
-    candidate, planted = (slowed, 0.0) if delta == 0.0 else slower(slowed, delta)
+    base, candidate = make(), make()
+    planted = 0.0
+    if delta > 0.0:
+        (base, _), (candidate, planted) = slower(base, 0.0), slower(candidate, delta)
     bystanders, start_s = Bystanders(), time.perf_counter()
     found = ours(base, candidate, budget_s=BUDGET_S, seed=seed)
     elapsed_s, others = time.perf_counter() - start_s, bystanders.cores()
@@ -77,20 +79,20 @@ def _compared(kind: str, delta: float, seed: int) -> Data:
 
 
 def slower(call: Call, delta: float) -> tuple[Call, float]:
-    """Return a call that is followed by an empty loop, and how much longer it lasts for it."""
+    """Return a call that is followed by an empty loop, and how much longer it lasts for it, in processor time."""
     loops = 2000
     call_s, loop_s = [], []
     for _ in range(30):
-        start_s = time.perf_counter()
+        start_s = time.thread_time()  # waiting for a processor would be counted in the longer of the two
         call()
-        middle_s = time.perf_counter()
+        middle_s = time.thread_time()
         for _ in range(loops):
             pass
         call_s.append(middle_s - start_s)
-        loop_s.append((time.perf_counter() - middle_s) / loops)
+        loop_s.append((time.thread_time() - middle_s) / loops)
     # the mean of two calls: every second one of a kind may last longer
     once_s, each_s = median((a + b) / 2.0 for a, b in zip(call_s[::2], call_s[1::2], strict=True)), median(loop_s)
-    times = max(1, round(delta * once_s / each_s))
+    times = round(delta * once_s / each_s)
 
     def slowed() -> object:
         output = call()
