@@ -1,9 +1,9 @@
 """What ``compare_latency`` tells in 2 s on the four kinds of call of the self-test, on this machine as busy as it is.
 
 A trial compares two callables on the same tensors. Where a slowdown is planted, both are followed by an empty loop, of
-no turn and of as many as last 1 % of a call, which is worked out at the start of the trial, to some 2 % of itself. How busy others were
-(cores in use, load average) is stored with each trial, and trials are reported by processor, quiet apart from loaded.
-Beside each kind stands what a self-test on the spot predicts for it.
+no turn and of as many as last 1 % of a call, which is worked out at the start of the trial, to some 2 % of itself. How
+busy others were (cores in use, load average) is stored with each trial; trials are reported by processor, quiet apart
+from loaded.
 """
 
 from __future__ import annotations
