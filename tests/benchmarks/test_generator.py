@@ -11,12 +11,12 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import Case
 from precision_eval.core.cells import failed, passed
 from precision_eval.core.records import STATUSES
+from precision_eval.studies import tracking
 from precision_eval.studies.tracking import (
     FULL,
     QUICK,
     FixFailedError,
     NotApplicableError,
-    definitions,
     metric_by_id,
     outcomes,
 )
@@ -61,7 +61,7 @@ def toy_case(monkeypatch):
     """Return a function that puts a toy in the place of every case and builds its class."""
 
     def put(error=None):
-        monkeypatch.setattr(definitions, "case_by_id", lambda name: toy(error))
+        monkeypatch.setattr(tracking, "case_by_id", lambda name: toy(error))
         monkeypatch.setattr(generator, "metrics_of", lambda case, mode: metrics)
         made.append(generator._class_of(toy(error), "eager", "benchmarks.eager"))
         return made[-1]

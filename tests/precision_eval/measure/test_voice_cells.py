@@ -8,6 +8,7 @@ import pytest
 import soundfile
 from made_cells import cell as made_cell
 
+from precision_eval.cases.voice.codec import SAMPLE_RATE_HZ
 from precision_eval.core.cells import Options
 from precision_eval.core.files import intact
 from precision_eval.measure.registry import run_cell
@@ -142,3 +143,14 @@ def test_the_wrong_script_is_not_recognised(spoken: Path) -> None:
     late[:, 1:] = np.maximum(late[:, 1:] - 40, 0)
     assert recogniser.phoneme_accuracy(audio, spoken_script(300)).value > 0.8
     assert recogniser.phoneme_accuracy(audio, late).value < 0.3
+
+
+def test_audio_that_is_not_finite_makes_the_cell_non_finite(tmp_path: Path) -> None:
+    sound = 0.1 * np.random.default_rng(0).standard_normal(2 * SAMPLE_RATE_HZ).astype(np.float32)
+    broken = np.where(np.arange(len(sound)) < SAMPLE_RATE_HZ, sound, np.nan).astype(np.float32)
+    (tmp_path / "audio").mkdir()
+    for name, samples in (("reference", sound), ("noise_floor", sound[::-1]), ("float16", broken)):
+        soundfile.write(tmp_path / "audio" / f"{name}.wav", samples, SAMPLE_RATE_HZ, subtype="FLOAT")
+    found = outcome(tmp_path, "audio", "float16")
+    assert found.status == "non_finite"
+    assert found.reason == f"estimate has {SAMPLE_RATE_HZ} samples that are not finite"

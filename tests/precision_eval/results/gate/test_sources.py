@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import made_results as made
 import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError
@@ -18,7 +19,7 @@ def regressions(sides):
     return {one.metric for one in compare_sides(*sides, margins=Margins()).of("regression")}
 
 
-def test_two_run_folders_with_everything_worse(made, tmp_path):
+def test_two_run_folders_with_everything_worse(tmp_path):
     sides = open_sides(
         str(made.made_run(tmp_path / "a")),
         str(made.made_run(tmp_path / "b", ratios=SLOWER, drift=2e-6, peak=2000, torch="2.14.0")),
@@ -27,7 +28,7 @@ def test_two_run_folders_with_everything_worse(made, tmp_path):
     assert regressions(sides) == {"latency_ratio", "drift", "peak_bytes"}
 
 
-def test_a_run_that_raises_now(made, tmp_path):
+def test_a_run_that_raises_now(tmp_path):
     sides = [side_of_run(made.made_run(tmp_path / s, status=s), name=s) for s in ("passed", "raised")]
     found = compare_sides(*sides, margins=Margins())
     assert [(one.metric, one.base, one.head) for one in found.of("regression")] == [("status", "passed", "raised")]
@@ -42,19 +43,19 @@ def test_a_run_that_raises_now(made, tmp_path):
         ({"device": {"name": "cuda:0", "model": "H200"}}, "device \\(cpu against H200\\)"),
     ],
 )
-def test_unlike_machines_and_builds_are_refused(made, tmp_path, other, match):
+def test_unlike_machines_and_builds_are_refused(tmp_path, other, match):
     a, b = made.made_run(tmp_path / "a"), made.made_run(tmp_path / "b", **other)
     with pytest.raises(ParameterError, match=match):
         open_sides(str(a), str(b), results=None)
 
 
-def test_another_digest_is_named(made, tmp_path):
+def test_another_digest_is_named(tmp_path):
     a, b = made.made_run(tmp_path / "a"), made.made_run(tmp_path / "b", digest="e" * 64)
     with pytest.raises(ParameterError, match="differ in digest of the case"):
         compare_sides(*open_sides(str(a), str(b), results=None), margins=Margins())
 
 
-def test_other_inputs_of_a_case_from_outside_are_refused_and_other_weights_are_said(made, tmp_path):
+def test_other_inputs_of_a_case_from_outside_are_refused_and_other_weights_are_said(tmp_path):
     def side(name, **digests):
         folder = made.made_run(tmp_path / name)
         records = [
@@ -74,7 +75,7 @@ def test_other_inputs_of_a_case_from_outside_are_refused_and_other_weights_are_s
         compare_sides(base, side("c", inputs_digest="2", weights_digest="1"), margins=Margins())
 
 
-def test_bad_run_folders_are_named(made, tmp_path):
+def test_bad_run_folders_are_named(tmp_path):
     run = str(made.made_run(tmp_path / "a"))
     with pytest.raises(RecordError, match=r"no run folder, the other side is one"):
         open_sides(run, str(tmp_path / "missing"), results=None)
@@ -91,7 +92,7 @@ def test_bad_run_folders_are_named(made, tmp_path):
         open_sides(run, run, results=None)
 
 
-def test_two_commits_of_asv(made, tmp_path):
+def test_two_commits_of_asv(tmp_path):
     made.made_asv(tmp_path, commit=BASE)
     made.made_asv(tmp_path, commit=HEAD, ratios=SLOWER, peak=2000.0)
     sides = open_sides("aaaaaaaa", "bbbb", results=tmp_path)
@@ -99,7 +100,7 @@ def test_two_commits_of_asv(made, tmp_path):
     assert sides[0].remarks["commit"] == "a" * 12
 
 
-def test_two_commits_in_several_environments_are_one_family(made, tmp_path):
+def test_two_commits_in_several_environments_are_one_family(tmp_path):
     for torch in ("2.12.0", "2.13.0"):
         made.made_asv(tmp_path, commit=BASE, torch=torch)
         made.made_asv(tmp_path, commit=HEAD, torch=torch, ratios=SLOWER if torch == "2.13.0" else (1.5, 1.5001))
@@ -109,7 +110,7 @@ def test_two_commits_in_several_environments_are_one_family(made, tmp_path):
     assert one.place.label.endswith("[virtualenv-py3.11-torch2.13.0]")
 
 
-def test_two_torch_versions_of_asv_at_the_newest_common_commit(made, tmp_path):
+def test_two_torch_versions_of_asv_at_the_newest_common_commit(tmp_path):
     made.made_asv(tmp_path, commit=BASE, torch="2.12.0", date=1)
     made.made_asv(tmp_path, commit=BASE, torch="2.13.0", date=1, ratios=SLOWER)
     made.made_asv(tmp_path, commit=HEAD, torch="2.12.0", date=2)
@@ -120,7 +121,7 @@ def test_two_torch_versions_of_asv_at_the_newest_common_commit(made, tmp_path):
     assert regressions(sides) == set()
 
 
-def test_bad_names_of_asv_are_explained(made, tmp_path):
+def test_bad_names_of_asv_are_explained(tmp_path):
     made.made_asv(tmp_path, commit=BASE)
     made.made_asv(tmp_path, commit="ab" * 20)
     with pytest.raises(ParameterError, match="no results of the commit 'dddddddd'; there are some of"):
@@ -138,7 +139,7 @@ def test_bad_names_of_asv_are_explained(made, tmp_path):
         open_sides("aaaa", HEAD, results=tmp_path)
 
 
-def test_unlike_asv_results_are_refused(made, tmp_path):
+def test_unlike_asv_results_are_refused(tmp_path):
     made.made_asv(tmp_path, commit=BASE, machine="one")
     made.made_asv(tmp_path, commit=HEAD, machine="two")
     with pytest.raises(ParameterError, match=r"was measured on one and .* on two"):
@@ -152,7 +153,7 @@ def test_unlike_asv_results_are_refused(made, tmp_path):
     assert open_sides(BASE, HEAD, results=tmp_path, machine="two")[0].facts["machine"] == "two"
 
 
-def test_two_machines_of_one_name_are_refused_and_a_new_kernel_is_not(made, tmp_path):
+def test_two_machines_of_one_name_are_refused_and_a_new_kernel_is_not(tmp_path):
     for commit, facts in ((BASE, {"cpu": "Model One", "os": "Linux 6"}), (HEAD, {"cpu": "Model One", "os": "Linux 7"})):
         made.made_asv(tmp_path, commit=commit)
         path = next((tmp_path / "box").glob(f"{commit[:8]}*"))
@@ -166,7 +167,7 @@ def test_two_machines_of_one_name_are_refused_and_a_new_kernel_is_not(made, tmp_
         open_sides(BASE, HEAD, results=tmp_path)
 
 
-def test_another_benchmark_version_is_set_aside(made, tmp_path):
+def test_another_benchmark_version_is_set_aside(tmp_path):
     made.made_asv(tmp_path, commit=BASE)
     made.made_asv(tmp_path, commit=HEAD, version="v2")
     with pytest.raises(ParameterError, match="differ in version of the benchmark"):
