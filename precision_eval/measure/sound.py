@@ -1,10 +1,10 @@
 """The voice in many short streams, each heard against the original speech of its passage: what the sound verdict is of.
 
-Conventions: a stream is a passage of a held-out script, of one of twelve speakers, and a noise seed. Every condition is
-given the same passages, prompts and noise but two: the noise floor has noise of its own, and the control of the long
-window a longer prompt, since it differs from the reference only beyond the trained window. The original is the tokens
-of the passage through the same codec and vocoder, so that its distance to a rendering is the model's doing alone.
-Values are kept stream by stream; they are compared in :mod:`precision_eval.results.sound`.
+Conventions: a stream is a passage of a held-out script, of one of twelve speakers, and a noise seed. Every fix is given
+the reference's passages, prompts and noise; the noise floor has noise of its own. The controls have longer prompts, and
+so other noise too, since what they do wrong grows with the position in time. The original is the tokens of the passage
+through the same codec and vocoder, so that its distance to a rendering is the model's doing alone. Values are kept
+stream by stream; they are compared in :mod:`precision_eval.results.sound`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from precision_eval.measure.voice import PROMPT_FRAMES, NonFiniteAudioError, sto
 
 BATCH_STREAMS = 16
 LONG_PROMPT_FRAMES = 1024  # twice the window that the model was trained on
+PROMPTS = {"control_rope_bfloat16": 512, "control_long_window": LONG_PROMPT_FRAMES}
 SHORTEST_S, LONGEST_S = 2.0, 20.0
 _NEXT_BATCH = 7919  # added to the seed: no batch has another's noise
 
@@ -54,7 +55,7 @@ def spoken_tokens(
     checkpoint_dtype: str = "float32",
 ) -> np.ndarray:
     """Speak the passages in batches of 16, on one set of weights at a time; tokens (streams, n_frames, K)."""
-    prompt = LONG_PROMPT_FRAMES if condition == "control_long_window" else PROMPT_FRAMES
+    prompt = PROMPTS.get(condition, PROMPT_FRAMES)
     rows = []
     for number, batch in enumerate(_batches(streams)):
         voices = [_from(stream, LONG_PROMPT_FRAMES - prompt) for stream in batch]

@@ -41,6 +41,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "audio": ("audio-bench.json", lambda source, page: stored_markdown("audio", source, judged_only=True)),
     "doctor": ("doctor.json", lambda source, page: stored_markdown("doctor", source, judged_only=True)),
     "architectures": ("doctor-architectures.json", lambda source, page: stored_markdown("doctor", source)),
+    "sound": ("sound/sound.json", lambda source, page: stored_markdown("sound", source)),
     "gate": ("gate.json", lambda source, page: stored_markdown("gate", source)),
     "change-points": ("change-points.json", lambda source, page: stored_markdown("versions", source, judged_only=True)),
     "choose": ("choose/choose.json", lambda source, page: stored_markdown("choose", source)),

@@ -24,7 +24,6 @@ from precision_eval.measure.sound import (
     stream_frames,
     waveforms,
 )
-from precision_eval.results.sound import MARGIN_RUNG
 from validation.audio_ladder import degrade
 from validation.audio_ladder.rungs import Rung, family
 from validation.frame import Data, Options, Trial
@@ -42,7 +41,6 @@ PLANTED: tuple[Rung, ...] = (
     *family("clipped", "% of samples", degrade.clip, "share", (0.01, 0.03, 0.1, 0.3, 1), scale=0.01),
     *family("low-pass", "Hz", degrade.low_pass, "cutoff_hz", (7500, 7000, 6500, 6000)),
 )
-assert any(rung.name == MARGIN_RUNG for rung in PLANTED)
 
 
 def trials(options: Options) -> list[Trial]:
