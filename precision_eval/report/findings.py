@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import Any
 
 from precision_eval.core.formatting import fixed, join, memory_text, plural, scientific, times_text
+from precision_eval.core.targets import is_target
 from precision_eval.report.choice_text import AIMS, LESS, facts, not_measured_here
 from precision_eval.results.choose import Choice
 from precision_eval.results.choose.choosing import choices_of
@@ -30,7 +31,10 @@ def sound_sentences(run: Run, section: Group) -> list[str]:
     judged = [row for row in heard if row.sound and row.sound.metrics]
     if not judged:
         reasons = join(list(dict.fromkeys(row.sound.reason for row in heard if row.sound)))
-        return [f"Sound is undecided: {reasons}. Many short streams decide: {section.command('sound')}"]
+        decides = (
+            "" if is_target(section.case) else f" run --case {section.case} --measure sound, into this folder, decides."
+        )
+        return [f"Sound is undecided: {reasons}.{decides}"]
     return [_fixes_sentence(judged), _detectable_sentence(judged), _controls_sentence(run, section)]
 
 

@@ -161,8 +161,11 @@ def judged_sound(
             if fix not in unlike
         }
     )
-    found = dict.fromkeys(unlike, undecided("its streams are of another number or length than the reference's"))
-    for fix in heard.keys() - unlike:
+    found = {}
+    for fix in heard:
+        if fix in unlike:
+            found[fix] = undecided("its streams are of another number or length than the reference's")
+            continue
         metrics = {metric.name: decisions[fix, metric.name] for metric in SOUND_METRICS}
         streams, length_s = reference["streams"], reference["stream_s"]
         found[fix] = SoundVerdict(verdict=_verdict(metrics), metrics=metrics, streams=streams, stream_s=length_s)

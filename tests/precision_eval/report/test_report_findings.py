@@ -122,7 +122,7 @@ def test_too_few_seeds_are_undecided_whatever_the_recordings_say(voice, streams,
     loaded, section = voice(streams=streams)
     (sentence,) = sound_sentences(loaded, section)
     assert sentence.startswith(f"Sound is undecided: {reason}")
-    assert sentence.endswith(f"Many short streams decide: {section.command('sound')}")
+    assert sentence.endswith(". run --case voice --measure sound, into this folder, decides.")
     assert {row.sound.verdict for row in section.curing} == {"undecided"}
     assert "Sound is undecided, so it takes no part in this." in recommendation(loaded, section)
 
