@@ -1,6 +1,7 @@
 """The trial on four kinds of call: what is planted, one trial as it runs, and what is counted, quiet and loaded."""
 
-import time
+import itertools
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,26 +22,26 @@ def test_trials_go_round_the_kinds_with_and_without_a_slowdown():
     assert len({trial.key for trial in trials}) == 2 * 2 * len(KINDS)
 
 
-def test_what_is_planted_takes_the_time_that_it_says():
-    """A call that ends at a set time, so that what follows it is all there is; 20 % for a clock in a test."""
+@pytest.mark.parametrize("turn_s", [5e-9, 2e-8])
+def test_what_is_planted_is_worked_out_from_what_a_turn_lasts(monkeypatch, turn_s):
+    """On a clock that a call moves by 0.1 ms, every second one by half as much again, and a turn by its own time."""
+    now_s, states = [0.0], itertools.cycle((1e-4, 1.5e-4))
 
     def call():
-        end_s = time.perf_counter() + 1e-4
-        while time.perf_counter() < end_s:
-            pass
+        now_s[0] += next(states)
         return 7
 
-    slowed, planted = kinds.slower(call, 1.0)
-    assert planted == pytest.approx(1.0, rel=0.01)
-    assert slowed() == 7
-    once_s, both_s = (min(_seconds(one) for _ in range(200)) for one in (call, slowed))
-    assert both_s > 1.3 * once_s  # not nothing, on a machine however busy
+    def turns(nothing, count):
+        now_s[0] += count * turn_s
+        return ()
 
-
-def _seconds(call):
-    start_s = time.perf_counter()
-    call()
-    return time.perf_counter() - start_s
+    monkeypatch.setattr(kinds, "repeat", turns)
+    monkeypatch.setattr(kinds, "time", SimpleNamespace(thread_time=lambda: now_s[0]))
+    slowed, planted = kinds.slower(call, 0.01)
+    assert planted == pytest.approx(0.01, rel=0.01)
+    start_s = now_s[0]
+    assert [slowed(), slowed()] == [7, 7]
+    assert now_s[0] - start_s == pytest.approx(1.01 * 2.5e-4, rel=1e-3)
 
 
 def test_one_trial(monkeypatch):

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
+from itertools import repeat
 from statistics import median
 
 import numpy as np
@@ -29,6 +30,7 @@ DELTAS = (0.0, 0.01)
 QUIET_CORES = 0.15
 """Cores in use by others up to which a trial counts as quiet."""
 Test = Callable[[Data], bool]
+_LONG_SHARE, _TURN_S = 0.2, 8e-9
 _TOGETHER = 8  # trials in one process
 _SHORT = ("decode", "linear", "python")  # below 1 ms
 
@@ -79,28 +81,38 @@ def _compared(kind: str, delta: float, seed: int) -> Data:
 
 
 def slower(call: Call, delta: float) -> tuple[Call, float]:
-    """Return a call that is followed by an empty loop, and how much longer it lasts for it, in processor time."""
-    loops = 2000
-    call_s, loop_s = [], []
-    for _ in range(30):
-        start_s = time.thread_time()  # waiting for a processor would be counted in the longer of the two
-        call()
-        middle_s = time.thread_time()
-        for _ in range(loops):
-            pass
-        call_s.append(middle_s - start_s)
-        loop_s.append((time.thread_time() - middle_s) / loops)
-    # the mean of two calls: every second one of a kind may last longer
-    once_s, each_s = median((a + b) / 2.0 for a, b in zip(call_s[::2], call_s[1::2], strict=True)), median(loop_s)
-    times = round(delta * once_s / each_s)
+    """Return a call that is followed by an empty loop, and how much longer it lasts for it, in processor time.
 
-    def slowed() -> object:
+    What a turn of the loop lasts is read behind the call itself, where it is as warm as it will be: a long loop's time
+    less none's, in turn, as medians over pairs of calls, of which every second one of a kind may last longer.
+    """
+    if delta == 0.0:
+        return _followed(call, 0), 0.0
+    turns = max(200, round(_LONG_SHARE * _pair_s(call) / _TURN_S))
+    plain, long = _followed(call, 0), _followed(call, turns)
+    readings = [(_pair_s(plain), _pair_s(long)) for _ in range(60)]
+    once_s, longer_s = (median(reading[which] for reading in readings) for which in (0, 1))
+    each_s = (longer_s - once_s) / turns
+    times = round(delta * once_s / each_s)
+    return _followed(call, times), times * each_s / once_s
+
+
+def _followed(call: Call, turns: int) -> Call:
+    def followed() -> object:
         output = call()
-        for _ in range(times):
+        for _ in repeat(None, turns):
             pass
         return output
 
-    return slowed, times * each_s / once_s
+    return followed
+
+
+def _pair_s(call: Call) -> float:
+    """Processor time of a call, over two that follow each other: waiting for a processor is not counted."""
+    start_s = time.thread_time()
+    call()
+    call()
+    return (time.thread_time() - start_s) / 2.0
 
 
 def _figures(lines: list[Data]) -> list[Figure]:
