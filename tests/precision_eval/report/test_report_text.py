@@ -1,4 +1,5 @@
 import io
+import itertools
 import re
 
 import pytest
@@ -12,7 +13,7 @@ from precision_eval.report.tables import (
     tables_of,
 )
 from precision_eval.report.text import family_wise_line, markdown_report, print_report, reading_guide
-from precision_eval.results.choose.comparing import leaders
+from precision_eval.results.choose.comparing import leaders, value_front
 from precision_eval.results.reading import load_run
 
 
@@ -90,6 +91,21 @@ def test_drifts_without_interval_tie_within_ten_per_cent(small):
     triple = (1.0, 0.99, 1.01)
     run = small({"float16": (triple, 1.00e-4), "kv_to_query": (triple, 1.08e-4), "bfloat16": (triple, 1.2e-4)})
     assert names(leaders(run.sections[0], "drift")) == ["float16", "kv_to_query"]
+
+
+def test_pareto_front_equals_its_definition(full_run):
+    for section in load_run(full_run).sections:
+        points = {
+            row.fix: (section.time_interval(row)[0], row.drift.value)
+            for row in section.curing
+            if section.time_interval(row) and row.drift
+        }
+        beaten = {
+            a
+            for a, b in itertools.permutations(points, 2)
+            if points[b] != points[a] and all(q <= p for p, q in zip(points[a], points[b], strict=True))
+        }
+        assert set(names(value_front(section))) == set(points) - beaten
 
 
 def test_failing_fixes_never_win(small, synthetic, tmp_path):
