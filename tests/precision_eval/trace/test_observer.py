@@ -3,6 +3,7 @@
 import contextlib
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -70,3 +71,11 @@ def test_a_seed_within_a_seed_leaves_the_outer_stream_and_numpys_own_as_they_wer
     expected = np.random.RandomState(1)
     assert (first, second) == (expected.rand(), expected.rand())
     assert np.array_equal(own, np.random.get_state()[1])  # noqa: NPY002
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_zeros_and_the_smallest_normal_number_are_plain_and_a_subnormal_is_not(dtype):
+    tiny = torch.finfo(dtype).tiny
+    for value, plain in ((0.0, True), (tiny, True), (tiny / 2, False), (float("nan"), False)):
+        tensors = [torch.tensor([0.0, -1.0], dtype=dtype), torch.tensor([-value, 1.0], dtype=dtype)]
+        assert value_counts.ValueCounts()._are_plain(tensors) is plain
