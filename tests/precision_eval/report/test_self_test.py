@@ -11,7 +11,9 @@ from precision_eval.cli.commands import command_named
 from precision_eval.core.environment import SELF_TEST_FILE, keep_self_test, read_self_test, self_test_path
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.measure.self_test import KINDS, judged_series, self_test
+from precision_eval.report.html.writing import render_html
 from precision_eval.report.self_test import self_test_line
+from precision_eval.report.text import environment_lines
 from precision_eval.results.reading import load_run
 from precision_eval.stats import LOOKS, look_errors, student_quantile
 
@@ -75,7 +77,10 @@ def test_kept_for_runs_on_this_machine_alone(kept, synthetic, tmp_path):
     run = load_run(folder)
     assert self_test_line(run) == ""
     keep_self_test(folder)
-    assert self_test_line(run).startswith(f"self-test of {kept['made']}, load average")
+    line = self_test_line(run)
+    assert line.startswith(f"self-test of {kept['made']}, load average")
+    assert line in environment_lines(run)
+    assert f"<p><span>{line}</span>.</p>" in render_html(folder)
     (folder / SELF_TEST_FILE).unlink()
     kept["machine"]["cores"] += 1
     self_test_path().write_text(json.dumps(kept), encoding="utf-8")
