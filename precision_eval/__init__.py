@@ -29,7 +29,13 @@ if TYPE_CHECKING:
     from precision_eval.diagnose.explain import Explanation, explain
     from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
     from precision_eval.fixes.outside import fixed
-    from precision_eval.measure.assess import Assessment, assess
+    from precision_eval.measure.assess import (
+        Assessment,
+        HonestRange,
+        assess,
+        attention_yardsticks,
+        operation_yardsticks,
+    )
     from precision_eval.measure.latency import Candidate, compare_latency
     from precision_eval.report.loading import choose, load
     from precision_eval.report.writer import write_report
@@ -49,6 +55,7 @@ __all__ = [
     "Diagnosis",
     "Explanation",
     "Fix",
+    "HonestRange",
     "IntegrityError",
     "OwnCase",
     "PairedRatio",
@@ -59,6 +66,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "assess",
+    "attention_yardsticks",
     "case_by_id",
     "choose",
     "compare",
@@ -70,6 +78,7 @@ __all__ = [
     "fixed",
     "generation_case",
     "load",
+    "operation_yardsticks",
     "write_report",
 ]
 
@@ -87,6 +96,7 @@ _HOMES = {
     "fixed": "precision_eval.fixes.outside",
     "generation_case": "precision_eval.cases.adapters.generation",
     "OwnCase": "precision_eval.cases.own",
+    "HonestRange": "precision_eval.measure.assess",
     "IntegrityError": "precision_eval.core.errors",
     "PairedRatio": "precision_eval.stats",
     "ParameterError": "precision_eval.core.errors",
@@ -96,6 +106,7 @@ _HOMES = {
     "UnsupportedError": "precision_eval.core.errors",
     "CASES": "precision_eval.cases.systems",
     "assess": "precision_eval.measure.assess",
+    "attention_yardsticks": "precision_eval.measure.assess",
     "choose": "precision_eval.report.loading",
     "compare": "precision_eval.studies.compare",
     "compare_latency": "precision_eval.measure.latency",
@@ -106,6 +117,7 @@ _HOMES = {
     "case_by_id": "precision_eval.cases.systems",
     "load": "precision_eval.report.loading",
     "write_report": "precision_eval.report.writer",
+    "operation_yardsticks": "precision_eval.measure.assess",
 }
 
 

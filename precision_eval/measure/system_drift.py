@@ -24,7 +24,7 @@ from precision_eval.cases.systems.system import System, in_float64
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.packing import floating_leaves
-from precision_eval.measure.assess import assess
+from precision_eval.measure.assess import assess, attention_yardsticks
 from precision_eval.measure.drift import Drift, tensor_drift, wide
 from precision_eval.trace.capture import observe
 from precision_eval.trace.cast_replay import CastTape, ReplayError, Shifts, record_casts, run_in_float64, run_shifted
@@ -236,8 +236,12 @@ def attention_drift(built: BuiltCase, applied: AppliedFix) -> Drift:
         raise ParameterError(f"no attention was observed in '{applied.fix.id}', so its input cast is not known")
     cast = {name: seen.sites["sdpa"][0][name] for name in ("query", "key", "value")}
     found = seen.output.cpu()
-    yardstick = plain_attention(built, *(tensor.to(found.dtype) for tensor in _operands(built, cast)))
+    operands = [tensor.to(found.dtype) for tensor in _operands(built, cast)]
     exact = exact_attention(built, cast)
-    drift = tensor_drift(found, exact_attention(built), yardstick=yardstick, on_cast_inputs=exact)
-    judged = assess(found, exact, yardstick)
+    drift = tensor_drift(
+        found, exact_attention(built), yardstick=plain_attention(built, *operands), on_cast_inputs=exact
+    )
+    model: Any = built.model
+    yardsticks = attention_yardsticks(*operands, mask=model.mask.cpu(), scale=model.scale, backends=False)
+    judged = assess(found, exact, yardsticks)
     return replace(drift, assessment={"verdict": judged.verdict, "reasons": list(judged.reasons[:3])})

@@ -7,6 +7,7 @@ import pytest
 
 MODULES = (
     "precision_eval.measure.assess",
+    "precision_eval.measure.assess.yardsticks",
     "precision_eval.measure.latency",
     "precision_eval.studies.compare",
 )

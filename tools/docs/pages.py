@@ -37,6 +37,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "sensitivity": ("sensitivity", lambda source, page: sensitivity_markdown(source, relative_to=page.parent)),
     "voice": ("voice-quality.json", lambda source, page: voice_markdown(source)),
     "proof": ("proof/figures.json", lambda source, page: reported_markdown(source)),
+    "faults": ("faults.json", lambda source, page: stored_markdown("faults", source, judged_only=True)),
     "claims": ("claims.json", lambda source, page: stored_markdown("claims", source)),
     "audio": ("audio-bench.json", lambda source, page: stored_markdown("audio", source, judged_only=True)),
     "doctor": ("doctor.json", lambda source, page: stored_markdown("doctor", source, judged_only=True)),

@@ -1,49 +1,68 @@
-"""Planted numeric faults and honest variations of attention, judged by this suite's rule and by those of others.
+"""Planted numeric faults and honest variations, judged by this suite's rule and by those of others.
 
-A line is one fault or honest variation on one input family in one dtype, over all seeds (:mod:`.trials`). Every rule
-sees the same candidate, the same float64 *reference* and the same *yardstick*: plain attention with each step stored in
-the operands' dtype. Seeds are below 10 000; those from there on belong to the judge's calibration, which takes other
-speech. Some faults and variations are *held out*: the rule was developed without them. They count in every figure and
-have figures of their own.
+A line is one fault or honest variation on one input family, or operation, in one dtype, over all seeds
+(:mod:`.trials`). The rivals see the same candidate, the same float64 *reference* and one *plain* computation: eager,
+each step stored in the operands' dtype. The suite's judge draws its yardsticks from the operation. A third of all
+families, variations and faults is held out by :func:`~.families.is_held_out`: the judge's margins were set without
+them, and its targets are held to where both the family and the fault or variation are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from itertools import pairwise, product
 from math import inf
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 
 from precision_eval.trace.operations import short
 from validation.faults import catalog, families, honest
-from validation.faults.trials import OURS, POOL, Bools, Judgements, Key, Rate, collect, stands, trial
+from validation.faults.operations import OPERATIONS
+from validation.faults.trials import OURS, POOL, Bools, Judgements, Key, Rate, collect, cost, stands, trial
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.plots import Panel, Point, draw_shares
 
-CAUGHT, CAUGHT_FROM_A_QUARTER, FALSE_ALARMS = 0.97, 0.70, 0.005
-"""Targets: at least, at least, at most."""
+CAUGHT, CAUGHT_FROM_A_QUARTER, FALSE_ALARMS, COST = 0.97, 0.70, 0.01, 5.0
+"""Targets: at least, at least, at most, at most so many times the operation."""
 HARDEST, FEWEST_TRIALS = 8, 20
+PARTS: dict[str, Callable[[str, str], bool]] = {
+    "all": lambda name, family: True,
+    "held-out": lambda name, family: families.is_held_out(name) and families.is_held_out(family),
+    "torch": lambda name, family: name.startswith(honest.TORCHS_OWN),
+}
+COMPILED = ("gaussian", "decode_one_key", "prefill_one_key", "sink")
+"""Families on which torch.compile is tried, for its time."""
+TIMED = ("gaussian", "decode", "prefill", "linear_bias", "rms_norm")
+QUICK = ("gaussian", "decode_one_key", "voice", "linear_bias", "rms_norm")
+
+
+def _candidates(family: str) -> dict[str, Sequence[Any]]:
+    if family in OPERATIONS:
+        return {kind: OPERATIONS[family].changes(family, kind) for kind in ("honest", "fault")}
+    return {"honest": honest.HONEST, "fault": catalog.FAULTS}
 
 
 def _trials(options: Options) -> list[Trial]:
-    """Every line, those that share their inputs together."""
-    kinds: dict[str, tuple[Sequence[Any], Sequence[Any]]] = {
-        "honest": (honest.HONEST, honest.HELD_OUT_HONEST),
-        "fault": (catalog.FAULTS, catalog.HELD_OUT_FAULTS),
-    }
-    seeds = options["seeds"]
-    return [
-        Trial(str(Key(kind, candidate.id, family, short(dtype), seeds)), (candidate, family, dtype, held_out))
-        for dtype, family in product(families.DTYPES, families.FAMILIES)
-        for kind, (settled, unseen) in kinds.items()
-        for candidates, held_out in ((settled, False), (unseen, True))
-        for candidate in candidates
-        if dtype in candidate.dtypes
-    ]
+    """Every line, those that share their inputs together, and what judging costs on them."""
+    seeds, compiled = options["seeds"], options["compile"]
+    trials = []
+    for dtype, family in product(families.DTYPES, options["families"] or (*families.FAMILIES, *OPERATIONS)):
+        if family in TIMED:
+            trials.append(Trial(str(Key("cost", "cost", family, short(dtype), seeds)), (None, family, dtype)))
+        trials += [
+            Trial(str(Key(kind, candidate.id, family, short(dtype), seeds)), (candidate, family, dtype))
+            for kind, candidates in _candidates(family).items()
+            for candidate in candidates
+            if dtype in candidate.dtypes and (family in compiled or not candidate.id.startswith("compiled"))
+            if PARTS[options["part"]](candidate.id, family)
+        ]
+    return trials
 
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
@@ -51,49 +70,65 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # so small that a second thread costs more than it brings
     try:
-        for key, (candidate, family, dtype, held_out), _ in trials:
-            yield {"key": key, "held_out": held_out, **trial(candidate, shared(family, dtype, options["seeds"]))}
+        for key, (candidate, family, dtype), _ in trials:
+            on = shared(family, dtype, options["seeds"])
+            yield {"key": key, **(cost(on[0]) if candidate is None else trial(candidate, on))}
     finally:
         torch.set_num_threads(threads)
 
 
-def _largest(lines: list[Data]) -> list[Data]:
-    """The trials of the largest size in the file, so that a quick run in the same place is not mixed in."""
+def _summary(lines: list[Data], options: Options) -> Data:
+    """Figures and curves, of the trials of the largest size in the file: a quick run there is not mixed in."""
     most = max(Key.of(line).seeds for line in lines)
-    return [line for line in lines if Key.of(line).seeds == most]
+    kept = [line for line in lines if Key.of(line).seeds == most]
+    faults, variations = (collect(kept, kind, pooled=True) for kind in ("fault", "honest"))
+    curves: dict[str, list[Point]] = {}
+    for low, high in pairwise(2.0**power for power in range(-5, 7)):
+        for rule in faults.said:
+            rate = faults.rate(rule, faults.between(low, high))
+            if rate.trials >= FEWEST_TRIALS:
+                curves.setdefault(rule, []).append(((low * high) ** 0.5, rate.value, *rate.interval))
+    costs = {f"{Key.of(line).family}/{Key.of(line).dtype}": line for line in kept if Key.of(line).kind == "cost"}
+    singles = [collect(kept, kind, pooled=False) for kind in ("fault", "honest")]
+    figures = [*_rates(faults, variations, singles), *_answers(faults, variations), *_hardest(faults, variations)]
+    kinds = "; ".join(f"{name} {sum(Key.of(line).kind == name for line in kept):,}" for name in ("fault", "honest"))
+    figures.append(Figure("lines on file, each of eight inputs", kinds))
+    return {"figures": [asdict(figure) for figure in (*figures, *_costs(costs))], "curves": curves}
 
 
-def _figures(lines: list[Data]) -> list[Figure]:
-    lines = _largest(lines)
-    faults, honest = collect(lines, "fault"), collect(lines, "honest")
-    pooled_faults, pooled_honest = (collect(lines, kind, pooled=True) for kind in ("fault", "honest"))
-    large, small = faults.between(1.0, inf), faults.between(0.25, 1.0)
+def _rates(faults: Judgements, variations: Judgements, singles: Sequence[Judgements]) -> list[Figure]:
+    """Detection and false alarms, of calls pooled by eight, and one by one."""
     targets = (f"≥ {100 * CAUGHT:g} %", f"≥ {100 * CAUGHT_FROM_A_QUARTER:g} %", f"≤ {100 * FALSE_ALARMS:g} %")
-    rows: list[tuple[str, Judgements, Bools | None, str]] = [
-        ("faults caught, effect at least the format's own error", faults, large, targets[0]),
-        ("faults caught, effect from a quarter of it to it", faults, small, targets[1]),
-        ("false alarms, honest variations", honest, None, targets[2]),
-        ("faults caught, effect from one to four of it", faults, faults.between(1.0, 4.0), ""),
-        ("faults caught, effect below a quarter of it", faults, faults.between(0.0, 0.25), ""),
-        ("held-out faults caught, effect at least the format's own error", faults, large & faults.held_out, targets[0]),
-        ("held-out faults caught, effect from a quarter of it to it", faults, small & faults.held_out, targets[1]),
-        ("false alarms, held-out honest variations", honest, honest.held_out, targets[2]),
-        (f"faults caught at ≥ 1, {POOL} calls pooled", pooled_faults, pooled_faults.between(1.0, inf), targets[0]),
-        (f"faults caught at ¼ to 1, {POOL} calls pooled", pooled_faults, pooled_faults.between(0.25, 1.0), targets[1]),
-        (f"false alarms, {POOL} calls pooled", pooled_honest, None, targets[2]),
-    ]
-    for part, names in (("family", families.FAMILIES), ("dtype", tuple(map(short, families.DTYPES)))):
-        for name in names:
-            here = getattr(faults, part) == name
-            rows.append((f"false alarms, {name}", honest, getattr(honest, part) == name, ""))
-            rows.append((f"caught at ≥ 1, {name}", faults, large & here, ""))
-            rows.append((f"caught at ¼ to 1, {name}", faults, small & here, ""))
-    return [*(_rated(*row) for row in rows), *_hardest(faults), _cost(lines)]
+
+    def three(words: str, where: tuple[Bools, Bools], *, held: bool = False, of: Sequence[Judgements] = ()) -> None:
+        faults_, honest_ = of or (faults, variations)
+        wanted = targets if held else ("", "", "")
+        figures.extend((
+            _rated(f"faults caught, effect ≥ 1, {words}", faults_, faults_.between(1.0, inf) & where[0], wanted[0]),
+            _rated(f"faults caught, effect ¼ to 1, {words}", faults_, faults_.between(0.25, 1.0) & where[0], wanted[1]),
+            _rated(f"false alarms, {words}", honest_, where[1], wanted[2]),
+        ))  # fmt: skip
+
+    figures: list[Figure] = []
+    three("held-out families and kinds", (faults.unseen, variations.unseen), held=True)
+    three("every trial on file", (faults.effect >= 0, variations.effect >= 0), held=True)
+    torchs = np.array([name.startswith(honest.TORCHS_OWN) for name in variations.id.tolist()], dtype=bool)
+    figures.append(_rated("false alarms, torch's own kernels and torch.compile", variations, torchs, targets[2]))
+    three("tuned on", (faults.tuned_on, variations.tuned_on))
+    three("one call", (singles[0].effect >= 0, singles[1].effect >= 0), of=singles)
+    for part in ("dtype", "family"):
+        for name in dict.fromkeys(getattr(faults, part).tolist()):
+            three(name, (getattr(faults, part) == name, getattr(variations, part) == name))
+    return figures
 
 
-def _rated(name: str, judged: Judgements, where: Bools | None, target: str) -> Figure:
+def _figures(content: Data) -> list[Figure]:
+    return [Figure(**figure) for figure in content["figures"]]
+
+
+def _rated(name: str, judged: Judgements, where: Bools, target: str) -> Figure:
     """The rate of this suite's rule and of each rival's, held to a target such as ``≥ 97 %`` where there is one."""
-    ours, *rivals = judged.alarm
+    ours, *rivals = judged.said
     rate, met = judged.rate(ours, where), None
     if target and rate.trials:
         bound = float(target.split()[1]) / 100
@@ -101,58 +136,71 @@ def _rated(name: str, judged: Judgements, where: Bools | None, target: str) -> F
     return Figure(name, str(rate), target, met, {rule: str(judged.rate(rule, where)) for rule in rivals})
 
 
-def _hardest(faults: Judgements) -> list[Figure]:
-    """The faults that are missed most often, and how many changed nothing."""
+def _answers(faults: Judgements, variations: Judgements) -> list[Figure]:
+    """How often each answer goes where *one more rounding* is one."""
+    figures = []
+    for words, judged, where in (
+        ("honest and more rounded", variations, variations.more_rounded),
+        ("faults, effect ≥ ¼", faults, faults.between(0.25, inf)),
+    ):
+        letters = judged.said[OURS][where]
+        shares = [f"{name} {Rate(int((letters == letter).sum()), len(letters))}" for letter, name in ANSWERS.items()]
+        figures.append(Figure(f"answers, {words}", "; ".join(shares)))
+    return figures
+
+
+ANSWERS = {".": "as expected", "r": "worse, by one more rounding", "w": "worse"}
+
+
+def _hardest(faults: Judgements, variations: Judgements) -> list[Figure]:
+    """The faults that are missed most often, the variations that alarm, and how many faults changed nothing."""
     figures = []
     for words, low, high in (("≥ 1", 1.0, inf), ("¼ to 1", 0.25, 1.0)):
         rates = faults.missed(OURS, faults.between(low, high))[:HARDEST]
         texts = (f"{name} {100 * rate.value:.0f} % of {rate.trials}" for name, rate in rates)
         figures.append(Figure(f"hardest faults, effect {words}", "; ".join(texts) or "none"))
+    alarms = variations.alarm(OURS)
+    places = {
+        f"{a} on {b} in {c}"
+        for a, b, c in zip(*(getattr(variations, x)[alarms] for x in ("id", "family", "dtype")), strict=True)
+    }
+    figures.append(Figure("alarms at honest variations", "; ".join(sorted(places)[:20]) or "none"))
     size = f"{len(set(faults.id.tolist()))} faults, {len(faults.effect):,} trials"
     nothing = Rate(int((faults.effect == 0.0).sum()), len(faults.effect))
     return [*figures, Figure(f"trials in which a fault changed nothing ({size})", str(nothing))]
 
 
-def _cost(lines: list[Data]) -> Figure:
-    call_ms, pool_ms = (sum(line["assess_ms"][i] for line in lines) / len(lines) for i in (0, 1))
-    text = f"one call judged in {call_ms:.1f} ms; a pool needs {POOL} calls of the candidate and {pool_ms:.1f} ms"
-    return Figure("cost of a judgement", text)
+def _costs(costs: dict[str, Data]) -> list[Figure]:
+    """What drawing yardsticks and judging cost, over the plain operation on the same calls; no reference in it."""
+    figures = []
+    for name in ("attention", "other operations"):
+        chosen = {key: one for key, one in costs.items() if (key.split("/")[0] in OPERATIONS) == (name != "attention")}
+        if chosen:
+            ratios = {key: (one["range_s"] + one["judge_s"]) / one["operation_s"] for key, one in chosen.items()}
+            worst = max(ratios, key=lambda key: ratios[key])
+            middle = median(ratios.values())
+            text = f"median {middle:.1f} ×, largest {ratios[worst]:.1f} × ({worst})"
+            more = f"; each further candidate {median(o['judge_s'] / o['operation_s'] for o in chosen.values()):.1f} ×"
+            limit = f"≤ {COST:g} ×"
+            figures.append(Figure(f"cost of drawing and judging, {name}", text + more, limit, middle <= COST))
+    return figures
 
 
-_KINDS = (("fault", False), ("honest", False), ("fault", True))
-
-
-def _plots(lines: list[Data], out: Path) -> list[Path]:
-    """Draw ``faults.png``: detection over effect size where there are trials enough, and false alarms per family."""
-    lines = _largest(lines)
-    faults, honest, pooled = (collect(lines, kind, pooled=of_pools) for kind, of_pools in _KINDS)
-    curves: dict[str, list[Point]] = {}
-    for low, high in pairwise(2.0**power for power in range(-5, 7)):
-        for judged in (faults, pooled):
-            for rule in judged.alarm:
-                rate = judged.rate(rule, judged.between(low, high))
-                if rate.trials >= FEWEST_TRIALS:
-                    curves.setdefault(rule, []).append(((low * high) ** 0.5, rate.value, *rate.interval))
-    alarms: dict[str, list[Point]] = {}
-    for place, family in enumerate(families.FAMILIES):
-        for number, rule in enumerate(honest.alarm):
-            rate = honest.rate(rule, honest.family == family)
-            alarms.setdefault(rule, []).append((place + 0.1 * (number - 2.5), rate.value, *rate.interval))
-    ticks = {float(place): name.replace("_", "\n") for place, name in enumerate(families.FAMILIES)}
+def _plots(content: Data, out: Path) -> list[Path]:
+    """Draw ``faults.png``: detection over effect size, where there are trials enough."""
     effect = "effect of the fault, in the format's own error (RMS)"
-    panels = [
-        Panel(title="Planted faults caught", x_label=effect, curves=curves, log=True),
-        Panel(title="False alarms", x_label="honest variations", curves=alarms, ticks=ticks, linked=False),
-    ]
+    curves: dict[str, Any] = {rule: [tuple(point) for point in points] for rule, points in content["curves"].items()}
+    panels = [Panel(title="Planted faults caught, eight calls pooled", x_label=effect, curves=curves, log=True)]
     return draw_shares(out, "faults", panels, y_label="share flagged")
 
 
 EXPERIMENT = Experiment(
     name="faults",
-    title="planted numeric faults and honest variations, judged by five rules",
+    title="planted numeric faults and honest variations, judged by nine rules",
     trials=_trials,
     run=_run,
     figures=_figures,
     plots=_plots,
-    settings={"seeds": (4, 100)},
+    summary=_summary,
+    settings={"seeds": (POOL, POOL), "compile": ((), COMPILED), "families": (QUICK, ()), "part": ("all", "all")},
 )

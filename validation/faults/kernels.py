@@ -26,6 +26,7 @@ class Kernel:
     """One way to compute attention."""
 
     block: int = 0
+    lag: float = 0.0  # by which logits may exceed the maximum before that is moved
     dot_chunk: int = 0
     dot: str = "wide"
     logits: str = "wide"
@@ -109,6 +110,8 @@ _STORAGE: dict[str, Callable[[Tensor, torch.dtype], Tensor]] = {
     "bfloat16": lambda x, dtype: x.bfloat16().float(),
     "tf32": lambda x, dtype: kept_bits(x, 11),
     "fp8": lambda x, dtype: _scaled_to(x, 448.0, lambda t: t.to(torch.float8_e4m3fn).float()),
+    "fp8_times_256": lambda x, dtype: (x * 256.0).clamp(max=448.0).to(torch.float8_e4m3fn).float() / 256.0,
+    "clipped_at_1": lambda x, dtype: x.clamp(max=1.0).to(dtype).float(),
     "int8": lambda x, dtype: _scaled_to(x, 127.0, torch.round),
     "truncated": lambda x, dtype: _directed(x, dtype, up=False),
     "upward": lambda x, dtype: _directed(x, dtype, up=True),
@@ -133,7 +136,8 @@ def attend(operands: Operands, kernel: Kernel) -> Tensor:
     for columns in reversed(blocks) if kernel.reverse else blocks:
         at = slice(int(columns[0]), int(columns[-1]) + 1)
         logits = _logits(q, k[:, :, at], scale, kernel, dtype).masked_fill(~operands.mask[:, at], -math.inf)
-        newest = torch.maximum(maximum, logits.amax(-1, keepdim=True)) if kernel.subtract_maximum else maximum
+        highest = logits.amax(-1, keepdim=True)
+        newest = torch.where(highest > maximum + kernel.lag, highest, maximum) if kernel.subtract_maximum else maximum
         shift = torch.where(newest.isfinite(), newest, 0.0)
         weights = stored(kernel.exp(logits - shift), kernel.exponentials, dtype)
         fade = stored(kernel.exp(maximum - shift), kernel.rescale, dtype) if kernel.subtract_maximum else 1.0

@@ -1,10 +1,10 @@
 """One line of the experiment: a fault or an honest variation on one family in one dtype, over all seeds.
 
-*Effect* is the RMS of (with the fault − without it) over the RMS of (yardstick − reference), the format's own error: 1
-means as large as that. It is kept to three digits, and set to :data:`BEYOND` where the difference is not finite. Alarms
-are kept as bits, the first seed foremost, in hexadecimal. *Pooled*: one judgement on :data:`POOL` neighbouring seeds
-together; its effect is the root of the mean square of theirs. The rivals are the rules that others judge low-precision
-attention by; anything that is not finite raises an alarm, as it does in every one of them.
+*Effect* is the RMS of (with the fault − without it) over the RMS of (eager in the dtype − reference), the format's own
+error: 1 means as large as that. It is kept to three digits, and set to :data:`BEYOND` where the difference is not
+finite. What a rule says is one letter a judgement: ``.`` no alarm, ``r`` worse by one more rounding, ``w`` worse.
+*Pooled*: one judgement on :data:`POOL` neighbouring seeds together; its effect is the root of the mean square of
+theirs. A rival judges the pooled calls as one tensor.
 
 A fault trial counts where the fault moved the output (effect > 0). Rates come with Wilson's 95 % intervals, which take
 the trials for independent; trials of one fault are alike, so read them as a lower bound of the uncertainty.
@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,19 +25,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from precision_eval.measure.assess import assess
+from precision_eval.measure.assess import HonestRange, attention_yardsticks, operation_yardsticks
 from precision_eval.stats import wilson_interval
 from validation.faults.catalog import SEEDS_PER_HOST, Fault
-from validation.faults.families import Operands, sample
-from validation.faults.honest import Variation
-from validation.faults.kernels import Kernel, attend, exact, yardstick
+from validation.faults.families import FAMILIES, Operands, is_held_out, sample
+from validation.faults.honest import HONEST, Variation
+from validation.faults.kernels import exact, yardstick
+from validation.faults.operations import OPERATIONS, Change, OperationOperands
 
 Z_LIMIT, RMS_LIMIT = 5.0, 2.0
+SQNR_DB = 45.0
+DEFAULT_ATOL = {torch.float16: 1e-3, torch.bfloat16: 1e-3, torch.float32: 1e-5}
+DEFAULT_RTOL = {torch.float16: 1e-3, torch.bfloat16: 1.6e-2, torch.float32: 1.3e-6}
+AnyOperands = Operands | OperationOperands
+Candidate = Fault | Variation | Change
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What a candidate is held to."""
+    """What a rival holds a candidate to."""
 
     reference: Tensor
     yardstick: Tensor
@@ -57,52 +64,80 @@ class Reference:
         return 2.0 * float((self.rounded + 0.3 - 0.3 - self.rounded).abs().max())
 
     @cached_property
-    def plain_rms(self) -> float:
-        """RMS error of the yardstick to the reference: the format's own error."""
-        return float((self.yardstick.double() - self.reference).square().mean().sqrt())
+    def plain(self) -> Tensor:
+        """Error of the yardstick to the reference."""
+        return self.yardstick.double() - self.reference
 
     def largest_error(self, candidate: Tensor) -> float:
         """Largest error to :attr:`rounded`."""
         return float((candidate.double() - self.rounded.double()).abs().max())
 
 
-def _assert_close(candidate: Tensor, to: Reference) -> bool:
+def _rms(x: Tensor) -> float:
+    return float(x.square().mean().sqrt())
+
+
+def _differs(candidate: Tensor, to: Tensor, *, atol: float | None = None, rtol: float | None = None) -> bool:
     try:
-        torch.testing.assert_close(candidate, to.yardstick)
+        torch.testing.assert_close(candidate, to, atol=atol, rtol=rtol)
     except AssertionError:
         return True
     return False
 
 
+def _beyond_tolerances(candidate: Tensor, to: Reference) -> bool:
+    """``get_tolerances`` of PyTorch's test_transformers.py: what the plain computation errs by at most."""
+    dtype, size = candidate.dtype, to.plain.abs().nan_to_num()
+    relative = float((size / to.reference.abs()).nan_to_num(nan=DEFAULT_RTOL[dtype]).max())
+    relative = DEFAULT_RTOL[dtype] if relative > 1e30 else max(relative, DEFAULT_RTOL[dtype])
+    return _differs(candidate, to.rounded, atol=max(float(size.max()), DEFAULT_ATOL[dtype]), rtol=relative)
+
+
 def _bias_or_rms(candidate: Tensor, to: Reference) -> bool:
     noise = candidate.double() - to.reference
-    rms = float(noise.square().mean().sqrt())
-    if not math.isfinite(rms) or rms > RMS_LIMIT * to.plain_rms:
+    rms = _rms(noise)
+    if not math.isfinite(rms) or rms > RMS_LIMIT * _rms(to.plain):
         return True
     signed = (noise * to.reference.sign()).flatten()
     spread = float(signed.std()) / math.sqrt(len(signed))
     return bool(spread) and abs(float(signed.mean())) > Z_LIMIT * spread
 
 
+def _mean_error(candidate: Tensor, to: Reference) -> bool:
+    """``_check_equal`` of PyTorch's test_flex_attention.py."""
+    factor = 10.0 if candidate.dtype is torch.float32 else 1.1
+    return not float((candidate.double() - to.reference).abs().mean()) <= factor * float(to.plain.abs().mean())
+
+
+def _gold_check(candidate: Tensor, to: Reference) -> bool:
+    """``_gold_check`` of the same file: the RMS error, and so the ratio of two SQNR, 2.6 dB in half."""
+    factor = 13.5 if candidate.dtype is torch.float32 else 1.35
+    return not _rms(candidate.double() - to.reference) <= factor * _rms(to.plain)
+
+
+def _sqnr(candidate: Tensor, to: Reference) -> bool:
+    """A fixed signal-to-noise ratio, as torchao's tests hold compiled half precision to."""
+    noise = _rms(candidate.double() - to.reference)
+    return not noise <= _rms(to.reference) * 10.0 ** (-SQNR_DB / 20.0)
+
+
 RIVALS: dict[str, Callable[[Tensor, Reference], bool]] = {
     "flash_2max": lambda x, to: not to.largest_error(x) <= 2.0 * to.plain_max,
     "flash_2max_atol": lambda x, to: not to.largest_error(x) <= 2.0 * to.plain_max + to.rounding_atol,
-    "assert_close": _assert_close,
-    "allclose_1e-2": lambda x, to: not torch.allclose(x, to.yardstick, rtol=1e-2, atol=1e-2),
+    "assert_close": lambda x, to: _differs(x, to.yardstick),
+    "get_tolerances": _beyond_tolerances,
+    "flex_mean": _mean_error,
+    "flex_gold": _gold_check,
+    "sqnr_45_db": _sqnr,
     "bias_or_rms": _bias_or_rms,
 }
 POOL = SEEDS_PER_HOST
 BEYOND = 9.99e9
-OURS, POOLED = "assess", "assess_pooled"
+OURS = "assess"
 RULES = (OURS, *RIVALS)
-
-Tensors = Tensor | Sequence[Tensor]
+LETTERS = {"as expected of the format": ".", "worse, by one more rounding": "r", "worse": "w", "non-finite": "w"}
 Bools = NDArray[np.bool_]
-
-
-def suite_judge(candidate: Tensors, reference: Tensors, plain: Tensors) -> bool:
-    """Whether :func:`precision_eval.measure.assess.assess` finds more than is expected of the format."""
-    return assess(candidate, reference, plain).verdict != "as expected of the format"
+MORE_ROUNDED = tuple(name for operation in OPERATIONS.values() for name in operation.more_rounded)
 
 
 class Key(NamedTuple):
@@ -125,77 +160,142 @@ class Key(NamedTuple):
 
 
 class Stand:
-    """One seed of one family in one dtype, with what every candidate on it is held to."""
+    """Some calls of one family in one dtype, with what every candidate on them is held to."""
 
-    def __init__(self, operands: Operands) -> None:
-        self.operands = operands
-        self.reference = Reference(exact(operands), yardstick(operands))
-        self._hosts: dict[int, Tensor] = {}
+    def __init__(self, calls: Sequence[AnyOperands]) -> None:
+        self.calls = list(calls)
+        self._correct: dict[int | str, Tensor] = {}
 
-    def host(self, kernel: Kernel) -> Tensor:
-        """The correct output of a host; computed once."""
-        if id(kernel) not in self._hosts:
-            self._hosts[id(kernel)] = attend(self.operands, kernel)
-        return self._hosts[id(kernel)]
+    @cached_property
+    def plain(self) -> list[Tensor]:
+        """Eager in the operands' dtype, each step stored."""
+        return [_plain(o) for o in self.calls]
 
-    def effect(self, output: Tensor, kernel: Kernel) -> float:
-        """How far a fault moved the output, in units of the format's own error."""
-        other = self.host(kernel)
-        same = (output == other) | (output.isnan() & other.isnan())
-        moved = float(torch.where(same, 0.0, output.double() - other.double()).square().mean().sqrt())
-        if moved == 0.0:
-            return 0.0
-        own = self.reference.plain_rms
-        return min(moved / own, BEYOND) if math.isfinite(moved / own) else BEYOND
+    @cached_property
+    def reference(self) -> list[Tensor]:
+        """Float64 arithmetic on the stored operands."""
+        return [_exact(o) for o in self.calls]
+
+    @cached_property
+    def rivals(self) -> Reference:
+        """What rivals hold a candidate to."""
+        return Reference(torch.stack(self.reference), torch.stack(self.plain))
+
+    @cached_property
+    def range(self) -> HonestRange:
+        """What the suite holds a candidate to."""
+        drawn = [_yardsticks(o) for o in self.calls]
+        yardsticks: Mapping[str, list[Tensor]] = {name: [one[name] for one in drawn] for name in drawn[0]}
+        return HonestRange(self.reference, yardsticks, self.plain[0].dtype)
+
+    @cached_property
+    def single(self) -> list[Stand]:
+        """Each call by itself."""
+        return [Stand([o]) for o in self.calls]
+
+    def correct(self, fault: Fault | Change) -> Tensor:
+        """The output without the fault; computed once per host."""
+        host = fault.host(self.calls[0])  # type: ignore[arg-type]
+        key = host if isinstance(host, str) else id(host)
+        if key not in self._correct:
+            self._correct[key] = torch.stack([fault.correct(o) for o in self.calls])  # type: ignore[arg-type]
+        return self._correct[key]
+
+    def effects(self, outputs: Tensor, fault: Fault | Change) -> list[float]:
+        """How far a fault moved each output, in units of the format's own error."""
+        without = self.correct(fault)
+        same = (outputs == without) | (outputs.isnan() & without.isnan())
+        moved = torch.where(same, 0.0, outputs.double() - without.double()).flatten(1).square().mean(1).sqrt()
+        own = self.rivals.plain.flatten(1).square().mean(1).sqrt()
+        ratios = [0.0 if not m else m / o if o else math.inf for m, o in zip(moved.tolist(), own.tolist(), strict=True)]
+        return [_three_digits(ratio) if math.isfinite(ratio) else BEYOND for ratio in ratios]
+
+    def judged(self, outputs: Tensor) -> dict[str, str]:
+        """One letter per rule."""
+        ours = LETTERS[self.range.assess(list(outputs)).verdict]
+        return {OURS: ours, **{name: ".w"[rule(outputs, self.rivals)] for name, rule in RIVALS.items()}}
+
+
+def _plain(o: AnyOperands) -> Tensor:
+    return yardstick(o) if isinstance(o, Operands) else OPERATIONS[o.family].function(*o.tensors)
+
+
+def _exact(o: AnyOperands) -> Tensor:
+    if isinstance(o, Operands):
+        return exact(o)
+    return OPERATIONS[o.family].function(*(x.double() for x in o.tensors))
+
+
+def _yardsticks(o: AnyOperands) -> dict[str, Tensor]:
+    """Without torch's kernels, so that these are no yardsticks of their own."""
+    if isinstance(o, Operands):
+        return attention_yardsticks(o.q, o.k, o.v, mask=o.mask, scale=o.scale, backends=False)
+    return operation_yardsticks(OPERATIONS[o.family].function, *o.tensors)
+
+
+def drawn(family: str, *, seed: int, dtype: torch.dtype) -> AnyOperands:
+    """Draw the operands of one call of a family of attention, or of an operation."""
+    if family in FAMILIES:
+        return sample(family, seed=seed, dtype=dtype)
+    return OPERATIONS[family].sample(family, seed=seed, dtype=dtype)
 
 
 def stands(family: str, dtype: torch.dtype, seeds: int) -> list[Stand]:
-    """Seeds 0 … seeds − 1 of a family."""
-    return [Stand(sample(family, seed=seed, dtype=dtype)) for seed in range(seeds)]
+    """Seeds 0 … seeds − 1 of a family, in pools."""
+    firsts = range(0, seeds, POOL)
+    return [Stand([drawn(family, seed=first + i, dtype=dtype) for i in range(POOL)]) for first in firsts]
 
 
-def trial(candidate: Fault | Variation, on: Sequence[Stand]) -> dict[str, Any]:
+def trial(candidate: Candidate, on: Sequence[Stand]) -> dict[str, Any]:
     """Compute a fault or an honest variation on every seed and ask every rule; a fault's effect with it."""
-    if isinstance(candidate, Variation):
-        return _judged([candidate.apply(stand.operands) for stand in on], on)
-    inputs = [candidate.inputs(stand.operands) for stand in on]
-    on = [stand if given is stand.operands else Stand(given) for stand, given in zip(on, inputs, strict=True)]
-    outputs = [candidate.apply(given) for given in inputs]
-    effects = [stand.effect(output, candidate.host(stand.operands)) for stand, output in zip(on, outputs, strict=True)]
-    return {"effect": [_three_digits(value) for value in effects], **_judged(outputs, on)}
+    effects: list[float] = []
+    said: dict[str, str] = dict.fromkeys((*RULES, *(f"{rule}_pooled" for rule in RULES)), "")
+    for stand in on:
+        calls = stand.calls if isinstance(candidate, Variation) else [candidate.inputs(o) for o in stand.calls]  # type: ignore[arg-type]
+        held = stand if all(a is b for a, b in zip(calls, stand.calls, strict=True)) else Stand(calls)
+        outputs = torch.stack([candidate.apply(o) for o in calls])  # type: ignore[arg-type]
+        if isinstance(candidate, Fault | Change):
+            effects += held.effects(outputs, candidate)
+        alone = held.single[0]  # one call of each pool is judged by itself, too
+        for stand_, suffix, part in ((held, "_pooled", outputs), (alone, "", outputs[:1])):
+            for rule, letter in stand_.judged(part).items():
+                said[f"{rule}{suffix}"] += letter
+    line: dict[str, Any] = {"said": said}
+    if isinstance(candidate, Fault) or (
+        isinstance(candidate, Change) and candidate.id in OPERATIONS[candidate.operation].faults
+    ):
+        line["effect"] = effects
+    return line
+
+
+def cost(stand: Stand) -> dict[str, float]:
+    """Seconds of the eager operation on all calls of a stand, of drawing yardsticks and of judging; best of three."""
+    best = dict.fromkeys(("operation_s", "range_s", "judge_s"), math.inf)
+    for _ in range(4):  # the first also warms up
+        fresh = Stand(stand.calls)
+        fresh.reference, plain = stand.reference, stand.plain
+        marks = [time.perf_counter()]
+        for _ in map(_eager, fresh.calls):
+            pass
+        marks.append(time.perf_counter())
+        span = fresh.range
+        marks.append(time.perf_counter())
+        span.assess(plain)
+        marks.append(time.perf_counter())
+        for name, (begin, end) in zip(best, pairwise(marks), strict=True):
+            best[name] = min(best[name], end - begin)
+    return {name: round(seconds, 6) for name, seconds in best.items()}
+
+
+def _eager(o: AnyOperands) -> Tensor:
+    """The operation as torch computes it, operator by operator, in the operands' dtype."""
+    return HONEST[0].apply(o) if isinstance(o, Operands) else _plain(o)
 
 
 def _three_digits(value: float) -> float:
     """Three significant digits, whole numbers without a point: the file stays small."""
     short = float(f"{value:.3g}")
     return int(short) if short >= 100 else short
-
-
-def _judged(outputs: Sequence[Tensor], on: Sequence[Stand]) -> dict[str, Any]:
-    held = [stand.reference for stand in on]
-    pairs = list(zip(outputs, held, strict=True))
-    alarms = {name: to_bits([rule(output, to) for output, to in pairs]) for name, rule in RIVALS.items()}
-    started = time.perf_counter()
-    ours = [suite_judge(output, to.reference, to.yardstick) for output, to in pairs]
-    between = time.perf_counter()
-    truths, plain = [to.reference for to in held], [to.yardstick for to in held]
-    pools = [slice(at, at + POOL) for at in range(0, len(outputs), POOL)]
-    pooled = [suite_judge(outputs[pool], truths[pool], plain[pool]) for pool in pools]
-    seconds = ((between - started) / len(ours), (time.perf_counter() - between) / len(pooled))
-    return {
-        "alarms": {OURS: to_bits(ours), **alarms, POOLED: to_bits(pooled)},
-        "assess_ms": [round(1e3 * each, 2) for each in seconds],
-    }
-
-
-def to_bits(flags: Sequence[bool]) -> str:
-    """Flags as hexadecimal, the first one the foremost bit."""
-    return f"{int('1' + ''.join(str(int(flag)) for flag in flags), 2):x}"
-
-
-def from_bits(text: str) -> list[bool]:
-    """Flags of :func:`to_bits`; a leading 1 marks where they begin."""
-    return [bit == "1" for bit in f"{int(text, 16):b}"[1:]]
 
 
 # ---- from lines to rates
@@ -229,23 +329,44 @@ class Rate:
 
 @dataclass(frozen=True)
 class Judgements:
-    """All trials of one kind, one entry per seed (or per pool, for the pooled rule)."""
+    """All trials of one kind, one entry per judgement; `said` holds the letters of each rule."""
 
     id: NDArray[np.str_]
     family: NDArray[np.str_]
     dtype: NDArray[np.str_]
-    held_out: Bools
     effect: NDArray[np.float64]
-    alarm: dict[str, Bools]
+    said: dict[str, NDArray[np.str_]]
+
+    def alarm(self, rule: str) -> Bools:
+        """Where a rule raised an alarm; *one more rounding* is none for what is more rounded."""
+        said = self.said[rule]
+        return (said == "w") | ((said == "r") & ~self.more_rounded)
 
     def rate(self, rule: str, where: Bools | None = None) -> Rate:
         """How often `rule` raised an alarm among the trials at `where`, or all of them."""
-        alarms = self.alarm[rule] if where is None else self.alarm[rule][where]
+        alarms = self.alarm(rule) if where is None else self.alarm(rule)[where]
         return Rate(int(alarms.sum()), len(alarms))
 
     def between(self, low: float, high: float) -> Bools:
         """Trials with an effect in [low, high)."""
         return (self.effect >= low) & (self.effect < high) & (self.effect > 0)
+
+    @property
+    def more_rounded(self) -> Bools:
+        """Trials of honest variations that store one step more."""
+        return np.isin(self.id, MORE_ROUNDED)
+
+    @cached_property
+    def unseen(self) -> Bools:
+        """Trials whose family and whose fault or variation the judge was tuned without."""
+        held = np.array([is_held_out(name) for name in self.id.tolist()], dtype=bool)
+        return held & np.array([is_held_out(name) for name in self.family.tolist()], dtype=bool)
+
+    @cached_property
+    def tuned_on(self) -> Bools:
+        """Trials that the judge was tuned on: neither is held out."""
+        names = zip(self.id.tolist(), self.family.tolist(), strict=True)
+        return np.array([not (is_held_out(a) or is_held_out(b)) for a, b in names], dtype=bool)
 
     def missed(self, rule: str, where: Bools) -> list[tuple[str, Rate]]:
         """Rate of each id that was not always caught at `where`, lowest first."""
@@ -255,25 +376,23 @@ class Judgements:
         return sorted(missed, key=lambda pair: (pair[1].value, -pair[1].trials))
 
 
-def collect(lines: Sequence[dict[str, Any]], kind: str, *, pooled: bool = False) -> Judgements:
-    """Bring the lines of a kind together."""
-    size, rules = (POOL, (POOLED,)) if pooled else (1, RULES)
+def collect(lines: Sequence[dict[str, Any]], kind: str, *, pooled: bool) -> Judgements:
+    """Bring the lines of a kind together: judgements of single calls, the first of each pool, or of pools."""
     kept = [(Key.of(line), line) for line in lines if Key.of(line).kind == kind]
-    counts = [key.seeds // size for key, _ in kept]
+    counts = [key.seeds // POOL for key, _ in kept]
 
-    def repeated(values: list[Any], dtype: type) -> NDArray[Any]:
-        return np.repeat(np.array(values, dtype=dtype), counts)
+    def repeated(values: list[str]) -> NDArray[np.str_]:
+        return np.repeat(np.array(values, dtype=np.str_), counts)
 
-    def joined(parts: list[Any], dtype: type) -> NDArray[Any]:
-        return np.concatenate([np.empty(0, dtype), *parts]).astype(dtype)
-
-    effects = [np.asarray(line.get("effect", [0.0] * key.seeds)) for key, line in kept]
+    effects = []
+    for key, line in kept:
+        by_pool = np.asarray(line.get("effect", [0.0] * key.seeds), dtype=float).reshape(-1, POOL)
+        effects.append(np.sqrt(np.square(by_pool).mean(1)) if pooled else by_pool[:, 0])
+    suffix = "_pooled" if pooled else ""
     return Judgements(
-        id=repeated([key.id for key, _ in kept], np.str_),
-        family=repeated([key.family for key, _ in kept], np.str_),
-        dtype=repeated([key.dtype for key, _ in kept], np.str_),
-        held_out=repeated([line["held_out"] for _, line in kept], bool),
-        # of a pool, the root of the mean square
-        effect=joined([np.sqrt(np.square(effect).reshape(-1, size).mean(1)) for effect in effects], float),
-        alarm={rule: joined([from_bits(line["alarms"][rule]) for _, line in kept], bool) for rule in rules},
+        id=repeated([key.id for key, _ in kept]),
+        family=repeated([key.family for key, _ in kept]),
+        dtype=repeated([key.dtype for key, _ in kept]),
+        effect=np.concatenate([np.empty(0), *effects]),
+        said={rule: np.array(list("".join(line["said"][f"{rule}{suffix}"] for _, line in kept))) for rule in RULES},
     )

@@ -3,13 +3,13 @@
 Conventions: every tensor is float64 on the CPU in the layout (groups, heads, rows, channels): the last axis of what
 was given holds the channels, the one before the rows, the one before that the heads, and all others, the pooled calls
 included, the groups. Axes that are missing have length 1; a vector is one row. *Error* is the difference to the
-reference. An element that is not finite in the candidate or the reference is set aside and counted; where only the
-yardstick is not finite, the rounded reference takes its place.
+reference. An element that is not finite, or beyond the dtype, in the reference is set aside; one that is not finite in
+a candidate or a yardstick takes the rounded reference's place and is counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,7 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import Format, format_by_name
 
 Tensors = Tensor | Sequence[Tensor]
+Yardsticks = Tensor | Sequence[Tensors] | Mapping[str, Tensors]
 DTYPES = ("float16", "bfloat16", "float32")
 
 
@@ -28,57 +29,81 @@ class NonFinite:
 
     candidate: int
     reference: int
-    yardstick: int
     invented: int
     overflowed: int
     hidden: int
     hidden_zero: int
-    as_yardstick: int
     first: tuple[int, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pooled:
-    """Calls in one layout."""
+    """Reference and yardsticks of some calls in one layout; ``kept`` is False where nothing can be judged."""
 
-    candidate: Tensor
     reference: Tensor
-    yardstick: Tensor
+    exact: Tensor
     rounded: Tensor
     ulp: Tensor
+    kept: Tensor
+    yardsticks: tuple[Tensor, ...]
+    names: tuple[str, ...]
+    dtype: torch.dtype
     format: Format
+    shape: tuple[int, ...]
     calls: int
-    judged: int
-    non_finite: NonFinite
+
+    def candidate(self, tensors: Tensors) -> tuple[Tensor, NonFinite]:
+        """Check a candidate and bring it to the layout; count what is not finite."""
+        found = _stacked(tensors, "candidate", self.calls, self.shape, {self.dtype})
+        fine, true = found.isfinite(), self.exact.isfinite()
+        overflowed = true & ~self.kept & ~fine
+        invented, hidden = ~fine & true & ~overflowed, fine & ~true
+        counts = (~fine, ~true, invented, overflowed, hidden, hidden & (found == 0))
+        wrong = (invented | hidden).reshape(self.calls, *self.shape).nonzero()
+        if not (fine & self.kept).any() and not len(wrong):
+            raise ParameterError(
+                "no element is finite in candidate and reference, so there is no error to judge; use others"
+            )
+        first = tuple(int(i) for i in wrong[0]) if len(wrong) else None
+        non_finite = NonFinite(**{name: int(c.sum()) for name, c in zip(COUNTS, counts, strict=True)}, first=first)
+        return torch.where(fine & self.kept, found, self.rounded), non_finite
 
 
-def pool(candidate: Tensors, reference: Tensors, yardstick: Tensors) -> Pooled:
-    """Check the tensors and bring them to one layout."""
-    found, exact, plain = (
-        _as_list(tensors, name) for tensors, name in zip((candidate, reference, yardstick), NAMES, strict=True)
-    )
-    dtype = _check(found, exact, plain)
-    wide = [torch.stack([t.detach().to("cpu", torch.float64) for t in ts]) for ts in (found, exact, plain)]
-    size = format_by_name(str(dtype).removeprefix("torch."))
-    rounded = wide[1].to(dtype).to(torch.float64)
-    non_finite, kept = _account(wide[0], wide[1], wide[2], rounded)
-    judged = wide[0].numel() if kept is None else int(kept.sum())
-    if kept is not None:
-        rounded = torch.where(kept, rounded, 0.0)
-        wide[2] = torch.where(wide[2].isfinite(), wide[2], rounded)
-        wide = [torch.where(kept, t, 0.0) for t in wide]
-    layout = _layout(wide[0].shape)
-    parts = [t.reshape(layout) for t in (*wide, rounded)]
+COUNTS = ("candidate", "reference", "invented", "overflowed", "hidden", "hidden_zero")
+
+
+def pool(reference: Tensors, yardsticks: Yardsticks, dtype: torch.dtype) -> Pooled:
+    """Check reference and yardsticks and bring them to one layout."""
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise ParameterError(
+            f"the candidate is {name}; expected one of {', '.join(DTYPES)}: the dtype in which it was returned"
+        )
+    listed = _listed(reference, "reference")
+    shape = tuple(listed[0].shape)
+    if not shape or 0 in shape:
+        raise ParameterError(f"there is nothing to judge in shape {shape}; give at least one element")
+    exact = _stacked(listed, "reference", len(listed), shape, {torch.float64})
+    named = _named(yardsticks)
+    wide = {dtype, torch.float32, torch.float64}
+    given = [_stacked(one, f"yardstick '{key}'", len(listed), shape, wide) for key, one in named.items()]
+    rounded = exact.to(dtype).to(torch.float64)
+    kept = rounded.isfinite()
+    rounded = torch.where(kept, rounded, 0.0)
+    kept_reference = torch.where(kept, exact, 0.0)
+    size = format_by_name(name)
     return Pooled(
-        candidate=parts[0],
-        reference=parts[1],
-        yardstick=parts[2],
-        rounded=parts[3],
-        ulp=spacing(parts[1], size),
+        reference=kept_reference,
+        exact=exact,
+        rounded=rounded,
+        ulp=spacing(kept_reference, size),
+        kept=kept,
+        yardsticks=tuple(torch.where(kept & y.to(dtype).isfinite(), y, rounded) for y in given),
+        names=tuple(named),
+        dtype=dtype,
         format=size,
-        calls=len(found),
-        judged=judged,
-        non_finite=non_finite,
+        shape=shape,
+        calls=len(listed),
     )
 
 
@@ -90,66 +115,40 @@ def spacing(x: Tensor, size: Format) -> Tensor:
     return (binade * size.eps).clamp(size.smallest_subnormal, size.eps * 2.0**size.max_exponent)
 
 
-NAMES = ("candidate", "reference", "yardstick")
-
-
-def _as_list(tensors: Tensors, name: str) -> list[Tensor]:
+def _listed(tensors: Tensors, name: str) -> list[Tensor]:
     listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if not listed:
+        raise ParameterError(f"the {name} holds no tensor; give one per call, and at least one call")
     for tensor in listed:
         if not isinstance(tensor, Tensor):
             raise ParameterError(f"the {name} holds a {type(tensor).__name__}; give a tensor or a list of tensors")
     return listed
 
 
-def _check(found: list[Tensor], exact: list[Tensor], plain: list[Tensor]) -> torch.dtype:
-    if not len(found) == len(exact) == len(plain) or not found:
+def _named(yardsticks: Yardsticks) -> dict[str, Tensors]:
+    if isinstance(yardsticks, Tensor):
+        return {"yardstick": yardsticks}
+    named = yardsticks if isinstance(yardsticks, Mapping) else {str(i + 1): one for i, one in enumerate(yardsticks)}
+    if not named:
+        raise ParameterError("found no yardsticks; give at least one honest computation of the same calls")
+    return dict(named)
+
+
+def _stacked(tensors: Tensors, name: str, calls: int, shape: tuple[int, ...], dtypes: set[torch.dtype]) -> Tensor:
+    """All calls as float64 in the layout."""
+    listed = _listed(tensors, name)
+    shapes = {tuple(t.shape) for t in listed} | {shape}
+    if len(listed) != calls or len(shapes) > 1:
         raise ParameterError(
-            f"found {len(found)} candidates, {len(exact)} references and {len(plain)} yardsticks; "
-            "give as many of each, and at least one"
+            f"the {name} holds {len(listed)} tensors for {calls} calls of the reference, shapes "
+            f"{', '.join(map(str, sorted(shapes)))}; give one per call, all of one shape"
         )
-    shapes = {tuple(t.shape) for t in (*found, *exact, *plain)}
-    if len(shapes) > 1:
+    odd = {t.dtype for t in listed} - dtypes
+    if odd:
         raise ParameterError(
-            f"the tensors differ in shape ({', '.join(map(str, sorted(shapes)))}); candidate, reference and yardstick "
-            "have to be the same call's outputs, and pooled calls of one shape"
+            f"the {name} is {', '.join(sorted(map(str, odd)))}; expected {' or '.join(sorted(map(str, dtypes)))}: "
+            "the reference in float64 on the same stored inputs, the candidate as returned, a yardstick in the "
+            "candidate's dtype or wider"
         )
-    if found[0].ndim == 0 or found[0].numel() == 0:
-        raise ParameterError(f"there is nothing to judge in shape {tuple(found[0].shape)}; give at least one element")
-    dtypes = {t.dtype for t in (*found, *plain)}
-    if len(dtypes) > 1 or str(found[0].dtype).removeprefix("torch.") not in DTYPES:
-        raise ParameterError(
-            f"candidate and yardstick are {', '.join(sorted(map(str, dtypes)))}; both have to be of one dtype, "
-            f"one of {', '.join(DTYPES)}: the dtype in which the candidate was returned"
-        )
-    for tensor in exact:
-        if tensor.dtype is not torch.float64:
-            raise ParameterError(f"the reference is {tensor.dtype}; compute it in float64 on the same stored inputs")
-    return found[0].dtype
-
-
-def _account(found: Tensor, exact: Tensor, plain: Tensor, rounded: Tensor) -> tuple[NonFinite, Tensor | None]:
-    """Count what is not finite; the second value is True where candidate and reference are, None where all is."""
-    if bool(torch.isfinite(found.sum() + rounded.sum() + plain.sum())):
-        return NonFinite(**dict.fromkeys(COUNTS, 0), first=None), None
-    fine, true, plain_fine = found.isfinite(), exact.isfinite(), plain.isfinite()
-    beyond = true & rounded.isinf()
-    overflowed = beyond & found.isinf()
-    invented, hidden = ~fine & true & ~overflowed, fine & ~true
-    wrong = (invented | hidden).nonzero()
-    kept = fine & true & ~beyond
-    if not kept.any() and not len(wrong):
-        raise ParameterError(
-            "no element is finite in candidate and reference, so there is no error to judge; use others"
-        )
-    counts = (~fine, ~true, ~plain_fine, invented, overflowed, hidden, hidden & (found == 0), invented & ~plain_fine)
-    first = tuple(int(i) for i in wrong[0]) if len(wrong) else None
-    return NonFinite(**{name: int(c.sum()) for name, c in zip(COUNTS, counts, strict=True)}, first=first), kept
-
-
-COUNTS = ("candidate", "reference", "yardstick", "invented", "overflowed", "hidden", "hidden_zero", "as_yardstick")
-
-
-def _layout(shape: torch.Size) -> tuple[int, int, int, int]:
-    """Groups (calls first), heads, rows, channels."""
-    heads, rows, channels = (1, 1, 1, *shape[1:])[-3:]
-    return shape.numel() // (channels * rows * heads), heads, rows, channels
+    heads, rows, channels = (1, 1, 1, *shape)[-3:]
+    return torch.stack([t.detach().to("cpu", torch.float64) for t in listed]).reshape(-1, heads, rows, channels)

@@ -1,304 +1,344 @@
-"""The statistics that an error is judged by.
+"""The statistics that an error is judged by, and the range that honest computations of the same input span in them.
 
-Conventions: each statistic is one number, larger is worse, taken of the candidate and, where that means something, of
-the yardstick too. None changes when the tensors are scaled by a power of two (inside the range of normal numbers),
-when their sign is flipped, or when rows are permuted. *Expected size* is that of :mod:`.sizes`. A gain is the
-regression of the error on the reference, its uncertainty taken over rows as clusters, because the elements of a row
-share operands; ``GAIN_MARGIN`` is added in quadrature, so that a tiny gain is not a fault however well it is known.
+Conventions: each statistic is one number, larger is worse. None changes when the tensors are scaled by a power of two
+(inside the range of normal numbers), when their sign is flipped, or when rows or heads are permuted. The *rest* is what
+no mixture of the yardsticks explains: their errors are fitted to the candidate's, the fit is rounded to the dtype, and
+the difference remains. A yardstick's own rest is taken with the others alone; the largest value among the yardsticks,
+widened by the statistic's margin, is the limit. Rests are in units of what the yardsticks' are per row and channel. A
+gain is the regression of the rest on the reference, its uncertainty taken over rows as clusters, because the elements
+of a row share operands.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from precision_eval.measure.assess.sizes import TINY, Errors
+from precision_eval.measure.assess.pooled import Pooled
 
-GAIN_MARGIN = 0.02  # of eps
-TAIL = 1000  # one element in so many lies beyond ``tail``
-Z_CAP = 3.0  # errors beyond it do not weigh more in ``rounding_share``
-_SMALL = 1e-30  # against division by zero in float32
+RIDGE = 1e-3  # of a yardstick's own square: yardsticks that nearly agree share their coefficient
+LEAST = 0.25  # of the honest rest's square: a smaller one does not make a structure more significant
+ROUNDING = 0.1  # of a rounding's square belongs to every honest rest
+FLOOR = 2.0**-44  # of the mean square reference: float32 sums, where the reference happens to be nearly zero
+ALONE = 2.0  # margins are as much wider where one yardstick is all there is
+CLUSTERS = 3.0  # standard errors by which a mean over rows has to leave zero
+EVEN_ROW, EVEN_ELEMENT = 6.0, 16.0  # × the RMS of the rest
+_TINY = 1e-300
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """One statistic, as data."""
+    """One statistic, as data; `margin` is in units of log(value + offset), `chance` what mere noise stays below."""
 
     name: str
-    kind: Literal["level", "shape", "fixed"]
+    kind: Literal["noise", "place", "structure"]
     offset: float
+    margin: float
     says: str
+    chance: float = 0.0
 
 
 STATISTICS: tuple[Statistic, ...] = (
-    Statistic("rms_ratio", "level", 1e-6, "RMS error {value:.3g} × the yardstick's (limit {limit:.3g})"),
-    Statistic("mean_ratio", "level", 1e-6, "mean absolute error {value:.3g} × the yardstick's (limit {limit:.3g})"),
     Statistic(
-        "typical_row_ratio",
-        "level",
-        1e-6,
-        "RMS error of the typical row {value:.3g} × the yardstick's (limit {limit:.3g})",
-    ),
-    Statistic("max_ratio", "level", 1e-6, "largest error {value:.3g} × the yardstick's (limit {limit:.3g})"),
-    Statistic(
-        "worst_row_ratio",
-        "level",
-        1e-6,
-        "RMS error of the worst row {value:.3g} × the yardstick's there (limit "
-        "{limit:.3g}): a stale slot, a key too many or too few, or a mask, in that row",
+        "rms",
+        "noise",
+        1e-06,
+        0.3,
+        "RMS error {value:.3g} × the roughest yardstick's",
     ),
     Statistic(
-        "worst_head_ratio",
-        "level",
-        1e-6,
-        "RMS error of the worst head {value:.3g} × the yardstick's there (limit "
-        "{limit:.3g}): heads exchanged, or one head's cache or scale",
+        "typical_row",
+        "noise",
+        1e-06,
+        0.3,
+        "error of the typical row {value:.3g} × the yardsticks'",
     ),
     Statistic(
-        "largest",
-        "shape",
-        1e-6,
-        "an element errs by {value:.3g} × its expected size (limit {limit:.3g}): a place wrongly "
-        "written or a flipped bit",
+        "max",
+        "noise",
+        1e-06,
+        0.5,
+        "largest error {value:.3g} × the roughest yardstick's RMS error",
     ),
     Statistic(
-        "tail", "shape", 1e-6, "one element in 1,000 errs by {value:.3g} × its expected size (limit {limit:.3g})"
+        "head",
+        "place",
+        1e-06,
+        0.5,
+        "error of the worst head {value:.3g} × the yardsticks' there: heads exchanged, or one head's cache or scale",
+    ),
+    Statistic(
+        "rest",
+        "noise",
+        0.2,
+        0.55,
+        "error that no yardstick shares: {value:.3g} × what honest computations differ by",
+    ),
+    Statistic(
+        "rest_of_row",
+        "noise",
+        0.2,
+        0.55,
+        "the same in the typical row: {value:.3g}",
+    ),
+    Statistic(
+        "rest_of_head",
+        "place",
+        0.2,
+        0.65,
+        "the same in the worst head: {value:.3g}: heads exchanged, or one head's cache or scale",
     ),
     Statistic(
         "worst_row",
-        "shape",
-        1e-6,
-        "a row errs by {value:.3g} × what the other rows and the yardstick predict (limit "
-        "{limit:.3g}): a stale slot, a key or a mask, in that row",
+        "place",
+        0.5,
+        1.4,
+        "the same in the worst row: {value:.3g}: a stale slot, a key too many or too few, or a mask, in that row",
+    ),
+    Statistic(
+        "worst_element",
+        "place",
+        2.0,
+        1.4,
+        "the same in the worst element: {value:.3g}: a place wrongly written or a flipped bit",
     ),
     Statistic(
         "gain",
-        "shape",
+        "structure",
         0.5,
-        "the error follows the reference at {value:.3g} standard errors (limit {limit:.3g}): a gain, a "
-        "wrong scale, or truncation",
+        0.95,
+        "the error follows the reference at {value:.3g} standard errors: a gain, a wrong scale, or truncation",
+        4.0,
     ),
     Statistic(
-        "gain_by_head", "shape", 0.5, "so it does in one head at {value:.3g} standard errors (limit {limit:.3g})"
+        "gain_of_head",
+        "structure",
+        0.5,
+        1.0,
+        "so it does in one head at {value:.3g} standard errors",
+        4.5,
     ),
     Statistic(
         "contrast",
-        "shape",
+        "structure",
         0.5,
-        "the error follows the reference's departure from its mean row at {value:.3g} standard errors "
-        "(limit {limit:.3g}): logits scaled or approximated wrongly",
-    ),
-    Statistic(
-        "contrast_by_head", "shape", 0.5, "so it does in one head at {value:.3g} standard errors (limit {limit:.3g})"
+        1.0,
+        "the error follows the reference's departure from its mean row at {value:.3g} standard errors: logits"
+        " scaled or approximated wrongly",
+        4.0,
     ),
     Statistic(
         "row_gain",
-        "shape",
-        1e-6,
-        "rows are scaled each by a factor of its own: error along the row {value:.3g} × that of a "
-        "random direction (limit {limit:.3g}): a sum, reciprocal or rescale factor kept too coarsely",
+        "structure",
+        0.05,
+        1.0,
+        "rows are scaled each by a factor of its own: error along the row {value:.3g} × that of a random "
+        "direction: a sum, reciprocal or rescale factor kept too coarsely",
+        2.0,
     ),
-    Statistic("row_gain_eps", "shape", 0.02, "rows are scaled by {value:.3g} eps each (limit {limit:.3g})"),
-    Statistic("offset", "shape", 0.5, "a constant is added, at {value:.3g} standard errors (limit {limit:.3g})"),
+    Statistic(
+        "row_gain_eps",
+        "noise",
+        0.02,
+        0.8,
+        "rows are scaled by {value:.3g} eps each",
+    ),
+    Statistic(
+        "offset",
+        "place",
+        0.5,
+        0.95,
+        "a constant is added, at {value:.3g} standard errors",
+        4.0,
+    ),
     Statistic(
         "channel_offset",
-        "shape",
+        "place",
         0.2,
-        "channels are shifted by constants, {value:.3g} × what chance gives (limit "
-        "{limit:.3g}): the same key or value wrong in all rows",
-    ),
-    Statistic("toward_zero", "shape", 0.02, "results lie {value:.3g} ULP toward zero (limit {limit:.3g}): truncation"),
-    Statistic("away_from_zero", "shape", 0.02, "results lie {value:.3g} ULP away from zero (limit {limit:.3g})"),
-    Statistic(
-        "toward_zero_rest",
-        "shape",
-        0.02,
-        "beside what the yardstick shares, results lie {value:.3g} ULP toward zero (limit {limit:.3g})",
+        0.5,
+        "channels are shifted by constants, {value:.3g} × what chance gives: the same key or value wrong in all rows",
+        1.6,
     ),
     Statistic(
-        "away_from_zero_rest",
-        "shape",
-        0.02,
-        "beside what the yardstick shares, results lie {value:.3g} ULP away from zero (limit {limit:.3g})",
+        "outward",
+        "structure",
+        0.05,
+        0.8,
+        "results lie {value:.3g} ULP to one side of zero: truncation, or rounding in one direction",
     ),
     Statistic(
-        "missed_within_one",
-        "shape",
-        1e-6,
-        "{value:.3g} × as many results are wrongly rounded as lie beyond one ULP (limit "
-        "{limit:.3g}): stochastic or directed rounding",
-    ),
-    Statistic(
-        "rounding_share",
-        "shape",
-        0.3,
-        "the part of the error that goes with the ULP is {value:.3g} × one rounding (limit "
-        "{limit:.3g}): stochastic or repeated rounding, or an accumulator kept in the dtype",
+        "outward_rest",
+        "structure",
+        0.05,
+        0.8,
+        "beside what yardsticks share, results lie {value:.3g} ULP to one side of zero: truncation, or "
+        "rounding in one direction",
     ),
     Statistic(
         "flushed",
-        "fixed",
+        "structure",
         0.5,
-        "{value:.0f} more results are zero than subnormal where the reference is subnormal (limit "
-        "{limit:.0f}): subnormals flushed",
+        0.5,
+        "{value:.0f} more results are zero than subnormal where the reference is subnormal: subnormals flushed",
     ),
     Statistic(
         "coarse",
-        "fixed",
+        "structure",
         0.05,
-        "{value:.2f} of the results that need the dtype's last two bits leave them zero (limit "
-        "{limit:.2f}): another format posing as this one",
+        0.3,
+        "{value:.2f} of the results that need the dtype's last two bits leave them zero: another format "
+        "posing as this one",
+        0.2,
     ),
 )
-"""What is looked at, in the order in which reasons are given."""
+"""What is looked at. The margins were set on the tuning part of the trials (`python -m validation faults`)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """The statistics of one assessment."""
+class Range:
+    """What honest computations of some calls span in every statistic; any number of candidates can be held to it."""
 
-    found: dict[str, float]
-    own: dict[str, float]
-    alpha: float
-    headroom: float
-    kurtosis: float
-    row_spread: float
-    rows: int
-    gain: float
-    gain_standard_error: float
+    def __init__(self, pooled: Pooled) -> None:
+        self.pooled = pooled
+        self.rounding = pooled.ulp.square() / 12.0
+        reference = pooled.reference
+        floor = (reference.square().mean(-1, keepdim=True) + reference.square().mean((0, 2), keepdim=True)) * FLOOR
+        self.outputs = torch.stack([self._stored(y) for y in pooled.yardsticks])
+        square = (self.outputs - reference).square()
+        self.row_square = torch.maximum(square.mean(-1).mean(0), self.rounding.mean(-1))
+        self.roughest = max(float(square.mean((1, 2, 3, 4)).max()), float(self.rounding.mean()), _TINY) ** 0.5
+        self.weight = (_pattern(square.mean(0)) + self.rounding + floor).clamp_min(_TINY).rsqrt()
+        self.errors = torch.stack(pooled.yardsticks) - reference
+        self.weighted = (self.errors * self.weight).flatten(1)
+        self.own = ((self.outputs - reference) * self.weight).flatten(1)
+        self.gram = self.weighted @ self.weighted.mT
+        self.squares = self.own.square().sum(1)
+        rests = [self._rest(y, without=i) for i, y in enumerate(self.outputs)]
+        honest = torch.stack(rests).square().mean(0)
+        self.scale = (_pattern(honest) + ROUNDING * _pattern(self.rounding) + floor).clamp_min(_TINY).rsqrt()
+        own = [self._taken(y, rest) for y, rest in zip(self.outputs, rests, strict=True)]
+        self.highest = {name: max(one[name] for one in own) for name in own[0]}
+        self.width = ALONE if len(rests) == 1 else 1.0
 
+    def statistics(self, candidate: Tensor) -> dict[str, float]:
+        """Take every statistic of a candidate in the layout of the pool."""
+        return self._taken(candidate, self._rest(candidate))
 
-def measured(errors: Errors) -> Measured:
-    """Take every statistic."""
-    square = errors.z.square()
-    mean = square.mean((1, 2, 3, 4)).clamp_min(_SMALL)
-    by_row = square.mean(-1)
-    pairs = {**_shape(square, by_row), **_offsets(errors, mean), **_shares(errors, square)}
-    pairs["gain"], pairs["gain_by_head"], row, gain, deviation = _gain(errors, errors.z_reference, by_row)
-    pairs["row_gain"], pairs["row_gain_eps"] = row
-    pairs["contrast"], pairs["contrast_by_head"], *_ = _gain(errors, _departure(errors), by_row)
-    pairs.update(_in_ulps(errors))
-    found = {**_levels(errors), **{name: float(pair[0]) for name, pair in pairs.items()}, **_grids(errors)}
-    rounding, plain = errors.rounding_row_square.mean(), errors.row_square[1].mean()
-    return Measured(
-        found=found,
-        own={name: float(pair[1]) for name, pair in pairs.items()},
-        alpha=float(errors.alpha[0]),
-        headroom=float((torch.maximum(plain, rounding) / rounding).sqrt()),
-        kurtosis=float(square[1].square().mean() / mean[1].square()),
-        row_spread=float(by_row[1].var(correction=0) / mean[1].square()),
-        rows=by_row[0].numel(),
-        gain=gain,
-        gain_standard_error=deviation,
-    )
+    def is_even(self, candidate: Tensor) -> bool:
+        """Whether no row and no element holds more of the rest than a rounding puts there: of itself, or on average."""
+        square, own = self._rest(candidate).square(), 16.0 * self.rounding
+        mean = square.mean()
+        by_row = square.mean(-1) <= EVEN_ROW**2 * mean + own.mean(-1)
+        return bool(by_row.all() and (square <= EVEN_ELEMENT**2 * mean + 12.0 * own).all())
 
+    def limit(self, statistic: Statistic) -> float:
+        """Largest value that is as expected of the format here."""
+        widened = (self.highest[statistic.name] + statistic.offset) * math.exp(self.width * statistic.margin)
+        return (widened - statistic.offset) * (1.0 + 1e-9)
 
-def _levels(errors: Errors) -> dict[str, float]:
-    """Ratios to the yardstick."""
-    rows, plain, rounding = errors.row_square[0], errors.yardstick_row_square, errors.rounding_row_square
-    whole = torch.maximum(errors.row_square[1].mean(), rounding.mean())
-    size, ulp = errors.error.abs(), errors.pooled.ulp
-    return {
-        "rms_ratio": float((rows.mean() / whole).sqrt()),
-        "mean_ratio": float(size[0].sum() / torch.maximum(size[1].sum(), ulp.sum() / 4.0)),
-        "typical_row_ratio": float(((rows + 0.01 * rounding) / (plain + 0.01 * rounding)).log().mean().mul(0.5).exp()),
-        "max_ratio": float(size[0].max() / torch.maximum(size[1].max(), ulp.max() / 2.0)),
-        "worst_row_ratio": float((rows / (plain + 0.1 * whole)).max().sqrt()),
-        "worst_head_ratio": float((rows.mean((0, 2)) / plain.mean((0, 2))).max().sqrt()),
-    }
+    def _stored(self, x: Tensor) -> Tensor:
+        return x.to(self.pooled.dtype).to(torch.float64)
 
+    def _rest(self, output: Tensor, without: int | None = None) -> Tensor:
+        """Subtract the mixture of the yardsticks, but for one, that comes nearest, or the nearest yardstick."""
+        among = [j for j in range(len(self.outputs)) if j != without]
+        reference, weight = self.pooled.reference, self.weight
+        if not among:
+            return output - self._stored(reference)
+        weighted = ((output - reference) * weight).flatten()
+        distances = self.squares[among] - 2.0 * (self.own @ weighted)[among]
+        rest = output - self.outputs[among[int(distances.argmin())]]
+        if len(weighted) < 4 * len(among) or not rest.any():
+            return rest
+        gram = self.gram[among][:, among]
+        ridge = torch.diag(RIDGE * gram.diagonal() + 1e-12 * len(weighted))
+        coefficients = torch.zeros(len(self.outputs), dtype=torch.float64)
+        coefficients[among] = torch.linalg.solve(gram + ridge, (self.weighted @ weighted)[among])
+        fitted = output - self._stored(reference + torch.tensordot(coefficients, self.errors, 1))
+        return min(rest, fitted, key=lambda one: float((one * weight).square().sum()))
 
-def _shape(square: Tensor, by_row: Tensor) -> dict[str, Tensor]:
-    top = square.flatten(1).topk(max(1, square[0].numel() // TAIL), dim=1).values
-    return {"largest": top[:, 0].sqrt(), "tail": top[:, -1].sqrt(), "worst_row": by_row.flatten(1).amax(1).sqrt()}
+    def _taken(self, output: Tensor, rest: Tensor) -> dict[str, float]:
+        pooled, error = self.pooled, output - self.pooled.reference
+        rows = error.square().mean(-1)
+        z = rest * self.scale
+        square = z.square()
+        by_row = square.mean(-1)
+        found = {
+            "rms": float(rows.mean().sqrt()) / self.roughest,
+            "typical_row": _typical(rows / self.row_square),
+            "max": float(error.abs().max()) / self.roughest,
+            "head": float((rows.mean((0, 2)) / self.row_square.mean((0, 2))).max().sqrt()),
+            "rest": float(square.mean().sqrt()),
+            "rest_of_row": _typical(by_row),
+            "rest_of_head": float(square.mean((0, 2, 3)).max().sqrt()),
+            "worst_row": float(by_row.max().sqrt()),
+            "worst_element": float(square.max().sqrt()),
+            "channel_offset": _channel_offset(z, square),
+            "outward": self._outward(error),
+            "outward_rest": self._outward(rest),
+            **self._on_grid(output),
+        }
+        reference = pooled.reference * self.scale
+        axes = tuple(axis for axis in (0, 2) if reference.shape[axis] > 1)
+        mean = pooled.reference.mean(axes, keepdim=True) if axes else torch.zeros(())
+        found["gain"], found["gain_of_head"], along = _gain(z, reference)
+        found["contrast"] = _gain(z, (pooled.reference - mean) * self.scale)[0]
+        found["offset"] = _gain(z, self.scale)[0]
+        size = reference.square().sum(-1).clamp_min(_TINY)
+        found["row_gain"] = math.sqrt(
+            float((along.square() / size).sum() / (by_row.sum().clamp_min(LEAST * by_row.numel())))
+        )
+        found["row_gain_eps"] = float((along / size / pooled.format.eps).square().mean().sqrt())
+        return found
 
+    def _outward(self, error: Tensor) -> float:
+        """Mean signed error in ULPs, less what chance gives it over rows."""
+        rows = (error * self.pooled.reference.sign() / self.pooled.ulp).clamp(-1.0, 1.0).mean(-1).flatten()
+        if len(rows) == 1:
+            return 0.0
+        return max(float(rows.mean().abs() - CLUSTERS * rows.std() / len(rows) ** 0.5), 0.0)
 
-def _departure(errors: Errors) -> Tensor:
-    """The reference less its mean row, per head, in units of the expected size; the reference where there is
-    one row.
-    """
-    reference = errors.pooled.reference
-    if reference.shape[2] == 1:
-        return errors.z_reference
-    return ((reference - reference.mean(2, keepdim=True)) * errors.scale).float()
-
-
-def _gain(
-    errors: Errors, reference: Tensor, by_row: Tensor
-) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor], float, float]:
-    """Regress on a reference: gain and gain by head in standard errors, row gains, the gain, its standard error."""
-    product, power = (errors.z * reference).sum(-1), reference.square().sum(-1)  # (2, groups, heads, rows)
-    of_head, power_of_head = product.sum((1, 3)), power.sum((1, 3)).clamp_min(_SMALL)
-    whole = power_of_head.sum(1)
-    gain, head_gain = of_head.sum(1) / whole, of_head / power_of_head
-    spread = (product - gain[:, None, None, None] * power).square().sum((1, 2, 3)).sqrt() / whole
-    head_spread = (product - head_gain[:, None, :, None] * power).square().sum((1, 3)).sqrt() / power_of_head
-    eps = errors.pooled.format.eps
-    margin = (GAIN_MARGIN * eps) ** 2
-    along = (product.square() / power.clamp_min(_SMALL)).sum((1, 2, 3)) / by_row.sum((1, 2, 3)).clamp_min(_SMALL)
-    size = errors.pooled.reference.square().mean(-1).sqrt().clamp_min(TINY)
-    unit = (errors.pooled.format.smallest_normal / size).clamp_min(1.0).float() * eps  # more where rows are subnormal
-    rows = (product / power.clamp_min(_SMALL) / unit).square().mean((1, 2, 3)).sqrt()
-    in_errors = gain.abs() / (spread.square() + margin).sqrt()
-    by_head = (head_gain.abs() / (head_spread.square() + margin).sqrt()).amax(1)
-    if by_row[0].numel() == 1:  # one cluster has no spread, so nothing can be said
-        in_errors, by_head, spread = 0.0 * in_errors, 0.0 * by_head, 0.0 * spread
-    return in_errors, by_head, (along.sqrt(), rows), float(gain[0]), float(spread[0])
-
-
-def _offsets(errors: Errors, mean: Tensor) -> dict[str, Tensor]:
-    """Constants: over everything, and per channel of a head."""
-    _, groups, _, rows, _ = errors.z.shape
-    by_channel = errors.z.sum((1, 3)) / (groups * rows) ** 0.5  # (2, heads, channels)
-    return {
-        "offset": errors.z.sum((1, 2, 3, 4)).abs() / (errors.z[0].numel() * mean).sqrt(),
-        "channel_offset": by_channel.square().mean((1, 2)) / mean,
-    }
-
-
-def _shares(errors: Errors, square: Tensor) -> dict[str, Tensor]:
-    """Weighted least squares of the squared error on the two parts of its size: the coefficient of rounding."""
-    axes = (1, 2, 3, 4)
-    p, q, capped = errors.rounding_share, errors.arithmetic_share, square.clamp_max(Z_CAP**2)
-    pp, pq, qq = (p * p).sum(axes), (p * q).sum(axes), (q * q).sum(axes)
-    fit = qq * (capped * p).sum(axes) - pq * (capped * q).sum(axes)
-    fit = fit / torch.maximum(pp * qq - pq * pq, 1e-6 * pp * qq).clamp_min(_SMALL)
-    return {"rounding_share": fit.clamp(0.0, 100.0)}
-
-
-def _in_ulps(errors: Errors) -> dict[str, Tensor]:
-    """Signs and counts in ULPs of the result."""
-    pooled, error = errors.pooled, errors.error
-    axes = (1, 2, 3, 4)
-    plain = error[1]
-    shared = ((error[0] * plain).sum() / plain.square().sum().clamp_min(TINY)).clamp(0.0, 1.2)
-    sign = pooled.reference.sign() / pooled.ulp
-    in_ulps = error * sign
-    outward = in_ulps.clamp(-1.0, 1.0).mean(axes)
-    rest = torch.stack([(in_ulps[0] - shared * in_ulps[1]).clamp(-1.0, 1.0).mean(), outward[1]])
-    misses = (error - (pooled.rounded - pooled.reference)).abs() > 0.4 * pooled.ulp
-    missed = misses.float().mean(axes)
-    beyond = (in_ulps.abs() > 1.0).float().mean(axes)
-    return {
-        "toward_zero": -outward,
-        "away_from_zero": outward,
-        "toward_zero_rest": -rest,
-        "away_from_zero_rest": rest,
-        "missed_within_one": (missed + 0.002) / (beyond + 0.002),
-    }
+    def _on_grid(self, output: Tensor) -> dict[str, float]:
+        """Results on a coarser grid than the dtype's, and subnormals set to zero."""
+        pooled = self.pooled
+        steps, should = output / (4.0 * pooled.ulp), pooled.rounded / (4.0 * pooled.ulp)
+        off = should != should.round()
+        coarse = ((steps == steps.round()) & off).sum() / (off.sum() + 8.0)
+        size, smallest = pooled.reference.abs(), pooled.format.smallest_subnormal
+        subnormal = (size >= 2.0 * smallest) & (size < pooled.format.smallest_normal)
+        flushed = (subnormal & (output == 0)).sum() - (subnormal & (output != 0)).sum()
+        return {"coarse": float(coarse), "flushed": max(float(flushed), 0.0)}
 
 
-def _grids(errors: Errors) -> dict[str, float]:
-    """Results on a coarser grid than the dtype's, and subnormals set to zero."""
-    pooled = errors.pooled
-    steps, should = pooled.candidate / (4.0 * pooled.ulp), pooled.rounded / (4.0 * pooled.ulp)
-    off = should != should.round()
-    coarse = ((steps == steps.round()) & off).sum() / (off.sum() + 8.0)
-    written = pooled.candidate != 0
-    size, smallest = pooled.reference.abs(), pooled.format.smallest_subnormal
-    subnormal = (size >= 2.0 * smallest) & (size < pooled.format.smallest_normal)
-    flushed = (subnormal & ~written).sum() - (subnormal & written).sum()
-    return {"coarse": float(coarse), "flushed": max(float(flushed), 0.0)}
+def _pattern(square: Tensor) -> Tensor:
+    """Mean square by row times the relative one by head and channel, drawn to 1 where there are few rows."""
+    mean, samples = square.mean((0, 2, 3))[:, None], square.shape[0] * square.shape[2]
+    channels = (square.sum((0, 2)) + 4.0 * mean) / (samples + 4.0) / mean.clamp_min(_TINY)
+    return square.mean(-1, keepdim=True) * channels[None, :, None, :]
+
+
+def _typical(square: Tensor) -> float:
+    """Root of the geometric mean."""
+    return float((square + 0.01).log().mean().mul(0.5).exp())
+
+
+def _channel_offset(z: Tensor, square: Tensor) -> float:
+    groups, _, rows, _ = z.shape
+    by_channel = z.sum((0, 2)).square() / (groups * rows)
+    return float(by_channel.mean() / square.mean().clamp_min(LEAST))
+
+
+def _gain(z: Tensor, reference: Tensor) -> tuple[float, float, Tensor]:
+    """Regress on a reference: in standard errors over all and in the worst head; the products by row."""
+    products, sizes = (z * reference).sum(-1), reference.square().sum(-1)  # (groups, heads, rows)
+
+    def in_errors(axes: tuple[int, ...]) -> Tensor:
+        total = products.sum(axes, keepdim=True)
+        gain = total / sizes.sum(axes, keepdim=True).clamp_min(_TINY)
+        spread = (products - gain * sizes).square().sum(axes, keepdim=True) + LEAST * sizes.sum(axes, keepdim=True)
+        return (total.abs() / spread.clamp_min(_TINY).sqrt()).max()
+
+    return float(in_errors((0, 1, 2))), float(in_errors((0, 2))), products

@@ -1,34 +1,24 @@
-"""The parts of the judge of numeric error: spacing, expected sizes, statistics and ranges."""
+"""The parts of the judge of numeric error: spacing, what mixtures explain, statistics by hand, drawn yardsticks."""
 
-import json
 import math
-from importlib import resources
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from precision_eval.core.errors import IntegrityError
 from precision_eval.core.formats import format_by_name, ulp
 from precision_eval.measure.assess.pooled import DTYPES, pool, spacing
-from precision_eval.measure.assess.rule import FILE, covariates, parse, thresholds_for
-from precision_eval.measure.assess.sizes import errors_of
-from precision_eval.measure.assess.statistics import GAIN_MARGIN, STATISTICS, measured
-
-NAMES = [statistic.name for statistic in STATISTICS]
-
-
-def shipped():
-    text = resources.files("precision_eval.measure.assess").joinpath(FILE).read_text(encoding="utf-8")
-    return json.loads(text)
+from precision_eval.measure.assess.statistics import LEAST, STATISTICS, Range
+from precision_eval.measure.assess.yardsticks import OtherOrder, attention_yardsticks, operation_yardsticks
 
 
 def draw(seed=0, shape=(2, 3, 16, 8)):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def taken(candidate, reference, yardstick):
-    return errors_of(pool(candidate, reference, yardstick))
+def span(reference, *yardsticks, dtype=torch.float16):
+    return Range(pool(reference, list(yardsticks), dtype))
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -38,79 +28,93 @@ def test_spacing_is_the_ulp(name):
     torch.testing.assert_close(spacing(x, format_by_name(name)), ulp(x, name), rtol=0, atol=0)
 
 
-def test_gain_and_its_error_over_clusters_against_numpy():
-    reference, eps = draw(3), 2.0**-10
-    candidate, plain = (reference * (1 + 3 * eps)).half(), (reference + 1e-3 * draw(4)).half()
-    errors = taken(candidate, reference, plain)
-    found = measured(errors)
-    z, w = errors.z[0].double().numpy(), errors.z_reference[0].double().numpy()
-    gain = (z * w).sum() / (w * w).sum()
-    by_row = (z * w).sum(-1) - gain * (w * w).sum(-1)
-    standard_error = np.sqrt((by_row**2).sum()) / (w * w).sum()
-    assert found.gain == pytest.approx(gain, rel=1e-4)
-    assert found.gain == pytest.approx(3 * eps, rel=0.05)
-    assert found.gain_standard_error == pytest.approx(standard_error, rel=1e-3)
-    expected = gain / math.hypot(standard_error, GAIN_MARGIN * eps)
-    assert found.found["gain"] == pytest.approx(expected, rel=1e-3)
+def test_a_mixture_of_yardsticks_leaves_no_rest_and_a_stranger_does():
+    """Also where the parts are known before the output was rounded, and the mixture after."""
+    reference = draw(1)
+    parts = [1e-2 * draw(seed) for seed in (2, 3)]
+    held_to = span(reference, *((reference + part).float() for part in parts))
+    mixture = (reference + 0.5 * parts[0] + 0.4 * parts[1]).half().double()
+    rounding = float((reference - reference.half().double()).square().mean().sqrt())
+    left = float(held_to._rest(mixture).square().mean().sqrt())
+    assert left < 0.5 * rounding
+    strange = (reference + 1e-2 * draw(4)).half().double()
+    assert float(held_to._rest(strange).square().mean().sqrt()) == pytest.approx(1e-2, rel=0.1)
+    assert held_to._rest((reference + parts[0]).half().double()).abs().max() == 0.0
 
 
-def test_a_factor_per_row_shows_in_row_gain_alone():
-    shape = (1, 4, 64, 32)
-    reference, noise = draw(5, shape), 2e-4 * draw(6, shape)
-    plain = (reference + 2e-4 * draw(8, shape)).float()
-    factor = 1 + 2e-3 * draw(7, (1, 4, 64, 1))
-    honest = measured(taken((reference + noise).float(), reference, plain)).found
-    faulty = measured(taken((reference * factor + noise).float(), reference, plain)).found
-    assert honest["row_gain"] == pytest.approx(1.0, abs=0.2)
-    assert faulty["row_gain"] > 4
-    assert faulty["row_gain_eps"] == pytest.approx(2e-3 * 2**23, rel=0.2)
-    assert faulty["gain"] < 4
+def test_gain_over_clusters_against_numpy():
+    reference = draw(3)
+    held_to = span(reference, *((reference + 1e-3 * draw(seed)).half() for seed in (4, 5, 6)))
+    candidate = (reference * 1.01).half().double()
+    rest, scale = held_to._rest(candidate).numpy(), held_to.scale.numpy()
+    z, w = rest * scale, reference.numpy() * scale
+    products, sizes = (z * w).sum(-1), (w * w).sum(-1)
+    gain = products.sum() / sizes.sum()
+    spread = ((products - gain * sizes) ** 2).sum() + LEAST * sizes.sum()
+    assert held_to.statistics(candidate)["gain"] == pytest.approx(abs(products.sum()) / math.sqrt(spread), rel=1e-9)
+    by_channel = z.sum((0, 2)) ** 2 / (z.shape[0] * z.shape[2])
+    expected = by_channel.mean() / max((z**2).mean(), LEAST)
+    assert held_to.statistics(candidate)["channel_offset"] == pytest.approx(expected, rel=1e-9)
 
 
 def test_signs_grids_and_flushes_by_hand():
-    reference = torch.tensor([[1.1, -1.3, 1.7, -1.9]], dtype=torch.float64)
+    reference = torch.tensor([[1.1, -1.3, 1.7, -1.9], [1.2, -1.4, 1.6, -1.8]], dtype=torch.float64)
     rounded = reference.half()
+    held_to = span(reference, rounded, reference)
     inward = torch.where(rounded.double().abs() > reference.abs(), torch.nextafter(rounded, 0 * rounded), rounded)
-    found = measured(taken(inward, reference, rounded)).found
-    expected = float((reference - inward.double()).mul(reference.sign() * 2**10).mean())
-    assert found["toward_zero"] == pytest.approx(expected, rel=1e-5)
-    assert found["away_from_zero"] == -found["toward_zero"]
-    assert measured(taken(reference.bfloat16().half(), reference, rounded)).found["coarse"] == pytest.approx(4 / 12)
-    tiny = torch.tensor([[1.0, 3e-5, -3e-5, 5e-6, 1e-5]], dtype=torch.float64)
-    kept = tiny.half()
-    gone = torch.where(kept.abs() < 2.0**-14, 0.0, kept)
-    assert measured(taken(gone, tiny, kept)).found["flushed"] == 4.0
-    assert measured(taken(kept, tiny, kept)).found["flushed"] == 0.0
+    by_row = ((reference - inward.double()) * reference.sign() * 2**10).mean(-1)
+    expected = float(by_row.mean() - 3.0 * by_row.std() / math.sqrt(2))
+    found = held_to.statistics(inward.double()[None, None])
+    assert found["outward"] == pytest.approx(max(expected, 0.0), abs=1e-9)
+    coarse = held_to.statistics(reference.bfloat16().half().double()[None, None])["coarse"]
+    off = int(((rounded.double() * 2**8) != (rounded.double() * 2**8).round()).sum())
+    assert coarse == pytest.approx(off / (off + 8))
+    small = reference * 2.0**-16
+    zeros = span(small, small.half(), small).statistics(torch.zeros(1, 1, 2, 4, dtype=torch.float64))
+    assert zeros["flushed"] == 8
 
 
-def test_score_and_limit_say_the_same():
-    reference = draw(11, (1, 4, 64, 32))
-    of = measured(taken((reference + 1e-3 * draw(12, reference.shape)).half(), reference, reference.half()))
-    for dtype in DTYPES:
-        thresholds = thresholds_for(dtype, of.rows, 32)
-        scores = thresholds.scores(of)
-        for statistic in STATISTICS:
-            crossed = of.found[statistic.name] > thresholds.limit_of(statistic, of)
-            assert crossed == (scores[statistic.name] > thresholds.limit), statistic.name
-            names = {"level": 4, "shape": 4, "fixed": 0}
-            assert len(covariates(statistic, of)) == names[statistic.kind]
+def test_limits_are_the_largest_yardsticks_widened_and_doubly_for_one_alone():
+    reference = draw(7)
+    several = span(reference, *((reference + 1e-3 * draw(seed)).half() for seed in (8, 9)))
+    alone = span(reference, (reference + 1e-3 * draw(8)).half())
+    for statistic in STATISTICS:
+        for held_to, width in ((several, 1.0), (alone, 2.0)):
+            highest = held_to.highest[statistic.name]
+            expected = (highest + statistic.offset) * math.exp(width * statistic.margin) - statistic.offset
+            assert held_to.limit(statistic) == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_shipped_file_fits_the_statistics_and_says_how_it_was_made():
-    content = shipped()
-    tables = parse(content)
-    assert set(tables) == {f"{dtype}/{size}" for dtype in DTYPES for size in ("few", "many")}
-    for key, thresholds in tables.items():
-        assert list(thresholds.ranges) == NAMES
-        assert thresholds.limit > 0
-        assert content["thresholds"][key]["honest"] > 1000
-        assert all(r.scale > 0 for r in thresholds.ranges.values())
-    assert content["seeds"][0] >= 10_000
-    assert content["false_alarms"] <= 0.005
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("rows", [1, 7, 32])
+def test_drawn_attention_is_attention(dtype, rows):
+    q, k, v = (draw(seed, (1, 2, 32, 16)).to(dtype) for seed in (1, 2, 3))
+    q, mask = q[:, :, -rows:], torch.ones(rows, 32, dtype=torch.bool).tril(32 - rows)
+    exact = F.scaled_dot_product_attention(*(t.double() for t in (q, k, v)), attn_mask=mask, scale=0.3)
+    drawn = attention_yardsticks(q, k, v, mask=mask, scale=0.3)
+    assert "torch's math" in drawn
+    assert set(attention_yardsticks(q, k, v, backends=False)) < set(drawn)
+    for name, found in drawn.items():
+        assert (found.double() - exact).abs().max() < 30 * torch.finfo(dtype).eps, name
+    unlike = {tuple(np.asarray(found.float()).ravel().tolist()) for found in drawn.values()}
+    assert len(unlike) >= 5
 
 
-def test_a_file_of_other_statistics_is_refused():
-    content = shipped()
-    del content["thresholds"]["float16/many"]["ranges"]["gain"]
-    with pytest.raises(IntegrityError, match=r"do not agree for float16/many \(gain\)"):
-        parse(content)
+def test_drawn_operations_are_the_operation_in_other_orders():
+    x, w = draw(1, (64, 512)).float(), draw(2, (32, 512)).float()
+    for function, operands in (
+        (lambda x, w: x @ w.mT, (x, w)),
+        (lambda x, w: F.linear(x, w, w[:, 0]), (x, w)),
+        (lambda x: F.layer_norm(x, (512,), x[0], x[1]), (x,)),
+        (lambda x: x.softmax(-1), (x,)),
+        (lambda x: x.square().mean(-1, keepdim=True), (x,)),
+        (F.gelu, (x,)),
+    ):
+        exact = function(*(t.double() for t in operands))
+        drawn = operation_yardsticks(function, *operands)
+        assert set(drawn) == {"in float64", "stored", "stored, reversed", "stored, halves"}
+        for name, found in drawn.items():
+            assert (found.double() - exact).abs().max() < 1e-4 * (1.0 + exact.abs().max()), name
+        assert any(not torch.equal(drawn["stored"], drawn[f"stored, {order}"]) for order in ("reversed", "halves"))
+    with OtherOrder("reversed"):
+        assert torch.equal(torch.eye(3) @ torch.eye(3), torch.eye(3))

@@ -1,0 +1,250 @@
+"""Honest computations of the same operation on the same input: what an error is held to.
+
+Conventions: every computation keeps sums in float32 or wider and stores a step in the operands' dtype at most where
+eager torch or FlashAttention does. They differ in order, in what is stored and in the kernel, as competent
+implementations do, and those that store a step come in two orders of sums: what the one has beyond the other is chance.
+They are returned before the output is rounded to the dtype, where that is known: the judge rounds it.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from precision_eval.core.errors import ParameterError
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+LAG = 0.35  # by which the lazy one overtakes a new maximum, so that its weights are rounded otherwise
+_LOG2_E = math.log2(math.e)
+_BACKENDS = ("MATH", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION")
+Function = Callable[..., Tensor]
+
+
+def attention_yardsticks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    backends: bool = True,
+) -> dict[str, Tensor]:
+    """Compute attention honestly in several ways, for :func:`~precision_eval.assess` to hold a candidate to.
+
+    Parameters
+    ----------
+    query, key, value : torch.Tensor of one dtype, shapes (B, H, L, D), (B, H, S, D) and (B, H, S, E)
+        As stored, one key and value head per query head.
+    mask : torch.Tensor of bool, broadcastable to (B, H, L, S), optional
+        True where a row sees a key.
+    scale : float, optional
+        1/√D where not given.
+    backends : bool, default True
+        With torch's own kernels. Leave them out where the candidate is one of them: none is to judge itself.
+
+    Returns
+    -------
+    dict of str to torch.Tensor, each of shape (B, H, L, E)
+        By the name of the computation, in float32 before the output is rounded. Eager attention with its logits stored
+        in the dtype in several ways, or not stored; unnormalised weights by exp2; softmax over blocks of keys; and, in
+        the operands' dtype, those of torch's own backends that run on them.
+
+    Raises
+    ------
+    ParameterError
+        The operands are not of one dtype, or that is not float16, bfloat16 or float32.
+    """
+    dtype = _dtype_of(query, key, value)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+
+    def stored(x: Tensor) -> Tensor:
+        return x if dtype is torch.float32 else x.to(dtype).float()
+
+    v, keys = value.float(), key.shape[-2]
+    logits = _logits(query.float(), key.float(), scale, stored, rounds=dtype is not torch.float32)
+    if mask is not None:
+        logits = {name: one.masked_fill(~mask, -math.inf) for name, one in logits.items()}
+    found = _outputs(logits, v, stored, rounds=dtype is not torch.float32)
+    found["online"] = _in_blocks(logits["wide"], v, max(64, keys // 16), stored)
+    found["online, lazy"] = _in_blocks(logits["wide"], v, max(16, keys // 32), stored, lag=LAG)
+    for name in _BACKENDS if backends else ():
+        backend = getattr(SDPBackend, name, None)
+        output = None if backend is None else _by_backend(backend, query, key, value, mask, scale)
+        if output is not None:
+            found[f"torch's {name.lower()}"] = output
+    return found
+
+
+def _logits(q: Tensor, k: Tensor, scale: float, stored: Function, *, rounds: bool) -> dict[str, Tensor]:
+    """Scaled products of query and key, each stored at other places."""
+    rows, root = q.shape[-2], math.sqrt(scale)
+    products, by_query = (torch.cat([q, stored(q * scale)], -2) @ k.mT).split(rows, -2)  # K is read once
+    in_parts = sum((a @ b.mT for a, b in zip(q.chunk(2, -1), k.chunk(2, -1), strict=True)), torch.zeros(()))
+    logits = {"wide": products * scale, "scaled query": stored(by_query)}
+    logits["scaled operands"] = stored(stored(q * root) @ stored(k * root).mT)
+    if not rounds:
+        return {**logits, "products in parts": in_parts * scale}
+    logits["stored"] = stored(stored(products) * scale)
+    logits["stored, products in parts"] = stored(stored(in_parts) * scale)
+    logits["stored once"] = stored(products * scale)
+    return logits
+
+
+def _outputs(logits: Mapping[str, Tensor], v: Tensor, stored: Function, *, rounds: bool) -> dict[str, Tensor]:
+    """Softmax and product with the values: divided before, or late; V is read once or twice for all."""
+    rows, third = logits["wide"].shape[-2], -(-v.shape[-2] // 3)
+    weights = {name: stored(one.softmax(-1)) for name, one in logits.items()}
+    totals: dict[str, Tensor] = {}
+    for name in ("split", "wide", "scaled query", *(["stored"] if rounds else [])):
+        one, late = logits["wide" if name == "split" else name], name if name == "split" else f"{name}, divided late"
+        shifted = torch.exp2((one - one.amax(-1, keepdim=True)) * _LOG2_E)
+        totals[late] = shifted.sum(-1, keepdim=True)
+        weights[late] = shifted if name == "split" else stored(shifted)
+    stacked = torch.cat(list(weights.values()), -2)
+    parts = [w @ x for w, x in zip(stacked.split(third, -1), v.split(third, -2), strict=True)]
+    found = dict(zip(weights, sum(parts[1:], parts[0]).split(rows, -2), strict=True))
+    if rounds:  # those whose every rounding is settled by what they store
+        again = dict(zip(weights, sum(parts[-2::-1], parts[-1]).split(rows, -2), strict=True))
+        found |= {f"{name}, last part first": one for name, one in again.items() if name not in totals}
+    else:  # the computations above are each other's orders
+        found["wide, at once"] = weights["wide"] @ v
+        found["wide, backwards"] = weights["wide"].flip(-1) @ v.flip(-2)
+    return found | {name: found[name] / total for name, total in totals.items()}
+
+
+def _in_blocks(logits: Tensor, v: Tensor, block: int, stored: Function, *, lag: float = 0.0) -> Tensor:
+    """Online softmax over blocks of keys, float32 accumulator, divided after the product; with a lag, by the sum of the
+    weights as stored.
+    """
+    maximum = torch.full((*logits.shape[:-1], 1), -math.inf, device=logits.device)
+    total, accumulator = torch.zeros_like(maximum), torch.zeros((), device=logits.device)
+    for part, values in zip(logits.split(block, -1), v.split(block, -2), strict=True):
+        highest = part.amax(-1, keepdim=True)
+        newest = torch.where(highest > maximum, highest + lag, maximum)
+        shift = newest.clamp_min(-1e30)  # where nothing is seen yet
+        weights, fade = (part - shift).exp(), (maximum - shift).exp()
+        kept = stored(weights)
+        total = total * fade + (kept if lag else weights).sum(-1, keepdim=True)
+        accumulator = accumulator * fade + kept @ values
+        maximum = newest
+    return accumulator / total
+
+
+def _by_backend(
+    backend: SDPBackend, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+) -> Tensor | None:
+    """One of torch's own kernels; None where it does not take these operands."""
+    with warnings.catch_warnings(), sdpa_kernel(backend):
+        warnings.simplefilter("ignore")  # they say why a kernel is not used
+        try:
+            return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+        except RuntimeError:
+            return None
+
+
+def operation_yardsticks(function: Function, *operands: Tensor) -> dict[str, Tensor]:
+    """Compute an operation honestly in several ways, for :func:`~precision_eval.assess` to hold a candidate to.
+
+    Parameters
+    ----------
+    function : callable
+        The operation in plain torch; called on the operands and on float32 copies of them. It has to draw no random
+        numbers.
+    *operands : torch.Tensor of one dtype
+        float16, bfloat16 or float32, as stored.
+
+    Returns
+    -------
+    dict of str to torch.Tensor, each of the output's shape
+        By the name of the computation: each step stored in the dtype, and in float32 with nothing stored; both as they
+        are, and with the terms of every sum, mean, softmax, normalisation and product of matrices in two other orders,
+        exp by exp2 and gelu by erf in one of them; and in float64.
+
+    Raises
+    ------
+    ParameterError
+        The operands are not of one dtype, or that is not float16, bfloat16 or float32.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from precision_eval.measure.assess import assess, operation_yardsticks
+    >>> x, w = torch.randn(2, 1, 64, 256, generator=torch.Generator().manual_seed(7)).half()
+    >>> def product(x, w):
+    ...     return x @ w.mT
+    >>> yardsticks = operation_yardsticks(product, x, w)
+    >>> assess((x.float() @ w.float().mT).half(), product(x.double(), w.double()), yardsticks).verdict
+    'as expected of the format'
+    """
+    dtype = _dtype_of(*operands)
+    found = {"in float64": function(*(x.double() for x in operands))}
+    for name, given in (("stored", operands), ("wide", tuple(x.float() for x in operands))):
+        if name == "wide" and dtype is torch.float32:
+            continue
+        found[name] = function(*given)
+        for order in ("reversed", "halves"):
+            with OtherOrder(order):
+                found[f"{name}, {order}"] = function(*given)
+    return found
+
+
+class OtherOrder(TorchDispatchMode):
+    """While active, sums of torch's operators take their terms backwards, or in two halves where that is possible."""
+
+    def __init__(self, order: str) -> None:
+        super().__init__()
+        self.order = order
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = func.overloadpacket.__name__, kwargs or {}
+        if name in ("mm", "bmm"):
+            return self._product(func, *args)
+        if name in ("addmm", "baddbmm") and not kwargs:
+            wide = [x.float() for x in args]
+            return (self._product(torch.matmul, *wide[1:]) + wide[0]).to(args[0].dtype)
+        if name == "_softmax":
+            x, dim, half_to_float = args
+            if self.order == "reversed":
+                return func(x.flip(dim), dim, half_to_float).flip(dim)
+            shifted = torch.exp2((x.float() - x.float().amax(dim, keepdim=True)) * _LOG2_E)
+            return (shifted / shifted.sum(dim, keepdim=True)).to(torch.float32 if half_to_float else x.dtype)
+        if name == "gelu" and self.order == "halves" and not kwargs:
+            wide = args[0].float()
+            return (0.5 * wide * (1.0 + torch.erf(wide * 0.5**0.5))).to(args[0].dtype)
+        if name in ("sum", "mean") and len(args) > 1 and args[1]:
+            return func(self._moved(args[0], args[1]), *args[1:], **kwargs)
+        if name == "native_layer_norm":
+            x, shape, *parameters, eps = args
+            axes = list(range(-len(shape), 0))
+            flipped = [None if p is None else p.flip(axes) for p in parameters]
+            output, *rest = func(x.flip(axes), shape, *flipped, eps)
+            return (output.flip(axes), *rest)
+        return func(*args, **kwargs)
+
+    def _product(self, func: Any, a: Tensor, b: Tensor) -> Tensor:
+        if self.order == "reversed":
+            return func(a.flip(-1), b.flip(-2))
+        pairs = zip(a.float().chunk(2, -1), b.float().chunk(2, -2), strict=True)
+        return sum((x @ y for x, y in pairs), torch.zeros(())).to(a.dtype)
+
+    def _moved(self, x: Tensor, axes: list[int]) -> Tensor:
+        """Backwards along the axes, or rolled by a half."""
+        return x.flip(axes) if self.order == "reversed" else x.roll([x.shape[axis] // 2 for axis in axes], axes)
+
+
+def _dtype_of(*operands: Tensor) -> torch.dtype:
+    dtypes = {x.dtype for x in operands}
+    if len(dtypes) != 1 or not dtypes <= set(DTYPES):
+        raise ParameterError(
+            f"the operands are {', '.join(sorted(map(str, dtypes))) or 'none'}; give them as the computation reads "
+            "them: all of one dtype, float16, bfloat16 or float32"
+        )
+    return dtypes.pop()

@@ -1,0 +1,255 @@
+"""Operations besides attention: linear layers, norms, softmax, an activation, and attention with a learned sink.
+
+Each is written in plain torch; its honest variations and its faults are functions of the same operands. *More rounded*
+variations are honest and store one step more than the operation needs: they may be called worse by one rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from validation.faults.families import DTYPES
+
+Function = Callable[..., Tensor]
+EPS = 1e-5
+
+
+@dataclass(frozen=True)
+class OperationOperands:
+    """Operands of one call."""
+
+    tensors: tuple[Tensor, ...]
+    family: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """An honest variation or a fault of an operation."""
+
+    id: str
+    operation: str
+    function: Function
+    more_rounded: bool = False
+    dtypes: tuple[torch.dtype, ...] = DTYPES
+
+    def apply(self, operands: OperationOperands) -> Tensor:
+        """Compute it."""
+        return self.function(*operands.tensors)
+
+    def host(self, operands: OperationOperands) -> str:
+        """What is correct without the fault."""
+        return self.operation
+
+    def correct(self, operands: OperationOperands) -> Tensor:
+        """Compute the operation in float32, rounded once."""
+        return _wide(OPERATIONS[self.operation].function)(*operands.tensors)
+
+    def inputs(self, operands: OperationOperands) -> OperationOperands:
+        """What the trial is on: the operands themselves."""
+        return operands
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation, the shapes of its operands, and what is tried on it."""
+
+    function: Function
+    shapes: tuple[tuple[int, ...], ...]
+    honest: dict[str, Function]
+    faults: dict[str, Function]
+    more_rounded: dict[str, Function] = field(default_factory=dict)
+
+    def sample(self, name: str, *, seed: int, dtype: torch.dtype) -> OperationOperands:
+        """Draw operands: normal, every other seed with a few large channels; matrices of weights scaled to size one."""
+        generator = torch.Generator().manual_seed(seed)
+        drawn = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in self.shapes]
+        drawn[0][..., :2] *= (1.0, 20.0)[seed % 2]
+        scaled = [drawn[0], *(x / x.shape[-1] ** 0.5 if x.ndim > 1 else x for x in drawn[1:])]
+        return OperationOperands(tuple(x.to(dtype) for x in scaled), name, seed)
+
+    def changes(self, name: str, kind: str) -> tuple[Change, ...]:
+        """Its honest variations or its faults."""
+        if kind == "fault":
+            return tuple(Change(key, name, one) for key, one in self.faults.items())
+        more = tuple(Change(key, name, one, more_rounded=True) for key, one in self.more_rounded.items())
+        return (*(Change(key, name, one) for key, one in self.honest.items()), *more)
+
+
+def _wide(function: Function) -> Function:
+    """In float32, rounded once."""
+    return lambda *x: function(*(t.float() for t in x)).to(x[0].dtype)
+
+
+def _coarse(function: Function, dtype: torch.dtype = torch.bfloat16, at: int = 0) -> Function:
+    """With one operand in another dtype on the way."""
+    return lambda *x: function(*(t.to(dtype).to(t.dtype) if i == at else t for i, t in enumerate(x)))
+
+
+def _chunked(x: Tensor, w: Tensor, *, stored: bool) -> Tensor:
+    """Thirty-two terms at a time; sums in float32, or stored in the dtype."""
+    total = torch.zeros((), dtype=torch.float32)
+    for a, b in zip(x.float().split(32, -1), w.float().split(32, -1), strict=True):
+        total = total + a @ b.mT
+        total = total.to(x.dtype).float() if stored else total
+    return total.to(x.dtype)
+
+
+def _linear(x: Tensor, w: Tensor) -> Tensor:
+    return x @ w.mT
+
+
+def _biased(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return F.linear(x, w, b)
+
+
+def _rms_norm(x: Tensor, w: Tensor, eps: float = EPS) -> Tensor:
+    return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * w
+
+
+def _llama(x: Tensor, w: Tensor, eps: float = EPS) -> Tensor:
+    """RMSNorm as Hugging Face's transformers have it: cast before the weight."""
+    wide = x.float()
+    return w * (wide * (wide.square().mean(-1, keepdim=True) + eps).rsqrt()).to(x.dtype)
+
+
+def _layer_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return F.layer_norm(x, (x.shape[-1],), w, b, EPS)
+
+
+def _by_moments(x: Tensor, w: Tensor, b: Tensor, *, correction: int = 0) -> Tensor:
+    """Layer norm from the means of x and of its square, in the dtype of x."""
+    mean = x.mean(-1, keepdim=True)
+    variance = (x.square().mean(-1, keepdim=True) - mean.square()) * x.shape[-1] / (x.shape[-1] - correction)
+    return (x - mean) * (variance + EPS).rsqrt() * w + b
+
+
+def _softmax(x: Tensor) -> Tensor:
+    return x.softmax(-1)
+
+
+def _by_exp2(x: Tensor, log2_e: float = math.log2(math.e), eps: float = 0.0) -> Tensor:
+    wide = x.float()
+    weights = torch.exp2((wide - wide.amax(-1, keepdim=True)) * log2_e)
+    return (weights / (weights.sum(-1, keepdim=True) + eps)).to(x.dtype)
+
+
+def _gelu(x: Tensor) -> Tensor:
+    return F.gelu(x)
+
+
+def _with_sink(q: Tensor, k: Tensor, v: Tensor, sink: Tensor) -> Tensor:
+    """Attention with one more logit per head that takes weight and gives nothing, as in gpt-oss."""
+    logits = q @ k.mT * q.shape[-1] ** -0.5
+    extended = torch.cat([logits, sink[:, None, None].expand(*logits.shape[:-1], 1).to(logits.dtype)], -1)
+    return extended.softmax(-1)[..., :-1] @ v
+
+
+def _sink_in_sum(q: Tensor, k: Tensor, v: Tensor, sink: Tensor, *, of_sink: Function = lambda s: s) -> Tensor:
+    """The same, the sink added to the sum of float32 weights at the end."""
+    logits = q.float() @ k.float().mT * q.shape[-1] ** -0.5
+    highest = logits.amax(-1, keepdim=True)
+    weights = (logits - highest).exp()
+    total = weights.sum(-1, keepdim=True) + (of_sink(sink.float())[:, None, None] - highest).exp()
+    return (weights @ v.float() / total).to(q.dtype)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "linear": Operation(
+        _linear,
+        ((4, 48, 256), (96, 256)),
+        {
+            "by_torch": F.linear,
+            "wide": _wide(_linear),
+            "in_chunks": lambda x, w: _chunked(x, w, stored=False),
+            "turned": lambda x, w: (w @ x.mT).mT,
+            "shuffled": lambda x, w: _linear(x.roll(77, -1), w.roll(77, -1)),
+        },
+        {
+            "chunks_stored": lambda x, w: _chunked(x, w, stored=True),
+            "input_in_fp8": _coarse(_linear, torch.float8_e4m3fn),
+            "term_dropped": lambda x, w: _linear(x[..., 1:], w[..., 1:]),
+            "gain": lambda x, w: (_wide(_linear)(x, w).float() * 1.002).to(x.dtype),
+            "output_truncated": lambda x, w: _truncated(x.double() @ w.double().mT, x.dtype),
+        },
+    ),
+    "linear_bias": Operation(
+        _biased,
+        ((4, 48, 256), (96, 256), (96,)),
+        {
+            "wide": _wide(_biased),
+            "addmm": lambda x, w, b: torch.addmm(b, x.flatten(0, 1), w.mT).unflatten(0, x.shape[:2]),
+        },
+        {
+            "no_bias": lambda x, w, b: F.linear(x, w),
+            "bias_in_fp8": _coarse(_biased, torch.float8_e4m3fn, 2),
+            "bias_shifted": lambda x, w, b: F.linear(x, w, b.roll(1)),
+        },
+        {"unfused": lambda x, w, b: F.linear(x, w) + b},
+    ),
+    "rms_norm": Operation(
+        _rms_norm,
+        ((4, 48, 192), (192,)),
+        {"wide": _wide(_rms_norm), "by_torch": lambda x, w: F.rms_norm(x, (x.shape[-1],), w, EPS)},
+        {
+            "eps_1e-3": lambda x, w: _wide(lambda a, b: _rms_norm(a, b, 1e-3))(x, w),
+            "one_less": lambda x, w: _wide(_rms_norm)(x, w * (191 / 192) ** 0.5),
+            "no_weight": lambda x, w: _wide(_rms_norm)(x, torch.ones_like(w)),
+            "weight_in_fp8": _coarse(_llama, torch.float8_e4m3fn, 1),
+        },
+        {"llama": _llama},
+    ),
+    "layer_norm": Operation(
+        _layer_norm,
+        ((4, 48, 192), (192,), (192,)),
+        {"wide": _wide(_layer_norm), "by_moments": _wide(_by_moments)},
+        {
+            "unbiased": lambda x, w, b: _wide(lambda *t: _by_moments(*t, correction=1))(x, w, b),
+            "moments_stored": _by_moments,
+            "bias_twice": lambda x, w, b: _layer_norm(x, w, 2 * b),
+        },
+    ),
+    "softmax": Operation(
+        _softmax,
+        ((4, 48, 192),),
+        {"wide": _wide(_softmax), "exp2": _by_exp2, "by_log": _wide(lambda x: x.log_softmax(-1).exp())},
+        {
+            "log2e_4_decimals": lambda x: _by_exp2(x, 1.4427),
+            "log2e_bfloat16": lambda x: _by_exp2(x, 1.4453125),
+            "sum_epsilon": lambda x: _by_exp2(x, eps=1e-2),
+            "stored_steps": lambda x: (
+                (x - x.amax(-1, keepdim=True)).exp() / (x - x.amax(-1, keepdim=True)).exp().sum(-1, keepdim=True)
+            ),
+        },
+    ),
+    "gelu": Operation(
+        _gelu,
+        ((4, 48, 192),),
+        {"wide": _wide(_gelu), "by_erf": _wide(lambda x: 0.5 * x * (1.0 + torch.erf(x / math.sqrt(2.0))))},
+        {"tanh": lambda x: F.gelu(x, approximate="tanh"), "sigmoid": _wide(lambda x: x * torch.sigmoid(1.702 * x))},
+    ),
+    "sink_attention": Operation(
+        _with_sink,
+        ((1, 4, 48, 64), (1, 4, 160, 64), (1, 4, 160, 64), (4,)),
+        {"wide": _wide(_with_sink), "in_sum": _sink_in_sum},
+        {
+            "sink_in_fp8": _coarse(_sink_in_sum, torch.float8_e4m3fn, 3),
+            "sink_scaled": lambda *x: _sink_in_sum(*x, of_sink=lambda s: s / 8.0),
+            "sink_left_out": lambda *x: _sink_in_sum(*x, of_sink=lambda s: s - 100.0),
+            "sink_not_in_log2": lambda *x: _sink_in_sum(*x, of_sink=lambda s: s * math.log(2.0)),
+            "sink_of_next_head": lambda q, k, v, s: _sink_in_sum(q, k, v, s.roll(1)),
+        },
+    ),
+}
+
+
+def _truncated(exact: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rounded toward zero."""
+    near = exact.to(dtype)
+    return torch.where(near.double().abs() > exact.abs(), torch.nextafter(near, torch.zeros_like(near)), near)
