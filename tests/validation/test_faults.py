@@ -182,7 +182,7 @@ def run(monkeypatch, tmp_path):
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr("validation.faults.OPERATIONS", {"gelu": OPERATIONS["gelu"]})
-    options = Options(out=tmp_path, settings={"seeds": POOL, "compile": (), "families": (), "part": "all"})
+    options = Options(out=tmp_path, settings={"seeds": POOL, "compile": (), "families": (), "part": ("all",)})
 
     def run_once():
         frame.run(EXPERIMENT, options, progress=lambda *step: None)

@@ -60,7 +60,7 @@ def _trials(options: Options) -> list[Trial]:
             for kind, candidates in _candidates(family).items()
             for candidate in candidates
             if dtype in candidate.dtypes and (family in compiled or not candidate.id.startswith("compiled"))
-            if PARTS[options["part"]](candidate.id, family)
+            if any(PARTS[part](candidate.id, family) for part in options["part"])
         ]
     return trials
 
@@ -93,7 +93,13 @@ def _summary(lines: list[Data], options: Options) -> Data:
     figures = [*_rates(faults, variations, singles), *_answers(faults, variations), *_hardest(faults, variations)]
     kinds = "; ".join(f"{name} {sum(Key.of(line).kind == name for line in kept):,}" for name in ("fault", "honest"))
     figures.append(Figure("lines on file, each of eight inputs", kinds))
-    return {"figures": [asdict(figure) for figure in (*figures, *_costs(costs))], "curves": curves}
+    given = "".join(
+        f" --set {name}={','.join(options.settings[name])}"
+        for name, values in EXPERIMENT.settings.items()
+        if name != "seeds" and options.settings.get(name, values[1]) != values[1]
+    )
+    command = f"python -m validation faults --size full{given}"
+    return {"command": command, "figures": [asdict(figure) for figure in (*figures, *_costs(costs))], "curves": curves}
 
 
 def _rates(faults: Judgements, variations: Judgements, singles: Sequence[Judgements]) -> list[Figure]:
@@ -202,5 +208,5 @@ EXPERIMENT = Experiment(
     figures=_figures,
     plots=_plots,
     summary=_summary,
-    settings={"seeds": (POOL, POOL), "compile": ((), COMPILED), "families": (QUICK, ()), "part": ("all", "all")},
+    settings={"seeds": (POOL, POOL), "compile": ((), COMPILED), "families": (QUICK, ()), "part": (("all",), ("all",))},
 )
