@@ -32,12 +32,9 @@ from precision_eval.stats.sequential import (
     student_quantile,
 )
 from precision_eval.stats.survival import (
-    LogRank,
     MedianSurvival,
     Survival,
-    holm_adjusted,
     kaplan_meier,
-    log_rank,
     median_survival,
 )
 
@@ -49,7 +46,6 @@ __all__ = [
     "VERDICTS",
     "Interval",
     "Location",
-    "LogRank",
     "MedianSurvival",
     "PairedRatio",
     "Survival",
@@ -57,10 +53,8 @@ __all__ = [
     "block_bootstrap_mean",
     "bootstrap_interval",
     "decide",
-    "holm_adjusted",
     "kaplan_meier",
     "kendall_trend",
-    "log_rank",
     "look_errors",
     "median_survival",
     "minimum_detectable_effect",

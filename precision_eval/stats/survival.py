@@ -140,40 +140,7 @@ def median_survival(curve: Survival) -> MedianSurvival:
     return MedianSurvival(first(curve.fraction), first(curve.low), first(curve.high, strictly=True), curve.confidence)
 
 
-@dataclass(frozen=True)
-class LogRank:
-    """Result of a log-rank test."""
-
-    z: float
-    p: float
-
-
-def log_rank(
-    first_time: ArrayLike, first_observed: ArrayLike, second_time: ArrayLike, second_observed: ArrayLike
-) -> LogRank:
-    """Compare two survival curves by the log-rank test of Mantel."""
-    from scipy.stats import logrank
-
-    first = _checked_units(first_time, first_observed)
-    second = _checked_units(second_time, second_observed)
-    with np.errstate(divide="ignore", invalid="ignore"):  # nobody is lost, or all at once: nothing tells them apart
-        found = logrank(_censored(*first), _censored(*second))
-    return LogRank(float(found.statistic), float(found.pvalue)) if np.isfinite(found.statistic) else LogRank(0.0, 1.0)
-
-
 def _censored(times: NDArray[np.float64], events: NDArray[np.bool_]) -> Any:
     from scipy.stats import CensoredData
 
     return CensoredData(uncensored=times[events], right=times[~events])
-
-
-def holm_adjusted(p_values: ArrayLike) -> list[float]:
-    """Adjust p-values so that a family of tests keeps its error rate, step down."""
-    p = checked_values("p_values", p_values)
-    if p.min() < 0.0 or p.max() > 1.0:
-        raise ParameterError(f"p_values range from {p.min()} to {p.max()}; expected probabilities")
-    order = np.argsort(p, kind="stable")
-    stepped = np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1))
-    adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(stepped, 1.0)
-    return [float(value) for value in adjusted]

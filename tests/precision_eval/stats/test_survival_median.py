@@ -4,12 +4,11 @@ import math
 import warnings
 
 import numpy as np
-import pytest
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_eval.stats import MedianSurvival, holm_adjusted, kaplan_meier, log_rank, median_survival, wilson_interval
+from precision_eval.stats import MedianSurvival, kaplan_meier, median_survival, wilson_interval
 
 UNITS = st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=6, max_size=40)
 
@@ -77,60 +76,3 @@ def _bound(low, curve, time) -> float:
     """The bound at a time; where scipy has none, the curve itself, as no width is claimed there."""
     value = float(low.evaluate([time])[0])
     return value if math.isfinite(value) and 0 < curve.evaluate([time])[0] < 1 else float(curve.evaluate([time])[0])
-
-
-class TestLogRank:
-    def test_hand(self):
-        # first lost at 1 and 2, second at 3 and censored at 4; expected 2/4 + 1/3 of the first two, none later
-        found = log_rank([1, 2], [True, True], [3, 4], [True, False])
-        variance = 1 / 2 * 1 / 2 + 1 / 3 * 2 / 3
-        assert found.z == pytest.approx((2 - 1 / 2 - 1 / 3) / math.sqrt(variance))
-        assert found.p == pytest.approx(2 * scipy.stats.norm.sf(abs(found.z)))
-
-    @given(UNITS)
-    def test_a_sample_against_itself(self, units):
-        time, observed = arrays(units)
-        found = log_rank(time, observed, time, observed)
-        assert (found.z, found.p) == (pytest.approx(0.0, abs=1e-9), pytest.approx(1.0))
-
-    @given(UNITS, UNITS)
-    def test_scipy(self, one, other):
-        (time, seen), (time2, seen2) = arrays(one), arrays(other)
-        found = log_rank(time, seen, time2, seen2)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # scipy divides by zero where nothing can be told
-            theirs = scipy.stats.logrank(censored(time, seen), censored(time2, seen2))
-        if math.isfinite(theirs.pvalue):
-            assert abs(found.z) == pytest.approx(abs(theirs.statistic), abs=1e-9)
-            assert found.p == pytest.approx(theirs.pvalue, abs=1e-9)
-
-    def test_sees_a_shorter_life_and_not_a_shared_one(self):
-        rng = np.random.default_rng(1)
-        life, shorter = rng.exponential(100, 200), rng.exponential(50, 200)
-        seen = np.ones(200, bool)
-        assert log_rank(shorter, seen, life, seen).z > 5
-        assert log_rank(rng.exponential(100, 200), seen, life, seen).p > 0.01
-        # the planted fault: time is not compared, only whether all were lost in the end
-        assert log_rank(np.ones(200), seen, np.ones(200), seen).p == 1.0
-
-
-class TestHolm:
-    def test_hand(self):
-        assert holm_adjusted([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-
-    @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
-    def test_definition(self, p):
-        # independent: the smallest α at which the step-down procedure rejects each
-        def rejected(alpha: float) -> set[int]:
-            taken: set[int] = set()
-            for rank, index in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
-                if p[index] * (len(p) - rank) > alpha:
-                    break
-                taken.add(index)
-            return taken
-
-        for index, adjusted in enumerate(holm_adjusted(p)):
-            if adjusted < 1.0:
-                assert index in rejected(adjusted * (1 + 1e-12) + 1e-300)
-                if adjusted > 1e-12:
-                    assert index not in rejected(adjusted * (1 - 1e-9))
