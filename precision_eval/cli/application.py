@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from precision_eval.core.errors import PrecisionEvalError
 
@@ -42,10 +45,11 @@ def run_application(app: Callable[[], None], name: str) -> None:
     """Run a command line; whatever goes wrong ends with one line and its exit code."""
     _replace_what_cannot_be_encoded()
     try:
-        try:
-            app()
-        finally:
-            sys.stdout.flush()  # a full device is noticed here, and not after the exit code was given
+        with _sigterm_interrupts():
+            try:
+                app()
+            finally:
+                sys.stdout.flush()  # a full device is noticed here, and not after the exit code was given
     except SystemExit as ended:
         if isinstance(ended.__context__, OSError) and ended.__context__.errno == errno.EPIPE:
             _drop_output()  # click gives a closed pipe the code of a verdict
@@ -57,6 +61,30 @@ def run_application(app: Callable[[], None], name: str) -> None:
 
             traceback.print_exc()
         _fail(error, name)
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """Let SIGTERM, of a batch system or a shutdown, end a command as Ctrl-C does, with an exit code of its own."""
+    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
+        yield
+        return
+    stopped = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopped
+        stopped = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except SystemExit as ended:
+        if stopped and ended.code not in (EXIT_DONE, None):
+            sys.exit(EXIT_TERMINATED)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _fail(error: Exception, name: str) -> None:

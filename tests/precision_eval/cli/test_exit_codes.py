@@ -72,3 +72,16 @@ def test_a_full_device_is_no_verdict(body):
 def test_what_an_encoding_lacks_is_escaped():
     done = program('print("µ – x")', stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stdout) == (0, "\\xb5 \\u2013 x\n")
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_ends_a_command_in_order(name, code):
+    body = f"""import os, signal
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        os.kill(os.getpid(), signal.{name})
+    finally:
+        print("cleaned", file=sys.stderr)"""
+    done = program(body)
+    assert done.returncode == code
+    assert done.stderr.startswith("cleaned")
