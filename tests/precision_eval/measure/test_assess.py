@@ -317,7 +317,10 @@ def test_scale_sign_and_the_order_of_rows_and_heads_change_nothing(seed, dtype, 
     candidate = (attention(q.float(), k.float(), v.float()) * gain).to(dtype)
     found = assess(candidate, reference, yardsticks)
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
-    for move in (lambda t: t * 2.0**power, lambda t: -t, lambda t: t[:, :, order], lambda t: t.flip(1)):
+    moves = [lambda t: -t, lambda t: t[:, :, order], lambda t: t.flip(1)]
+    if dtype != torch.float16:  # small outputs leave its normal numbers, below which the grid does not scale with them
+        moves.append(lambda t: t * 2.0**power)
+    for move in moves:
         again = assess(move(candidate), move(reference), {name: move(y) for name, y in yardsticks.items()})
         assert again.verdict == found.verdict
         assert again.statistics == pytest.approx(found.statistics, rel=1e-3, abs=1e-4)
