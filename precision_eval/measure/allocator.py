@@ -35,6 +35,8 @@ _SETTINGS: dict[str, tuple[tuple[int, int], ...]] = {
     "untouched": (),
 }
 MEMORY_STATES = tuple(_SETTINGS)
+UNSETTLED_STATES = (GROWN, "untouched")
+"""Where a block beyond the threshold is put depends on the room that the heap happens to have."""
 
 
 @contextmanager
@@ -126,13 +128,25 @@ def _glibc() -> Any:
     return ctypes.CDLL(None)
 
 
-def page_faults_per_call(candidate: Candidate, *, calls: int = 4) -> float:
-    """Count the page faults of a call that runs after itself."""
-    import resource
-
+def page_faults_without_room(candidate: Candidate) -> float:
+    """Count the page faults of a warm call that finds no room for a block of 32 MiB in the heap."""
     with candidate.block():
         candidate.call()
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range(calls):
-            candidate.call()
-        return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / calls
+        with large_room_taken(GROWN):
+            return _page_faults(candidate, calls=1)
+
+
+def page_faults_per_call(candidate: Candidate, *, calls: int = 4) -> float:
+    """Count the page faults of a call that runs after itself."""
+    with candidate.block():
+        candidate.call()
+        return _page_faults(candidate, calls=calls)
+
+
+def _page_faults(candidate: Candidate, *, calls: int) -> float:
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(calls):
+        candidate.call()
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / calls

@@ -16,7 +16,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,14 @@ import scipy.special  # noqa: F401 - here, as a first comparison would import it
 
 from precision_eval.core.errors import CandidateError, ParameterError, unknown_name
 from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
-from precision_eval.measure.allocator import GROWN, MEMORY_STATES, hold_memory, large_room_taken
+from precision_eval.measure.allocator import (
+    GROWN,
+    MEMORY_STATES,
+    UNSETTLED_STATES,
+    hold_memory,
+    large_room_taken,
+    page_faults_without_room,
+)
 from precision_eval.measure.blocks import BLOCK_S, SIZING_S, Candidate, Rounds, alternates, block_sizes, judged_clock
 from precision_eval.measure.candidates import check_candidate, check_resolvable, own_copy
 from precision_eval.measure.timers import CPU_PER_CALL_UP_TO, Cache, HostTimer, Timer, graph_replay, timer_for
@@ -49,6 +56,8 @@ Candidates = Mapping[str, Callable[[], object] | Candidate]
 
 _NOISE_FLOOR = "\0null"  # cannot collide with a candidate's name
 _PREEMPTED_DOUBT = 0.2
+_FAULT_S = 1e-7  # the least that one takes, the clearing of its page not counted
+_FAULTS_DOUBT = 0.01
 _SIZING_SHARE = 0.01
 _LEAST_IN_PAIRS = 6  # three pairs, whose median forgives one
 _FIRST_PART = 0.1
@@ -77,6 +86,7 @@ class _Rules:
     min_rounds: int
     memory: str
     judged: tuple[str, ...] = ()
+    faults: Mapping[str, float] = field(default_factory=dict)
 
     def errors(self, look: int, looks: tuple[float, ...]) -> tuple[float, float]:
         """Errors that one candidate may spend at a look: on a direction, on equivalence."""
@@ -227,6 +237,8 @@ def _compare_here(
     rounds = sized_rounds(
         named, timer, baseline=rules.baseline, block_s=rules.block_s, seed=rules.seed, sizing_s=sizing_s
     )
+    if isinstance(timer, HostTimer) and rules.memory in UNSETTLED_STATES:
+        rules = replace(rules, faults={name: page_faults_without_room(named[name]) for name in named})
     looks = LOOKS if rules.stop_early else (1.0,)
     with large_room_taken(rules.memory):
         look = _measure(rounds, rules, looks, end_s=end_s)
@@ -371,9 +383,25 @@ def _result(
         clock=clock,
         elapsed_s=rounds.elapsed_s,
         preempted_fraction=taken,
-        doubts=doubts + _load_doubts(clock, taken),
+        doubts=doubts + _load_doubts(clock, taken) + _memory_doubts(rounds, rules, name),
     )
     return replace(ratio, page_faults_per_call=rounds.page_faults_per_call(name), memory=rules.memory)
+
+
+def _memory_doubts(rounds: Rounds, rules: _Rules, name: str) -> tuple[str, ...]:
+    """Say where a call takes fresh memory, or would have to in a process whose heap has no room for its blocks."""
+    calls = []
+    for own in dict.fromkeys((name, rules.baseline)):
+        faults, here = rules.faults.get(own, 0.0), rounds.page_faults_per_call(own) or 0.0
+        call_s = float(np.median(rounds.times_s[next(iter(rounds.times_s))][own]))
+        if max(faults, here) * _FAULT_S > _FAULTS_DOUBT * call_s:
+            calls.append(f"a call of {own} had {here:,.0f} page faults, and {faults:,.0f} where the heap had no room")
+    if not calls or rules.memory not in UNSETTLED_STATES:
+        return ()
+    return (
+        f"fresh memory: {'; '.join(calls)}: this differs from process to process by more than the interval says; "
+        "--processes 5 takes it in, --memory grown,kept shows its size",
+    )
 
 
 def _load_doubts(clock: str, taken: float) -> tuple[str, ...]:

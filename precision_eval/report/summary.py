@@ -7,6 +7,7 @@ what :mod:`precision_eval.results.choose` does not tell apart from the pick.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 LONGEST_BUDGET_S = 120.0
 """Seconds of timing per group above which no command is offered for what is undecided."""
 
+_PROCESSES = re.compile(r"^in \d+ of \d+ processes: ")
+_BEYOND_INTERVAL = ("fresh memory", "the noise floor is off")
 _WORDS = {"equivalent": "same", "noise floor off": "noisy"}
 
 
@@ -129,10 +132,16 @@ def budget_to_decide(group: Group, row: Row) -> float | None:
 
     The detectable effect shrinks with the square root of the time measured: either the effect seen is called, or, as
     the record estimates itself, everything beyond twice the margin. None where nothing is undecided, where the baseline
-    is told apart from itself, or where neither follows from the record.
+    is told apart from itself, where calls take fresh memory, or where neither follows from the record.
     """
     data = row.data("latency")
-    if group.noise_floor_off or group.verdict_of(row) != "undecided" or row.time is None or data is None:
+    if (
+        group.noise_floor_off
+        or row.fresh_memory
+        or group.verdict_of(row) != "undecided"
+        or row.time is None
+        or data is None
+    ):
         return None
     spent_s = figure_of(data, "elapsed_s") or figure_of(row.records["latency"].options, "budget_s")
     effect, settling_s = figure_of(data, "minimum_detectable_effect"), figure_of(data, "settling_s")
@@ -182,6 +191,24 @@ def sound_lines(summaries: tuple[GroupSummary, ...]) -> Iterator[str]:
             yield f"{where}: undecided for {join(list(undecided))}{decides}."
 
 
+def doubts_line(summaries: tuple[GroupSummary, ...]) -> str:
+    """Name what speaks against the times and is not in their intervals; the report has all doubts; empty without."""
+    kinds: dict[str, list[str]] = {}
+    for summary in summaries:
+        timed = [row for row in summary.group.curing if row.time is not None]
+        fixes: dict[str, list[str]] = {}
+        for row in timed:
+            for doubt in (row.data("latency") or {}).get("doubts") or ():
+                kind = _PROCESSES.sub("", str(doubt)).partition(":")[0]
+                if kind in _BEYOND_INTERVAL:
+                    fixes.setdefault(kind, []).append(row.fix)
+        for kind, names in fixes.items():
+            of = "every fix" if len(names) == len(timed) else join(names)
+            kinds.setdefault(kind, []).append(f"{summary.group.case}: {of}")
+    doubts = "; ".join(f"{kind} ({', '.join(places)})" for kind, places in kinds.items())
+    return f"Doubts: {doubts}." if kinds else ""
+
+
 def not_cured_line(summaries: tuple[GroupSummary, ...]) -> str:
     """Name the groups in which nothing cures, and the mode in which something does; empty where there is none."""
     groups = [summary.group for summary in summaries if not summary.group.curing and not summary.group.fault]
@@ -220,6 +247,7 @@ def print_summary(run: Run, console: Console) -> None:
         *failure_lines(summaries),
         "Bold: best balance of time and drift; ≈ not told apart from it. Ratio below 1 is faster.",
         undecided_line(summaries),
+        doubts_line(summaries),
         *sound_lines(summaries),
         *dict.fromkeys(f"{summary.group.case}: {note}." for summary in summaries for note in summary.group.notes),
     ]

@@ -29,6 +29,10 @@ ONE_PROCESS = 0.05
 """Relative difference in time below which one process alone tells nothing apart: it draws its memory layout once, which
 is worth up to several per cent for as long as it lives. A judgement; the choice bench puts it to the test."""
 
+FRESH_MEMORY = 1.0
+"""Relative difference in time below which one process tells nothing apart where a call takes fresh memory: the state of
+the allocator moved the time of such a fix by a factor of 1.5 to 2.5 where it was tried."""
+
 SAME_TIME = 0.002
 """Relative difference in time that counts as none; the margin of the latency measure."""
 
@@ -139,6 +143,12 @@ class Row:
         if axis == "memory":
             return None if self.memory_bytes is None else exact(float(self.memory_bytes))
         return self.time if axis == "time" else self.drift
+
+    @property
+    def fresh_memory(self) -> bool:
+        """Whether one process timed it and its calls took fresh memory, which another process may not need."""
+        doubts = (self.data("latency") or {}).get("doubts") or ()
+        return any(str(doubt).startswith("fresh memory") for doubt in doubts)
 
     @property
     def incomplete(self) -> dict[str, tuple[str, str | None]]:
@@ -265,7 +275,11 @@ class Group:
 
     def verdict_of(self, row: Row) -> str | None:
         """Return a row's verdict on its time, held to what the baseline shows against itself."""
-        if row.verdict is None or row.time is None or self.noise_floor is None or not self.noise_floor_off:
+        if row.verdict is None or row.time is None:
+            return row.verdict
+        if row.fresh_memory and abs(row.time.log) < math.log1p(FRESH_MEMORY) and not self.is_baseline(row):
+            return "undecided"
+        if self.noise_floor is None or not self.noise_floor_off:
             return row.verdict
         if self.is_baseline(row):
             return "noise floor off"
@@ -282,6 +296,10 @@ class Group:
         if self.noise_floor_off and self.noise_floor is not None and self.noise_floor.low > 0.0:
             reach = max(reach, abs(math.log(self.noise_floor.low)), abs(math.log(self.noise_floor.high)))
         return reach
+
+    def reach_of(self, *rows: Row) -> float:
+        """Difference of log-times up to which nothing is called between these rows."""
+        return max(self.time_reach, math.log1p(FRESH_MEMORY) if any(row.fresh_memory for row in rows) else 0.0)
 
     def row(self, fix: str) -> Row:
         """Return the row of a fix.

@@ -94,7 +94,7 @@ def bounds(group: Group, axis: str, contender: Row) -> tuple[float, float] | Non
     if figure.degrees <= 0.0:
         return figure.low, figure.high
     half = student_quantile(PAIR_ERROR, figure.degrees) * figure.standard_error
-    half += group.time_reach if axis == "time" else 0.0
+    half += group.reach_of(contender) if axis == "time" else 0.0
     return figure.value * math.exp(-half), figure.value * math.exp(half)
 
 
@@ -102,7 +102,7 @@ def _of_times(group: Group, first: Row, second: Row) -> Difference:
     log, error, degrees = _paired(group, first, second) or _unpaired(first, second)
     reach = math.log1p(SAME_TIME)
     same = abs(log) + student_quantile(EQUIVALENCE_ALPHA, degrees) * error <= reach
-    return Difference(log, group.time_reach + student_quantile(PAIR_ERROR, degrees) * error, same)
+    return Difference(log, group.reach_of(first, second) + student_quantile(PAIR_ERROR, degrees) * error, same)
 
 
 def _paired(group: Group, first: Row, second: Row) -> tuple[float, float, float] | None:

@@ -5,10 +5,12 @@ import gc
 import itertools
 import math
 import mmap
+import platform
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from precision_eval.core.errors import CandidateError, ParameterError
 from precision_eval.measure import blocks, latency, timers
@@ -234,6 +236,24 @@ def test_page_faults_of_a_call_are_in_the_ratio():
     assert ratio["none"].page_faults_per_call < 1
     assert ratio["maps"].memory == "grown"
     assert compare(base=1e-3, twice=2e-3)["twice"].page_faults_per_call is None
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries place large blocks by other rules")
+def test_a_block_beyond_the_largest_threshold_is_a_doubt():
+    """Whether 48 MiB find room in the heap is this process's own; blocks of 1 MiB are kept in every process."""
+
+    def compared(mebibytes):
+        found = compare_latency(
+            {"none": lambda: torch.ones(1 << 16), "copies": lambda: torch.ones(mebibytes << 18)},
+            baseline="none",
+            budget_s=0.1,
+        )
+        return [doubt for doubt in found["copies"].doubts if doubt.startswith("fresh memory")]
+
+    (doubt,) = compared(48)
+    assert "a call of copies had" in doubt
+    assert "call of none" not in doubt
+    assert compared(1) == []
 
 
 class TestBudget:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from precision_eval.report.summary import budget_to_decide, print_summary, summaries_of, undecided_line
+from precision_eval.report.summary import budget_to_decide, doubts_line, print_summary, summaries_of, undecided_line
 from precision_eval.results.model import exact
 from precision_eval.results.reading import load_run
 
@@ -84,3 +84,31 @@ def test_what_would_decide_follows_from_the_detectable_effect(run, ratio, data, 
     assert budget_to_decide(replace(group, noise_floor_off=True), row) is None
     line = undecided_line((replace(summaries_of(run)[0], group=group),))
     assert (f"--budget {budget_s:g} " in line) if budget_s else ("no budget that the records tell of" in line)
+
+
+def test_doubts_are_named_once_by_kind(run):
+    """Fresh memory of one fix in one group, a noise floor that is off in another; intervals hold the rest."""
+
+    def doubted(summary, fixes, doubt):
+        data = {"ratio": 1.5, "ratio_low": 1.4, "ratio_high": 1.6, "doubts": [doubt]}
+        rows = [
+            replace(
+                row,
+                time=exact(1.5),
+                records={"latency": replace(row.records["latency"], data=data if row.fix in fixes else {"doubts": []})},
+            )
+            for row in summary.group.curing
+        ]
+        return replace(summary, group=replace(summary.group, rows=tuple(rows)))
+
+    first, second = [summary for summary in summaries_of(run) if summary.group.curing][:2]
+    every = {row.fix for row in second.group.curing}
+    line = doubts_line(
+        (
+            doubted(first, {"kv_to_query"}, "in 2 of 5 processes: fresh memory: 8,193 page faults"),
+            doubted(second, every, "the noise floor is off: 0.97"),
+        )
+    )
+    memory, off = f"fresh memory ({first.group.case}: kv_to_query)", f"({second.group.case}: every fix)"
+    assert line == f"Doubts: {memory}; the noise floor is off {off}."
+    assert doubts_line((doubted(second, every, "over budget: 12 rounds"),)) == doubts_line(()) == ""

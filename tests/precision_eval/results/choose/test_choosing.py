@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -99,6 +100,21 @@ def test_a_null_that_is_off_reaches_the_choice():
     off = group(base(), fast, noise_floor=noise_floor, noise_floor_off=True, doubts=("the noise floor is off",))
     found = choose_from(off, policy="speed")
     assert (found.outcome, found.doubts) == ("tie", ("the noise floor is off",))
+
+
+def test_fresh_memory_in_one_process_calls_no_difference_below_a_factor_of_two():
+    def with_fresh_memory(ratio, doubt="fresh memory: a call had 16,386 page faults"):
+        fix = contender("float16", logs=around(ratio), drift=1e-3)
+        latency = SimpleNamespace(status="passed", data={"doubts": [doubt]})
+        return replace(fix, records={"latency": latency}, verdict="faster")
+
+    near, far = with_fresh_memory(0.6), with_fresh_memory(0.4)
+    assert choose_from(group(base(), near), policy="speed").outcome == "tie"
+    assert group(base(), near).verdict_of(near) == "undecided"
+    assert choose_from(group(base(), far), policy="speed").fix == "float16"
+    assert group(base(), far).verdict_of(far) == "faster"
+    several = with_fresh_memory(0.6, "in 2 of 5 processes: fresh memory: a call had 16,386 page faults")
+    assert choose_from(group(base(), several), policy="speed").outcome == "one"
 
 
 def test_limits_hold_by_their_intervals():
