@@ -11,6 +11,7 @@ from validation.doctor.blind import blind_plants
 from validation.doctor.plants import line_of, plants
 from validation.doctor.second import second_plants
 from validation.doctor.sweep import sweep_figures, sweep_summary
+from validation.doctor.third import _IDIOMS, Idiom, idiom, third_plants
 from validation.doctor.trials import alarms, locate
 
 
@@ -74,8 +75,30 @@ def test_a_round_of_the_sweep_counts_silent_plants_cures_and_alarms_and_lists_wh
     }
 
 
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
 @pytest.mark.slow
 def test_the_truth_of_every_blind_plant_names_a_module_and_an_edit_that_can_be_made():
-    for plant in (*blind_plants(), *second_plants()):
+    for plant in (*blind_plants(), *second_plants(), *third_plants()):
         model, _ = plant.make()
         assert model.get_submodule(plant.module) is not None, plant.name
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.parametrize(("model", "dtype", "runs_on"), [(row[0], row[1], row[4]) for row in _IDIOMS])
+def test_a_careless_idiom_is_silent_or_raises_as_declared_and_silently_wrong_where_the_careful_one_is_not(
+    model, dtype, runs_on
+):
+    careful = model.__mro__[model.__mro__.index(Idiom) - 1]
+
+    def output(of, dtype):
+        built, (inputs,) = idiom(of)(dtype)
+        with torch.no_grad():
+            return built(**inputs)
+
+    if not runs_on:
+        with pytest.raises(RuntimeError):
+            output(model, dtype)
+        return
+    truth, wrong, right = output(careful, torch.float64), output(model, dtype), output(careful, dtype)
+    error = {name: float((y.double() - truth).norm() / truth.norm()) for name, y in (("w", wrong), ("r", right))}
+    assert wrong.dtype != dtype or not error["w"] <= 2 * error["r"]

@@ -18,7 +18,7 @@ import torch
 
 from precision_eval.stats import wilson_interval
 from validation.doctor.plants import plants
-from validation.doctor.sweep import blind, sweep_alarms, sweep_figures, sweep_summary, sweep_trials
+from validation.doctor.sweep import SETS, blind, sweep_alarms, sweep_figures, sweep_summary, sweep_trials
 from validation.doctor.trials import MOST, SIZES, alarms, clean_models, cost, first_finding, locate
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.report import plain_share, share_text
@@ -35,9 +35,8 @@ def _trials(options: Options) -> list[Trial]:
 
 def _of_part(part: str, options: Options) -> list[Trial]:
     """List the trials of a part; the libraries of the others are not loaded."""
-    if part in ("architectures", "second"):
-        second = part == "second"
-        return sweep_trials(f"second set, {options['round']}" if second else options["round"], second=second)
+    if part in SETS:
+        return sweep_trials(part, options["round"])
     if part == "clean":
         return [Trial(f"clean/{name}", ("clean", (name, make))) for name, make in clean_models().items()]
     if part == "cost":
@@ -76,7 +75,10 @@ def _summary(lines: list[Data], options: Options) -> Data:
     if speed := [line["speed"] for line in lines if "speed" in line]:
         content["speed"] = speed
     if rounds := sweep_summary(lines):
-        content |= {"architectures": rounds, "command": "python -m validation doctor --set parts=architectures,second"}
+        content |= {
+            "architectures": rounds,
+            "command": "python -m validation doctor --set parts=architectures,second,third",
+        }
     return content
 
 

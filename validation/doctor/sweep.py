@@ -8,6 +8,7 @@ output be finite, and its drift to a float64 copy at most twice what the doctor 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -22,7 +23,8 @@ from validation.doctor.architectures import MODELS
 from validation.doctor.blind import blind_plants
 from validation.doctor.plants import BRAIN, HALF, SINGLE, Plant
 from validation.doctor.second import second_clean, second_plants
-from validation.doctor.small import Built
+from validation.doctor.small import Built, Make
+from validation.doctor.third import third_clean, third_plants
 from validation.doctor.trials import alarms, located
 from validation.frame import Data, Figure, Trial
 from validation.report import plain_share, share_text
@@ -32,11 +34,20 @@ MORE_DRIFT, ROUNDING = 2.0, 1e-6
 """A cure may drift so many times more than was said, and by what float32 rounds."""
 
 
-def sweep_trials(round_: str, *, second: bool = False) -> list[Trial]:
+#: Of each set, what its rounds are called, its plants and its clean models.
+SETS: dict[str, tuple[str, Callable[[], Iterator[Plant]], Callable[[], Iterable[tuple[str, Make]]]]] = {
+    "architectures": ("", blind_plants, lambda: [(make.__name__, make) for make in MODELS]),
+    "second": ("second set, ", second_plants, second_clean),
+    "third": ("third set, ", third_plants, third_clean),
+}
+
+
+def sweep_trials(part: str, round_: str) -> list[Trial]:
     """List the plants of a set, then its clean models in three dtypes."""
-    plants = second_plants() if second else blind_plants()
-    trials = [Trial(f"{round_}/blind/{plant.name}", ("blind", (round_, plant))) for plant in plants]
-    for called, make in second_clean() if second else [(make.__name__, make) for make in MODELS]:
+    prefix, plants, clean = SETS[part]
+    round_ = prefix + round_
+    trials = [Trial(f"{round_}/blind/{plant.name}", ("blind", (round_, plant))) for plant in plants()]
+    for called, make in clean():
         for dtype in (HALF, BRAIN, SINGLE):
             name = f"{called} in {short(dtype)}"
             spec = (round_, name, lambda make=make, dtype=dtype: make(dtype))
