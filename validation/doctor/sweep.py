@@ -103,11 +103,12 @@ def _tried(plant: Plant, fix: str, said: float | None, truth: list[torch.Tensor]
 
 
 def _truth(plant: Plant) -> list[torch.Tensor] | None:
-    """Run a float64 copy; None where an operation knows no float64."""
+    """Run a float64 copy; None where an operation knows no float64, or the code itself narrows to what overflows."""
     try:
-        return _called(*_in_float64(plant.make()))
+        truth = _called(*_in_float64(plant.make()))
     except RuntimeError:
         return None
+    return truth if all(bool(output.isfinite().all()) for output in truth) else None
 
 
 def _called(model: Any, inputs: tuple[Any, ...]) -> list[torch.Tensor]:

@@ -3,8 +3,8 @@
 It was written, and committed, before the doctor was tried on any of it, by somebody who had read neither the doctor's
 rules nor the plants of the other sets, only the list in ``docs/validation.md`` of what had been missed there. Each
 idiom is a class that does it carefully, and is clean in three dtypes, and a subclass that does it carelessly. An idiom
-that is silent is further from the careful class in float64 than the careful class itself, or its output has another dtype;
-both were checked by running them, without the doctor.
+that is silent is further from the careful class in float64 than the careful class itself, or its output has another
+dtype; both were checked by running them, without the doctor.
 """
 
 from __future__ import annotations
