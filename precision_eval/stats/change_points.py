@@ -23,8 +23,12 @@ LONGEST_BUMP = 5
 STEP_SHARE = 0.8
 """Of the level that single steps get; bumps get the rest."""
 
-FURTHER_SHARE = 0.5
+FURTHER_SHARE = 0.1
 """Of the level for steps beyond the first ones: each such test is one more chance of a false report in the series."""
+
+LOCATED = 4.0
+"""Growth of the sum of squares, in variances of a sample, up to which another version may be where the step is; under
+normal noise it is then e² = 7 times less likely."""
 
 FEW, MANY = 499, 9999
 """Random deals: few to begin with, many where the few leave a doubt (p ≤ ``DOUBT``)."""
@@ -36,9 +40,11 @@ _CHUNK_VALUES = 2_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step between two versions."""
+    """A step: at version `index` by the best fit, at one of `first` to `last` as far as the noise lets one tell."""
 
     index: int
+    first: int
+    last: int
     size: float
     half_width: float
     p_value: float
@@ -281,9 +287,24 @@ def _step(
             p_values.append(_share(noise_floor[1], abs(float(bump @ middles)) / scale) / (1.0 - STEP_SHARE))
     levels = _levels(middles, table.counts, cuts)
     spread = math.sqrt(sum(1.0 / float(table.counts[start:end].sum()) for start, end in (left, right)))
+    first, last = _located(middles, table.counts, left[0], cuts[number], right[1], scale)
     return Step(
         index=cuts[number],
+        first=first,
+        last=last,
         size=levels[number + 1] - levels[number],
         half_width=float(np.quantile(noise_floor[0], CONFIDENCE)) * scale * spread,
         p_value=min(1.0, *p_values),
     )
+
+
+def _located(middles: Floats, counts: Floats, start: int, cut: int, end: int, scale: float) -> tuple[int, int]:
+    """Return the first and the last version, of those from `start` to `end`, at which the step at `cut` may be."""
+
+    def cost(at: int) -> float:
+        pieces = ((middles[own], counts[own]) for own in (slice(start, at), slice(at, end)))
+        return sum(float(weights @ (piece - np.average(piece, weights=weights)) ** 2) for piece, weights in pieces)
+
+    limit = cost(cut) + LOCATED * scale**2
+    possible = [at for at in range(start + 1, end) if at == cut or cost(at) < limit]
+    return possible[0], possible[-1]

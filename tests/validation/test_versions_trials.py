@@ -27,24 +27,29 @@ def test_half_of_the_series_have_a_step_of_the_size_that_is_said():
     steps = rivals.ours(table)
     clear = {name: version for name, (version, size) in injected.items() if size == 6.0}
     assert clear
-    assert all(steps[name] == [version] for name, version in clear.items())
+    assert all(steps[name] == [range(version, version + 1)] for name, version in clear.items())
 
 
 def test_scores_by_hand():
-    """Two tables with a step each, one without: found, missed by one version, and a false report."""
+    """Three tables with a step each, one without: found, missed by one version, not told from the next, and false."""
     made = [
         ({"a": [], "b": []}, {"a": (3, 3.0)}),
         ({"a": [], "b": []}, {"a": (5, 6.0)}),
+        ({"a": [], "b": []}, {"a": (4, 6.0)}),
         ({"a": [], "b": []}, {}),
     ]
-    answers = iter([{"a": [3], "b": [7]}, {"a": [6], "b": []}, {"a": [], "b": [1]}])
-    scores = trials._scored(lambda table: next(answers), made, 2)
-    assert scores["recall"] == [1, 2]
-    assert scores["recall_near"] == [2, 2]
-    assert scores["recall_by_size"] == {"3": [1, 1], "4": [0, 0], "6": [0, 1]}
-    assert scores["series_without_step_flagged"] == [1, 2]
-    assert scores["false_among_reports"] == [2, 3]
-    assert scores["far_among_reports"] == [1, 3]
+    one = {at: range(at, at + 1) for at in range(9)}
+    answers = iter(
+        [{"a": [one[3]], "b": [one[7]]}, {"a": [one[6]], "b": []}, {"a": [range(4, 6)], "b": []}, {"b": [one[1]]}]
+    )
+    scores = trials._scored(lambda table: next(answers), made, 3)
+    assert scores["recall"] == [1, 3]
+    assert scores["recall_among"] == [2, 3]
+    assert scores["recall_by_size"] == {"3": [1, 1], "4": [0, 0], "6": [0, 2]}
+    assert scores["series_without_step_flagged"] == [1, 3]
+    assert scores["false_among_reports"] == [2, 4]
+    assert scores["false_among_exact"] == [2, 3]
+    assert scores["far_among_reports"] == [1, 4]
     assert scores["tables_without_steps_flagged"] == [1, 1]
 
 
@@ -63,7 +68,7 @@ def test_residuals_are_read_from_records(tmp_path):
 
 
 def test_a_summary_is_of_the_last_settings(tmp_path):
-    scores = trials._scored(lambda table: {"a": [1]}, [({"a": []}, {"a": (1, 3.0)}), ({"a": []}, {})], 2)
+    scores = trials._scored(lambda table: {"a": [range(1, 2)]}, [({"a": []}, {"a": (1, 3.0)}), ({"a": []}, {})], 2)
     rules = {rivals.OURS: scores, "factor 1.1": scores | {"recall": [0, 1]}}
     lines = [
         {"name": one.name, "settings": {"tables": n}, "condition": {"rules": rules}, "sessions": None}

@@ -84,7 +84,10 @@ def about_sessions(source: Mapping[str, Any], sessions: Sessions) -> dict[str, A
 
 
 def _scored(rule: Callable[[Table], Found], made: Sequence[tuple[Table, Steps]], tables: int) -> Data:
-    """Count (hits, trials): shares are for the reader to divide, so that their uncertainty stays visible."""
+    """Count (hits, trials): shares are for the reader to divide, so that their uncertainty stays visible.
+
+    A report that names several versions is right where the step's is among them, and never *at* its version.
+    """
     answers = [(number, injected, rule(table)) for number, (table, injected) in enumerate(made)]
     series = [
         (*injected.get(name, (0, 0.0)), reported)  # version and size of the step, 0 where there is none
@@ -92,17 +95,20 @@ def _scored(rule: Callable[[Table], Found], made: Sequence[tuple[Table, Steps]],
         if number < tables
         for name, reported in answer.items()
     ]
-    outcomes = [(version, size, version in reported) for version, size, reported in series if size]
-    near = [any(abs(at - version) <= 1 for at in reported) for version, size, reported in series if size]
-    wrong = [(at, version, size) for version, size, reported in series for at in reported if at != version or not size]
-    reports = sum(len(reported) for *_, reported in series)
+    outcomes = [(size, [at for at in reported if version in at]) for version, size, reported in series if size]
+    reports = [(at, version if size else None) for version, size, reported in series for at in reported]
+    wrong = [(at, version) for at, version in reports if version not in at]
+    exact = [any(len(at) == 1 for at in right) for _, right in outcomes]
     return {
-        "recall": _share([exact for *_, exact in outcomes]),
-        "recall_near": _share(near),
-        "recall_by_size": {f"{s:g}": _share([e for _, z, e in outcomes if z == s]) for s in SIZES},
+        "recall": _share(exact),
+        "recall_among": _share([bool(right) for _, right in outcomes]),
+        "recall_by_size": {
+            f"{s:g}": _share([hit for hit, (size, _) in zip(exact, outcomes, strict=True) if size == s]) for s in SIZES
+        },
         "series_without_step_flagged": _share([bool(reported) for _, size, reported in series if not size]),
-        "false_among_reports": [len(wrong), reports],
-        "far_among_reports": [sum(not size or abs(at - version) > 1 for at, version, size in wrong), reports],
+        "false_among_reports": [len(wrong), len(reports)],
+        "false_among_exact": _share([version not in at for at, version in reports if len(at) == 1]),
+        "far_among_reports": [sum(v is None or v not in range(at[0] - 1, at[-1] + 2) for at, v in wrong), len(reports)],
         "tables_without_steps_flagged": _share([any(f.values()) for number, _, f in answers if number >= tables]),
     }
 
@@ -177,7 +183,8 @@ def _figures(content: Data) -> list[Figure]:
         for words, score, target, more in (
             ("steps found at their version", "recall", LEAST_RECALL, f"; of the smallest {smallest}"),
             ("false among reports", "false_among_reports", MOST_FALSE, beyond),
-            ("steps found within one version", "recall_near", "", ""),
+            ("false among reports of a single version", "false_among_exact", MOST_FALSE, ""),
+            ("steps found, their version among those named", "recall_among", "", ""),
             ("series without a step, reported", "series_without_step_flagged", "", ""),
             ("tables without any step, reported", "tables_without_steps_flagged", "", ""),
         ):

@@ -1,7 +1,8 @@
 """Rules that find steps in a table of series: ours, fixed factors, and asv's own.
 
-A table maps a series' name to one array of ratios per version, shape (n_processes,). A rule returns the
-indices of the first version of each new level, per series. asv is imported when its rule runs.
+A table maps a series' name to one array of ratios per version, shape (n_processes,). A rule returns, per series and
+step, the range of versions at which the new level may begin; only ours ever names more than one. asv is imported when
+its rule runs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from precision_eval.studies.versions.series import build_series
 
 Floats = NDArray[np.float64]
 Table = Mapping[str, Sequence[Floats]]
-Found = dict[str, list[int]]
+Found = dict[str, list[range]]
 
 
 def ours(table: Table, *, metric: str = "latency_ratio", margins: Mapping[str, float] | None = None) -> Found:
@@ -29,7 +30,7 @@ def ours(table: Table, *, metric: str = "latency_ratio", margins: Mapping[str, f
     positions = [one.torch_version for one in sets]
     reported: Found = {name: [] for name in table}
     for change in change_points(build_series(sets, positions), margins=margins or {}):
-        reported[change.fix].append(positions.index(change.at))
+        reported[change.fix].append(range(positions.index(change.before) + 1, positions.index(change.at) + 1))
     return reported
 
 
@@ -54,7 +55,8 @@ def by_factor(table: Table, factor: float) -> Found:
     reported = {}
     for name, rows in table.items():
         logs = [math.log(float(np.median(row))) for row in rows]
-        reported[name] = [k for k, (a, b) in enumerate(pairwise(logs), start=1) if abs(b - a) > math.log(factor)]
+        moved = [k for k, (a, b) in enumerate(pairwise(logs), start=1) if abs(b - a) > math.log(factor)]
+        reported[name] = [range(k, k + 1) for k in moved]
     return reported
 
 
@@ -70,7 +72,7 @@ def by_asv(table: Table) -> Found:
         # as asv's graphs have it: 2 over the width of the interval, and no weights where one is not finite
         usable = all(math.isfinite(width) and width > 0.0 for width in widths)
         steps = detect_steps(list(values), [2.0 / width for width in widths] if usable else None)
-        reported[name] = [int(left) for left, *_ in steps[1:]]
+        reported[name] = [range(int(left), int(left) + 1) for left, *_ in steps[1:]]
     return reported
 
 

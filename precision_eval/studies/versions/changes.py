@@ -26,7 +26,8 @@ from precision_eval.studies.versions.series import (
 )
 from precision_eval.studies.versions.upstream import UpstreamChange, explanations
 
-FALSE_SHARE = 0.05
+FALSE_SHARE = 0.025
+"""Of series reported, those without a change, at most; steps beside their version and further ones come on top."""
 SESSION_MARGIN: Mapping[str, float] = {"latency_ratio": 0.25, "latency_to_anchor": 0.25}
 """Paired metric to the relative change that two sessions may show of equal code, where each version had one session.
 The noise between processes of one session does not hold it. With 2 % for the ratio, as it was at first, a committed
@@ -44,7 +45,7 @@ BASELINE_FIX = "full_float32"
 
 @dataclass(frozen=True, kw_only=True)
 class ChangePoint:
-    """A metric that is at another level from some position on."""
+    """A metric that is at another level from some position on: after `before`, and at the latest from `at` on."""
 
     mode: str
     case: str
@@ -255,7 +256,7 @@ def _steps(run: _Run, adjusted: float, level: float, margins: Mapping[str, float
         if abs(step.size) - step.half_width <= math.log1p(margins.get(run.series.metric, 0.0)):
             continue
         old, new = (math.exp(detection.levels[at]) for at in (number, number + 1))
-        change = _change(run.series, run.points[step.index - 1].position, run.points[step.index].position, old, new)
+        change = _change(run.series, run.points[step.first - 1].position, run.points[step.last].position, old, new)
         bounds = (math.exp(step.size - step.half_width), math.exp(step.size + step.half_width))
         changes.append(replace(change, factor_interval=bounds, p_value=step.p_value, adjusted_p_value=adjusted))
     return changes

@@ -166,7 +166,7 @@ def test_two_versions_of_three_processes_can_call_nothing_and_say_so(tmp_path, w
     assert found.none
     (note,) = [one for one in history.notes if "too few" in one]
     assert note == (
-        "too few versions or processes to call any paired change in dia-decode: p is 0.1 or more, 0.05 at most would "
+        "too few versions or processes to call any paired change in dia-decode: p is 0.1 or more, 0.025 at most would "
         "be called"
     )
     said = "Between torch 2.6.0 and 2.7.1, no status turned over and no exact metric changed."
