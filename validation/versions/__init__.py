@@ -188,6 +188,8 @@ def _figures(content: Data) -> list[Figure]:
             ("series without a step, reported", "series_without_step_flagged", "", ""),
             ("tables without any step, reported", "tables_without_steps_flagged", "", ""),
         ):
+            if score not in ours:  # a stored summary may be older than a count
+                continue
             rivals = {rule: share_text(*scores[score]) for rule, scores in rules.items() if rule != OURS}
             hits, total = ours[score]
             figures.append(judged_share(f"{words}, {name}", hits, total, target, more=more, rivals=rivals))
