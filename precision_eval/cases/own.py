@@ -67,7 +67,7 @@ class OwnCase:
         ``synthesize(model, script, seed)``, which returns ``(waveform, sample_rate_hz)``. Sound is measured with it.
         What it draws with torch is drawn alike in every precision.
     script : object
-        What is said; of a list, each entry in turn, joined.
+        What is said; of a list, each entry in turn, joined. Each stream of the measure `sound` says one of them.
     steps_per_s : float
         Decode steps in a second of time, for axes of time.
     tolerances : dict of str to float
@@ -92,9 +92,14 @@ class OwnCase:
         return self.sample is not None or self.decode_step is not None
 
     @property
+    def scripts(self) -> list[Any]:
+        """What is said, one after the other."""
+        return list(self.script) if isinstance(self.script, list | tuple) else [self.script]
+
+    @property
     def measures(self) -> tuple[str, ...]:
         """Names of the measures that it supports."""
-        sound = SOUND_MEASURES if self.synthesize is not None else ()
+        sound = (*SOUND_MEASURES, "sound") if self.synthesize is not None else ()
         return (*SYSTEM_MEASURES, *(DECODING_MEASURES if self.decodes else ()), *sound)
 
     @property

@@ -77,6 +77,7 @@ class Tier:
     all_sizes: bool = False
     modes: tuple[str, ...] | None = None
     leaves_out: tuple[str, ...] = ()
+    leaves_out_of_own: tuple[str, ...] = ()
 
     def options(self, **given: Any) -> Options:
         """Return the options of a run: what was given, else the tier's own."""
@@ -94,7 +95,7 @@ QUICK = Tier(
     modes=("eager",),
     leaves_out=("streams", "divergence", "synthesis", "audio", "sound"),
 )
-DEFAULT = Tier(minutes=0.25, streams=16, steps=50, budget_s=2.0)
+DEFAULT = Tier(minutes=0.25, streams=16, steps=50, budget_s=2.0, leaves_out_of_own=("sound",))
 THOROUGH = Tier(minutes=10.0, streams=64, steps=500, budget_s=10.0, all_sizes=True)
 
 
@@ -206,10 +207,11 @@ def run(
     printing = Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report)
     tier = _tier(quick=quick, thorough=thorough)
     effort = {"minutes": minutes, "streams": streams, "steps": steps, "budget_s": budget, "processes": processes}
+    cases = split([*(target or []), *(case or [])]) or None
     selection = Selection(
-        cases=split([*(target or []), *(case or [])]) or None,
+        cases=cases,
         fixes=split(fix, ("*",)),
-        measures=split(measure, _measures_of(tier)),
+        measures=split(measure, _measures_of(tier, cases)),
         modes=split(mode) if mode is not None else tier.modes,
         sizes=None if size is None else split(size),
         device=checked_device(device),
@@ -242,10 +244,14 @@ def _tier(*, quick: bool, thorough: bool) -> Tier:
     return QUICK if quick else THOROUGH if thorough else DEFAULT
 
 
-def _measures_of(tier: Tier) -> tuple[str, ...]:
+def _measures_of(tier: Tier, cases: Sequence[str] | None) -> tuple[str, ...]:
+    """Return what a tier measures; how long a model of somebody else's takes to speak, nobody knows beforehand."""
+    from precision_eval.core.targets import is_target
     from precision_eval.measure.registry import all_measures
 
-    return tuple(measure.name for measure in all_measures() if measure.name not in tier.leaves_out)
+    own = bool(cases) and all(is_target(case) for case in cases or ())
+    left_out = {*tier.leaves_out, *(tier.leaves_out_of_own if own else ())}
+    return tuple(measure.name for measure in all_measures() if measure.name not in left_out)
 
 
 def run_selection(
@@ -359,7 +365,7 @@ def evaluate(
     selection = Selection(
         cases=(case,),
         fixes=tuple(fixes),
-        measures=_measures_of(tier) if measures is None else tuple(measures),
+        measures=_measures_of(tier, (case,)) if measures is None else tuple(measures),
         modes=tier.modes if modes is None else tuple(modes),
         device=device,
         threads=threads,

@@ -141,6 +141,7 @@ DATA: Mapping[str, Any] = {
     "sound": {
         **{"streams!": COUNT, "stream_s!": (0.0, 1e7), "heard!": {"*": [NUMBER]}, "tokens": [str], "clock": Name()},
         "real_time_factor": Maybe(AMOUNT),
+        "margins": {"*": NUMBER},
     },
 }
 """Figures of each measure. A measure of somebody else's has no shape here and is kept as plain data."""

@@ -7,7 +7,7 @@ reference emitted under the run's noise. A loop of one's own (``sample``, ``synt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -155,14 +155,20 @@ def forced_logits(cell: Cell, condition: str, tokens: np.ndarray | None, *, stre
 def synthesised(cell: Cell, condition: str, own: OwnCase | None = None) -> tuple[np.ndarray, int]:
     """Say the script of a cell's case under a condition; returns mono float32 samples and their rate in Hz."""
     own = own or own_case(cell.case, seed=cell.options.seed)
+    seed = noise_seed(condition, cell.options.seed)
+    parts, rate_hz = said(cell, condition, own, [(script, seed + n) for n, script in enumerate(own.scripts)])
+    return np.concatenate(parts), rate_hz
+
+
+def said(cell: Cell, condition: str, own: OwnCase, passages: Sequence[tuple[Any, int]]) -> tuple[list[np.ndarray], int]:
+    """Say each script under its noise seed and a condition; returns mono float32 samples of each, and their rate."""
     _check_mode(cell, is_loop=True)
     assert own.synthesize is not None
-    scripts = own.script if isinstance(own.script, list | tuple) else [own.script]
-    seed, parts, rates = noise_seed(condition, cell.options.seed), [], set()
+    parts, rates = [], set()
     with under(cell, condition, own.model, own.synthesize) as (call, _, dtype):
-        for number, script in enumerate(scripts):
-            with SharedNoise(seed + number):
-                wave, rate_hz = _pair(call(_in(script, dtype), seed + number), "synthesize", "waveform and sample rate")
+        for script, seed in passages:
+            with SharedNoise(seed):
+                wave, rate_hz = _pair(call(_in(script, dtype), seed), "synthesize", "waveform and sample rate")
             wave = wave.detach().cpu().double().numpy() if isinstance(wave, torch.Tensor) else np.asarray(wave)
             if wave.size != max(wave.shape, default=0) or not wave.size or int(rate_hz) != rate_hz:
                 raise ParameterError(f"synthesize returns an array of shape {wave.shape} at {rate_hz}; give mono, Hz")
@@ -170,4 +176,4 @@ def synthesised(cell: Cell, condition: str, own: OwnCase | None = None) -> tuple
             rates.add(int(rate_hz))
     if len(rates) != 1:
         raise ParameterError(f"synthesize returns several sample rates, {sorted(rates)}; expected one throughout")
-    return np.concatenate(parts), rates.pop()
+    return parts, rates.pop()

@@ -5,6 +5,11 @@ the reference's passages, prompts and noise; the noise floor has noise of its ow
 so other noise too, since what they do wrong grows with the position in time. The original is the tokens of the passage
 through the same codec and vocoder, so that its distance to a rendering is the model's doing alone. Values are kept
 stream by stream; they are compared in :mod:`precision_eval.results.sound`.
+
+A case from outside has no original. Each of its streams is held to the reference's own speech of the same script under
+noise that no condition is given: a fix that speaks as the reference does lies as far from it as the reference does.
+What counts as no worse is then how far the drop-outs of the margin move the reference's own streams: no change of a
+distance to anything else can be larger. Where another seed gives the same sound, distances are to the reference itself.
 """
 
 from __future__ import annotations
@@ -12,10 +17,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from precision_eval.cases.own import OwnCase, built, digest_of, own_case
 from precision_eval.cases.systems.voice import CHECKPOINT_DTYPE_OF_SIZE
 from precision_eval.cases.voice.assets import asset_path, load_streams, manifest
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_CODEBOOKS, SAMPLE_RATE_HZ, load_codec
@@ -24,19 +32,26 @@ from precision_eval.cases.voice.recogniser import SILENCE_ID, Recogniser
 from precision_eval.cases.voice.synthesis import Stream, free_run
 from precision_eval.cases.voice.vocoder import vocode
 from precision_eval.core.cells import Cell, Outcome, failed, passed
+from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.files import written_whole
-from precision_eval.measure.voice import PROMPT_FRAMES, NonFiniteAudioError, stored_arrays
+from precision_eval.core.targets import is_target
+from precision_eval.measure.decoding import said
+from precision_eval.measure.voice import PROMPT_FRAMES, SHORTEST_S, NonFiniteAudioError, stored_arrays
 
 BATCH_STREAMS = 16
 LONG_PROMPT_FRAMES = 1024  # twice the window that the model was trained on
 PROMPTS = {"control_rope_bfloat16": 512, "control_long_window": LONG_PROMPT_FRAMES}
-SHORTEST_S, LONGEST_S = 2.0, 20.0
+SHORTEST_STREAM_S, LONGEST_STREAM_S = 2.0, 20.0
+DISTANCES = ("mel_mcd_db", "log_spectral_distance_db", "level_error_db")
+LENGTH = "length_error"
+DROP_OUT_S = 0.02
+_OTHER_NOISE = 2_000_003  # of no condition
 _NEXT_BATCH = 7919  # added to the seed: no batch has another's noise
 
 
 def stream_frames(minutes: float) -> int:
     """Length of a stream: a third of the recording's, 2 to 20 s."""
-    return round(min(max(20.0 * minutes, SHORTEST_S), LONGEST_S) * FRAME_RATE_HZ)
+    return round(min(max(20.0 * minutes, SHORTEST_STREAM_S), LONGEST_STREAM_S) * FRAME_RATE_HZ)
 
 
 def passages(count: int, *, n_frames: int) -> list[Stream]:
@@ -109,23 +124,33 @@ class Listener:
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _one(self, original: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-        import audio_metrics
-
-        distance = audio_metrics.compare(original, samples, sample_rate_hz=SAMPLE_RATE_HZ)
-        for flag in distance.flags:
-            if flag.kind == "non_finite":
-                raise NonFiniteAudioError(flag.message)
         speech = labels != SILENCE_ID
         named = self._recogniser.recognise(samples)
-        names = ("mel_mcd_db", "log_spectral_distance_db", "level_error_db")
-        return {name: float(distance.summaries[name].mean) for name in names} | {
-            "phonemes_right": float((named == labels)[speech].mean())
-        }
+        right = float((named == labels)[speech].mean())
+        return distances(original, samples, rate_hz=SAMPLE_RATE_HZ) | {"phonemes_right": right}
+
+
+def distances(original: np.ndarray, samples: np.ndarray, *, rate_hz: int) -> dict[str, float]:
+    """Mean distances of a rendering to an original of the same length, dB."""
+    import audio_metrics
+
+    distance = audio_metrics.compare(original, samples, sample_rate_hz=rate_hz)
+    for flag in distance.flags:
+        if flag.kind == "non_finite":
+            raise NonFiniteAudioError(flag.message)
+    return {name: float(distance.summaries[name].mean) for name in DISTANCES}
 
 
 def sound(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Speak every passage under a condition, and keep what is heard of each."""
     (condition,) = cell.fixes
+    try:
+        return [passed(condition, (_heard_of_own if is_target(cell.case) else _heard)(cell, run_dir, condition))]
+    except NonFiniteAudioError as error:
+        return [failed(condition, "non_finite", str(error))]
+
+
+def _heard(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:
     n_frames = stream_frames(cell.options.minutes)
     streams = passages(cell.options.streams, n_frames=n_frames)
     cpu_start_s = time.process_time()
@@ -141,19 +166,77 @@ def sound(cell: Cell, run_dir: Path) -> list[Outcome]:
     renderings = waveforms(tokens)
     cpu_s = time.process_time() - cpu_start_s
     duration_s = n_frames / FRAME_RATE_HZ
-    try:
-        heard = Listener(streams, _originals(run_dir, streams, n_frames)).heard(renderings)
-    except NonFiniteAudioError as error:
-        return [failed(condition, "non_finite", str(error))]
-    data = {
+    return {
         "streams": len(streams),
         "stream_s": duration_s,
-        "heard": heard,
+        "heard": Listener(streams, _originals(run_dir, streams, n_frames)).heard(renderings),
         "tokens": [hashlib.sha256(row.tobytes()).hexdigest()[:12] for row in tokens],
         "real_time_factor": len(streams) * duration_s / cpu_s,
         "clock": "process CPU",
     }
-    return [passed(condition, data)]
+
+
+def _heard_of_own(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:
+    """Hear as many streams as asked for, each of the next script; the reference's also with drop-outs."""
+    seed, count = cell.options.seed, cell.options.streams
+    own = own_case(cell.case, seed=seed)
+    cpu_start_s = time.process_time()
+    waves, rate_hz = said(cell, condition, own, _own_passages(own, count, noise_seed(condition, seed)))
+    cpu_s = time.process_time() - cpu_start_s
+    others = _own_others(cell, run_dir, own)
+    rows = [_from_other(*pair, rate_hz=rate_hz) for pair in zip(others, waves, strict=True)]
+    length_s = sum(map(len, waves)) / rate_hz
+    data: dict[str, Any] = {
+        "streams": count,
+        "stream_s": round(sum(map(len, others)) / rate_hz / count, 2),
+        "heard": {name: [row[name] for row in rows] for name in rows[0]},
+        "tokens": [hashlib.sha256(wave.tobytes()).hexdigest()[:12] for wave in waves],
+        "real_time_factor": length_s / cpu_s,
+        "clock": "process CPU",
+    }
+    if condition == "reference":
+        dropped = [_with_drop_outs(wave, rate_hz=rate_hz, seed=seed + n) for n, wave in enumerate(waves)]
+        moved = [distances(*pair, rate_hz=rate_hz) for pair in zip(waves, dropped, strict=True)]
+        data["margins"] = {name: float(np.mean([row[name] for row in moved])) for name in DISTANCES}
+        data["margins"][LENGTH] = 100.0 * DROP_OUT_S
+    return data
+
+
+def _own_passages(own: OwnCase, count: int, seed: int) -> list[tuple[Any, int]]:
+    return [(own.scripts[stream % len(own.scripts)], seed + stream) for stream in range(count)]
+
+
+def _own_others(cell: Cell, run_dir: Path, own: OwnCase) -> list[np.ndarray]:
+    """Speech of the reference under noise of its own; made once per run and kept in its folder."""
+    count, seed = cell.options.streams, cell.options.seed
+    built_case = built(cell.case, cell.size, device=cell.device, seed=seed)
+    path = run_dir / "streams" / f"other-sound.{digest_of(cell.case, built_case)[:12]}.{count}.{seed}.npz"
+    stored = stored_arrays(path)
+    if stored is None:
+        passages = _own_passages(own, count, seed + _OTHER_NOISE)
+        waves, _ = said(replace(cell, mode="eager"), "reference", own, passages)
+        stored = {"samples": np.concatenate(waves), "ends": np.cumsum([len(wave) for wave in waves])}
+        with written_whole(path) as partial, partial.open("wb") as file:
+            np.savez(file, samples=stored["samples"], ends=stored["ends"])
+    return np.split(stored["samples"], stored["ends"][:-1])
+
+
+def _from_other(other: np.ndarray, wave: np.ndarray, *, rate_hz: int) -> dict[str, float]:
+    """Distances over what two renderings have in common, and by how many per cent their lengths differ."""
+    common = min(len(other), len(wave))
+    if common < rate_hz * SHORTEST_S:
+        raise UnsupportedError(f"synthesize made {common / rate_hz:.3f} s of sound; expected {SHORTEST_S} s or more")
+    found = distances(other[:common], wave[:common], rate_hz=rate_hz)
+    return found | {LENGTH: 100.0 * abs(len(wave) - len(other)) / len(other)}
+
+
+def _with_drop_outs(wave: np.ndarray, *, rate_hz: int, seed: int) -> np.ndarray:
+    """Silence 20 ms at a random place of each second."""
+    rng, length, result = np.random.default_rng(seed), round(DROP_OUT_S * rate_hz), wave.copy()
+    for start in range(0, len(wave), rate_hz):
+        first = start + int(rng.integers(max(1, min(rate_hz, len(wave) - start) - length)))
+        result[first : first + length] = 0.0
+    return result
 
 
 def _originals(run_dir: Path, streams: Sequence[Stream], n_frames: int) -> np.ndarray:

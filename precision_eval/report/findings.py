@@ -11,7 +11,6 @@ from itertools import combinations
 from typing import Any
 
 from precision_eval.core.formatting import fixed, join, memory_text, plural, scientific, times_text
-from precision_eval.core.targets import is_target
 from precision_eval.report.choice_text import AIMS, LESS, facts, not_measured_here
 from precision_eval.results.choose import Choice
 from precision_eval.results.choose.choosing import choices_of
@@ -31,10 +30,8 @@ def sound_sentences(run: Run, section: Group) -> list[str]:
     judged = [row for row in heard if row.sound and row.sound.metrics]
     if not judged:
         reasons = join(list(dict.fromkeys(row.sound.reason for row in heard if row.sound)))
-        decides = (
-            "" if is_target(section.case) else f" run --case {section.case} --measure sound, into this folder, decides."
-        )
-        return [f"Sound is undecided: {reasons}.{decides}"]
+        decides = f"run --case {section.case} --measure sound, into this folder, decides"
+        return [f"Sound is undecided: {reasons}. {decides}."]
     return [_fixes_sentence(judged), _detectable_sentence(judged), _controls_sentence(run, section)]
 
 
@@ -49,7 +46,7 @@ def _fixes_sentence(rows: Sequence[Row]) -> str:
         by_verdict.setdefault(sound.verdict, []).append(row.fix + aside)
     words = {
         "worse": "worse",
-        "no worse": f"no worse than {margins_text()} would make it",
+        "no worse": f"no worse than {margins_text(first.metrics)} would make it",
         "better": "nearer to the original than the reference",
         "undecided": "undecided",
     }
@@ -62,7 +59,11 @@ def _fixes_sentence(rows: Sequence[Row]) -> str:
 
 def _detectable_sentence(rows: Sequence[Row]) -> str:
     verdicts = [row.sound for row in rows if row.sound is not None]
-    largest = {m.name: max(verdict.detectable[m.name] for verdict in verdicts) for m in SOUND_METRICS}
+    largest = {
+        m.name: max(verdict.detectable[m.name] for verdict in verdicts)
+        for m in SOUND_METRICS
+        if m.name in verdicts[0].detectable
+    }
     text = (
         f"Of every fix, changes as large as {metrics_text(largest)} would have been found in 80 % of repetitions; "
         f"{100 * FAMILY_ERROR:g} % of runs say that anything differs where nothing does."

@@ -9,14 +9,20 @@ all fixes of a group are judged as one family (:mod:`precision_eval.stats.differ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from precision_eval.core.formatting import fixed
-from precision_eval.stats.differences import LEAST_UNITS, DifferenceDecision, PairedDifferences, judge_differences
+from precision_eval.stats.differences import (
+    LEAST_UNITS,
+    DifferenceDecision,
+    DifferenceVerdict,
+    PairedDifferences,
+    judge_differences,
+)
 
 MARGIN_RUNG = "drop-outs of 20 ms 60 /min"
 
@@ -44,7 +50,7 @@ class SoundMetric:
         return f"{self.title} {self.text(found.estimate)} [{ends}]"
 
 
-SOUND_METRICS: tuple[SoundMetric, ...] = (
+VOICE_METRICS: tuple[SoundMetric, ...] = (
     SoundMetric(name="mel_mcd_db", title="MCD", unit=" dB", decimals=2, worse=1.0, margin=0.16),
     SoundMetric(name="log_spectral_distance_db", title="LSD", unit=" dB", decimals=2, worse=1.0, margin=0.21),
     SoundMetric(name="level_error_db", title="level error", unit=" dB", decimals=2, worse=1.0, margin=0.15),
@@ -52,15 +58,23 @@ SOUND_METRICS: tuple[SoundMetric, ...] = (
 )
 """Each against the original speech of the passage; margins are mean changes, from ``results/sound/sound.json``."""
 
+SOUND_METRICS: tuple[SoundMetric, ...] = (
+    *VOICE_METRICS,
+    SoundMetric(name="length_error", title="length error", unit=" %", decimals=2, worse=1.0, margin=2.0),
+)
+"""With what is heard of a case from outside alone, which has no phonemes to be right, and margins of its own: they are
+measured on the reference's streams and stored with them."""
+
 
 def metrics_text(values: Mapping[str, float]) -> str:
     """Write a change of each metric: ``MCD +0.19 dB, phonemes right −0.011``."""
     return ", ".join(f"{m.title} {m.text(values[m.name])}" for m in SOUND_METRICS if m.name in values)
 
 
-def margins_text() -> str:
+def margins_text(found: Mapping[str, DifferenceDecision]) -> str:
     """Say what *no worse* means."""
-    return f"one drop-out of 20 ms a second ({metrics_text({m.name: m.margin for m in SOUND_METRICS})})"
+    changes = {m.name: found[m.name].margin for m in SOUND_METRICS if m.name in found}
+    return f"one drop-out of 20 ms a second ({metrics_text(changes)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +139,10 @@ class SoundVerdict:
 
 ONE_RECORDING = "one recording per fix is not enough seeds"
 
-
 Streams = Mapping[str, Any]
 """Data of the measure ``sound``."""
+
+_Test = tuple[str, str]
 
 
 def judged_sound(
@@ -146,30 +161,47 @@ def judged_sound(
         return dict.fromkeys(heard, undecided("the reference's streams, or the noise floor's, were not spoken"))
     if reference["streams"] < LEAST_UNITS:
         return dict.fromkeys(heard, undecided(f"{reference['streams']} streams; {LEAST_UNITS} or more are needed"))
-    if not _complete(reference) or _kind(reference) != _kind(noise_floor):
+    metrics = _judged(reference)
+    if not metrics or _kind(reference, metrics) != _kind(noise_floor, metrics):
         return dict.fromkeys(heard, undecided("the reference's streams and the noise floor's are not alike"))
-    unlike = {fix for fix, streams in heard.items() if _kind(streams) != _kind(reference)}
-    decisions = judge_differences(
-        {
-            (fix, metric.name): PairedDifferences(
-                differences=_worse_by(metric, streams, reference),
-                chance=_worse_by(metric, noise_floor, reference),
-                margin=metric.margin,
-            )
-            for fix, streams in heard.items()
-            for metric in SOUND_METRICS
-            if fix not in unlike
-        }
-    )
+    unlike = {fix for fix, streams in heard.items() if _kind(streams, metrics) != _kind(reference, metrics)}
+    tests = {
+        (fix, metric.name): PairedDifferences(
+            differences=_worse_by(metric, streams, reference),
+            chance=_worse_by(metric, noise_floor, reference),
+            margin=metric.margin,
+        )
+        for fix, streams in heard.items()
+        for metric in metrics
+        if fix not in unlike
+    }
+    decisions = judge_differences(tests)
+    if not any(any(reference["heard"][metric.name]) for metric in metrics):
+        decisions = _beyond_margin(tests, decisions)
     found = {}
     for fix in heard:
         if fix in unlike:
             found[fix] = undecided("its streams are of another number or length than the reference's")
             continue
-        metrics = {metric.name: decisions[fix, metric.name] for metric in SOUND_METRICS}
+        own = {metric.name: decisions[fix, metric.name] for metric in metrics}
         streams, length_s = reference["streams"], reference["stream_s"]
-        found[fix] = SoundVerdict(verdict=_verdict(metrics), metrics=metrics, streams=streams, stream_s=length_s)
+        found[fix] = SoundVerdict(verdict=_verdict(own), metrics=own, streams=streams, stream_s=length_s)
     return found
+
+
+def _beyond_margin(
+    tests: Mapping[_Test, PairedDifferences], found: Mapping[_Test, DifferenceDecision]
+) -> dict[_Test, DifferenceDecision]:
+    """Judge a model that draws no noise: any fix differs from it, so the question is by more than the margin."""
+    beyond = judge_differences(
+        {key: replace(test, differences=np.asarray(test.differences) - test.margin) for key, test in tests.items()}
+    )
+    calm: dict[_Test, DifferenceDecision] = {}
+    for key, own in found.items():
+        worse = beyond[key].verdict == "worse"
+        verdict: DifferenceVerdict = "worse" if worse else "no worse" if own.no_worse else "undecided"
+        calm[key] = replace(own, verdict=verdict, p=beyond[key].p, level=beyond[key].level)
+    return calm
 
 
 def undecided(reason: str = ONE_RECORDING) -> SoundVerdict:
@@ -177,13 +209,16 @@ def undecided(reason: str = ONE_RECORDING) -> SoundVerdict:
     return SoundVerdict(verdict="undecided", metrics={}, reason=reason)
 
 
-def _kind(streams: Streams) -> tuple[Any, ...]:
-    lengths = [len(streams["heard"].get(metric.name, ())) for metric in SOUND_METRICS]
+def _judged(reference: Streams) -> tuple[SoundMetric, ...]:
+    """Return the metrics that every stream of the reference has, with the margins that hold for its voice."""
+    margins, heard = reference.get("margins", {}), reference["heard"]
+    own = (replace(m, margin=float(margins.get(m.name, m.margin))) for m in SOUND_METRICS)
+    return tuple(m for m in own if len(heard.get(m.name, ())) == reference["streams"] and m.margin > 0.0)
+
+
+def _kind(streams: Streams, metrics: Sequence[SoundMetric]) -> tuple[Any, ...]:
+    lengths = [len(streams["heard"].get(metric.name, ())) for metric in metrics]
     return streams["streams"], streams["stream_s"], lengths
-
-
-def _complete(streams: Streams) -> bool:
-    return set(_kind(streams)[2]) == {streams["streams"]}
 
 
 def _worse_by(metric: SoundMetric, streams: Streams, reference: Streams) -> np.ndarray:

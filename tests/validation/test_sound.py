@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from precision_eval.results import sound
-from precision_eval.results.sound import MARGIN_RUNG, SOUND_METRICS
+from precision_eval.results.sound import MARGIN_RUNG, VOICE_METRICS
 from precision_eval.stats.differences import judge_differences
 from validation.sound import EXPERIMENT, trials
 from validation.sound.bank import CONTROLS, FIXES, PLANTED, RENDERING
@@ -22,12 +22,12 @@ def few(monkeypatch):
 def bank(*, planted=1.0):
     """Lines of 48 passages and 9 seeds; `planted` margins are what each degradation does."""
     rng = np.random.default_rng(5)
-    margins = np.array([metric.margin * metric.worse for metric in SOUND_METRICS])
+    margins = np.array([metric.margin * metric.worse for metric in VOICE_METRICS])
     passage = rng.normal([4.4, 8.4, 2.4, 0.86], SPREADS, (3, 16, 4))
 
     def heard(part, change):
         values = passage[part] + rng.normal(0.0, SPREADS, (16, 4)) + change * margins
-        return {metric.name: values[:, at].tolist() for at, metric in enumerate(SOUND_METRICS)}
+        return {metric.name: values[:, at].tolist() for at, metric in enumerate(VOICE_METRICS)}
 
     for seed in range(9):
         for part in range(3):
@@ -69,7 +69,7 @@ def test_an_error_rate_that_is_not_kept_would_show(few, monkeypatch):
 
 def test_margins_are_what_their_rung_does(few):
     found = trials.summary(list(bank()))["margins"]
-    for metric in SOUND_METRICS:
+    for metric in VOICE_METRICS:
         assert found[metric.name]["mean"] == pytest.approx(metric.margin, abs=4 * found[metric.name]["standard_error"])
 
 

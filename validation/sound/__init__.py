@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ
-from precision_eval.results.sound import MARGIN_RUNG, SOUND_METRICS, metrics_text
+from precision_eval.results.sound import MARGIN_RUNG, VOICE_METRICS, metrics_text
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.report import judged_share
 from validation.sound import bank, trials
@@ -75,7 +75,7 @@ def _figures(content: Data) -> list[Figure]:
         figure = judged_share(f"{name} called worse", found.get("worse", 0), found["verdicts"], more=passed)
         met = found.get("no worse", 0) / found["verdicts"] <= 0.05 if target else None
         figures.append(Figure(figure.name, figure.found, target, met))
-    for metric in SOUND_METRICS:
+    for metric in VOICE_METRICS:
         margin = content["margins"][metric.name]
         text = f"{margin['mean']:.4f} ± {margin['standard_error']:.4f} (standard error); in force {metric.margin:g}"
         near = abs(margin["mean"] - metric.margin) <= 2 * margin["standard_error"]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from precision_eval.measure.sound import BATCH_STREAMS
-from precision_eval.results.sound import MARGIN_RUNG, SOUND_METRICS, judged_sound
+from precision_eval.results.sound import MARGIN_RUNG, VOICE_METRICS, judged_sound
 from precision_eval.stats import student_quantile
 from precision_eval.stats.differences import FAMILY_ERROR, POWER
 from validation.frame import Data
@@ -26,7 +26,7 @@ CONDITIONS = 7
 RUNS = {"A/A": 500, "A/A, one fix": 1000, "planted": 200, "control": 500}
 LENGTHS = {"80 s": 16, "10 min": 120, "60 min": 720}
 _STREAM_S = N_FRAMES / 50
-_NAMES = [metric.name for metric in SOUND_METRICS]
+_NAMES = [metric.name for metric in VOICE_METRICS]
 
 Values = np.ndarray
 """(metrics, passages) of one condition and seed."""
@@ -148,7 +148,7 @@ def _margins(found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
             "standard_error": float(change.std(ddof=1) / np.sqrt(change.size)),
             "in_force": metric.margin,
         }
-        for metric, change in zip(SOUND_METRICS, changes, strict=True)
+        for metric, change in zip(VOICE_METRICS, changes, strict=True)
     }
 
 
@@ -157,7 +157,7 @@ def _detectable(bank: Values, conditions: int) -> dict[str, dict[str, float]]:
     spreads = bank.var(axis=2, ddof=1).mean(axis=1)  # between seeds, of one passage
     found = {}
     for length, streams in LENGTHS.items():
-        level = FAMILY_ERROR / (conditions * len(SOUND_METRICS))
+        level = FAMILY_ERROR / (conditions * len(VOICE_METRICS))
         reach = student_quantile(level, streams - 1) + student_quantile(2 * (1 - POWER), streams - 1)
         found[length] = dict(zip(_NAMES, (reach * np.sqrt(2 * spreads / streams)).tolist(), strict=True))
     return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -113,7 +113,12 @@ def change_charts(place: GroupView) -> tuple[Chart, ...]:
     judged = sorted((row for row in rows if row.sound and row.sound.metrics), key=lambda row: order.index(row.role))
     if not any(row.role == "fix" for row in judged):
         return ()
-    return tuple(_change_chart(place, metric, judged) for metric in SOUND_METRICS)
+    known = judged[0].sound.metrics if judged[0].sound else {}
+    return tuple(
+        _change_chart(place, replace(metric, margin=known[metric.name].margin), judged)
+        for metric in SOUND_METRICS
+        if metric.name in known
+    )
 
 
 def _change_chart(place: GroupView, metric: SoundMetric, rows: Sequence[Row]) -> Chart:

@@ -14,6 +14,7 @@ from precision_eval.cases.own import built, kept_live, parts_of
 from precision_eval.core.targets import called
 from precision_eval.measure.admission import admitted_case
 from precision_eval.measure.registry import run_cell
+from precision_eval.results.sound import judged_sound
 
 
 @pytest.fixture
@@ -59,6 +60,77 @@ def test_sound_is_held_to_the_reference_beside_the_noise_floor(target, tmp_path)
     ratios = {fix: outcome.data["against_reference"]["ratio_to_null"] for fix, outcome in heard.items()}
     assert ratios["full_float32"]["log_spectral_distance_db"] < 0.01
     assert ratios["noise_floor"]["log_spectral_distance_db"] == 1
+
+
+def heard(target, tmp_path, *fixes):
+    """Data of the measure `sound` for the reference, the noise floor and some fixes, over 8 streams."""
+    names = ("reference", "noise_floor", *fixes)
+    cells = {name: made_cell("sound", name, case=target, size="own", streams=8, steps=12) for name in names}
+    return {name: run_cell(cell, tmp_path).outcomes[0].data for name, cell in cells.items()}
+
+
+def verdicts(found):
+    fixes = {name: data for name, data in found.items() if name not in ("reference", "noise_floor")}
+    return judged_sound(fixes, found["reference"], found["noise_floor"])
+
+
+def test_streams_of_ones_own_are_judged_by_margins_of_their_own(target, tmp_path):
+    found = heard(target, tmp_path, "full_float32")
+    reference, same = found["reference"], found["full_float32"]
+    assert reference["heard"] == same["heard"] != found["noise_floor"]["heard"]
+    assert len(reference["heard"]["mel_mcd_db"]) == 8
+    assert 0.0 < reference["margins"]["mel_mcd_db"] < 3.0
+    verdict = verdicts(found)["full_float32"]
+    assert set(verdict.metrics) == {"mel_mcd_db", "log_spectral_distance_db", "level_error_db", "length_error"}
+    assert verdict.metrics["mel_mcd_db"].margin == reference["margins"]["mel_mcd_db"]
+    assert {decision.estimate for decision in verdict.metrics.values()} == {0.0}
+    far = {name: [value + 3.0 for value in values] for name, values in same["heard"].items()}
+    assert verdicts(found | {"full_float32": same | {"heard": far}})["full_float32"].verdict == "worse"
+
+
+STEADY = """
+import torch
+import speaker
+from dataclasses import replace
+
+class Fixed(speaker.Speaker):
+    def forward(self, tokens, at):
+        logits = super().forward(tokens, at)
+        self.half = self.qkv.weight.dtype is torch.float16
+        return logits
+
+def synthesize(model, script, seed):
+    speaker.decode_step(model, torch.tensor([3]), 0)
+    wave = torch.sin(torch.arange(16000) * 0.2) * torch.sin(torch.arange(16000) * 0.0007) * 0.3
+    if model.half:
+        wave = CHANGE
+    return wave, 16000
+
+def factory():
+    return replace(speaker.factory(), model=Fixed().eval(), synthesize=synthesize)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "by"),
+    [
+        ("wave * 1.0001", "no worse", ""),
+        ("wave * torch.where(torch.arange(16000) % 2000 < 320, 0.0, 1.0)", "worse", "log_spectral_distance_db"),
+        ("wave[:14400]", "worse", "length_error"),
+    ],
+)
+def test_a_model_without_noise_is_worse_by_more_than_its_margin_alone(
+    target, tmp_path, monkeypatch, change, verdict, by
+):
+    """Any fix differs from it, bit for bit; eight drop-outs a second and a tenth that is missing are worse."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "steady.py").write_text(STEADY.replace("CHANGE", change))
+    found = heard(f"{tmp_path / 'steady.py'}:factory", tmp_path, "float16")
+    assert not any(any(values) for values in found["reference"]["heard"].values())
+    judged = verdicts(found)["float16"]
+    assert judged.verdict == verdict
+    if by:
+        assert judged.metrics[by].verdict == "worse"
 
 
 def test_what_a_case_lacks_is_named_with_what_to_add(tmp_path):

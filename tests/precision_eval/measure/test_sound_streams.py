@@ -10,7 +10,7 @@ from precision_eval.core.cells import Cell, Options
 from precision_eval.core.shapes import DATA, misfit
 from precision_eval.measure import sound
 from precision_eval.measure.registry import run_cell
-from precision_eval.results.sound import SOUND_METRICS
+from precision_eval.results.sound import VOICE_METRICS
 from validation.audio_ladder.degrade import add_noise
 
 N_FRAMES, STREAMS = 100, 3
@@ -58,7 +58,7 @@ def test_float32_says_what_the_reference_says_and_other_noise_does_not(run_dir, 
     assert same["heard"] == reference["heard"]
     assert not set(other["tokens"]) & set(reference["tokens"])
     assert (reference["streams"], reference["stream_s"]) == (STREAMS, N_FRAMES / 50)
-    assert set(reference["heard"]) == {metric.name for metric in SOUND_METRICS}
+    assert set(reference["heard"]) == {metric.name for metric in VOICE_METRICS}
     assert misfit(reference, DATA["sound"], where="data") == ""
     assert len(list((run_dir / "streams").glob("original-sound*"))) == 1
 

@@ -69,10 +69,12 @@ def voice(synthetic, tmp_path):
 
 
 def test_nothing_is_worse_and_both_controls_are(voice):
-    fixes, detectable, controls = sound_sentences(*voice())
+    run, section = voice()
+    fixes, detectable, controls = sound_sentences(run, section)
+    margins = margins_text(section.row("float16").sound.metrics)
     assert fixes == (
         "Sound of 16 streams of 5 s, held to the reference's on the same passages with the same noise: no worse than "
-        f"{margins_text()} would make it: kv_to_query, full_float32 and float16."
+        f"{margins} would make it: kv_to_query, full_float32 and float16."
     )
     assert "would have been found in 80 % of repetitions; 1 % of runs say that anything differs" in detectable
     assert controls.startswith("What must be worse is: control_long_window (MCD +1.06 dB [")
