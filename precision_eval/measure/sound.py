@@ -124,10 +124,10 @@ class Listener:
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _one(self, original: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        heard = distances(original, samples, rate_hz=SAMPLE_RATE_HZ)  # first: it refuses what is not finite
         speech = labels != SILENCE_ID
         named = self._recogniser.recognise(samples)
-        right = float((named == labels)[speech].mean())
-        return distances(original, samples, rate_hz=SAMPLE_RATE_HZ) | {"phonemes_right": right}
+        return heard | {"phonemes_right": float((named == labels)[speech].mean())}
 
 
 def distances(original: np.ndarray, samples: np.ndarray, *, rate_hz: int) -> dict[str, float]:
