@@ -11,44 +11,60 @@ from torch.overrides import TorchFunctionMode
 Function = Callable[..., Any]
 
 #: Casts that name no dtype among their arguments.
-_NAMED_CASTS: frozenset[Function] = frozenset((torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16))
+_NAMED_CASTS: dict[Function, torch.dtype] = {
+    torch.Tensor.float: torch.float32,
+    torch.Tensor.half: torch.float16,
+    torch.Tensor.bfloat16: torch.bfloat16,
+}
 _CASTS_LIKE: frozenset[Function] = frozenset((torch.Tensor.to, torch.Tensor.type_as))
 _FACTORIES: frozenset[Function] = frozenset(
     (torch.arange, torch.empty, torch.full, torch.linspace, torch.ones, torch.tensor, torch.zeros)
 )
 
 
-def _is_narrow(value: Any) -> bool:
-    return isinstance(value, torch.dtype) and value.is_floating_point and value is not torch.float64
+class KeepingWide(TorchFunctionMode):
+    """Turns casts of tensors in a wide dtype to narrower floating dtypes into no-ops."""
 
-
-class KeepingFloat64(TorchFunctionMode):
-    """Turns casts of float64 tensors to narrower floating dtypes into no-ops."""
-
-    def __init__(self, *, factories: bool = False) -> None:
+    def __init__(self, wide: torch.dtype, *, factories: bool = False) -> None:
         super().__init__()
+        self.wide = wide
         self.factories = factories
 
     def _keeps(self, func: Function, args: tuple[Any, ...]) -> bool:
-        """Whether the narrow dtype that a call asks for is to be float64 instead."""
+        """Whether the narrow dtype that a call asks for is to be the wide one instead."""
         first = args[0] if args else None
         if isinstance(first, torch.Tensor):
-            return first.dtype is torch.float64 or (self.factories and not first.is_floating_point())
+            return first.dtype is self.wide or (self.factories and not first.is_floating_point())
         return self.factories and func in _FACTORIES
+
+    def _is_narrow(self, value: Any) -> bool:
+        return isinstance(value, torch.dtype) and value.is_floating_point and value.itemsize < self.wide.itemsize
 
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call with float64 in the place of each narrower dtype, where the first tensor is float64."""
+        """Call with the wide dtype in the place of each narrower one, where the first tensor is wide."""
         kwargs = dict(kwargs or {})
         if not self._keeps(func, args):
             return func(*args, **kwargs)
         if func in _NAMED_CASTS:
-            return args[0].double()
-        if func in _CASTS_LIKE and len(args) > 1 and isinstance(args[1], torch.Tensor) and _is_narrow(args[1].dtype):
-            return args[0].to(args[1].device, torch.float64)
-        wide = tuple(torch.float64 if _is_narrow(value) else value for value in args)
-        return func(*wide, **{name: torch.float64 if _is_narrow(value) else value for name, value in kwargs.items()})
+            return args[0].to(self.wide) if self._is_narrow(_NAMED_CASTS[func]) else func(*args, **kwargs)
+        if (
+            func in _CASTS_LIKE
+            and len(args) > 1
+            and isinstance(args[1], torch.Tensor)
+            and self._is_narrow(args[1].dtype)
+        ):
+            return args[0].to(args[1].device, self.wide)
+        wide = tuple(self.wide if self._is_narrow(value) else value for value in args)
+        return func(*wide, **{name: self.wide if self._is_narrow(value) else value for name, value in kwargs.items()})
+
+
+class KeepingFloat64(KeepingWide):
+    """Turns casts of float64 tensors to narrower floating dtypes into no-ops."""
+
+    def __init__(self, *, factories: bool = False) -> None:
+        super().__init__(torch.float64, factories=factories)
 
 
 _LIKE = (torch.randn_like, torch.rand_like)

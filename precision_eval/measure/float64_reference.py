@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from precision_eval.cases.modes import KeepingFloat64
+from precision_eval.cases.modes import KeepingFloat64, KeepingWide
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.model_calls import CallOutcome, attempt, copied, difference, is_beyond
@@ -143,9 +143,10 @@ def in_float64(twin: ExaminedModel) -> Iterator[None]:
 
 @contextmanager
 def in_float32(twin: ExaminedModel) -> Iterator[None]:
-    """Hold a copy in float32."""
+    """Hold a copy in float32, in which casts to narrower formats do nothing."""
     _widen(twin, torch.float32, kinds=("parameter", "buffer", "attribute"))
-    yield
+    with KeepingWide(torch.float32, factories=True):
+        yield
 
 
 @contextmanager

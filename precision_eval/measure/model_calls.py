@@ -208,6 +208,11 @@ def _declared_wide(modules: list[tuple[str, nn.Module]]) -> dict[str, frozenset[
     return found
 
 
+def module_paths(modules: list[tuple[str, nn.Module]]) -> dict[int, str]:
+    """Identity of each module of a subject → its path in the model as the user knows it."""
+    return {id(module): "" if f"{path}." == PREFIX else path.removeprefix(PREFIX) for path, module in modules}
+
+
 def observe_call(
     model: ExaminedModel,
     call: Callable[[], tuple[torch.Tensor, ...]],
@@ -218,13 +223,16 @@ def observe_call(
 ) -> tuple[DtypeFlow, CallOutcome]:
     """Observe one call; `values` says whether results are counted, or by what."""
     modules = modules_by_path(model)
-    paths = {id(module): "" if f"{path}." == PREFIX else path.removeprefix(PREFIX) for path, module in modules}
     declared = _declared_wide(modules)
     named = dict(zip(model.names, inputs, strict=True))
-    stored = [entry for entry in named_tensors(model, named, prefix=PREFIX) if not entry[1].startswith("tensors[")]
+    stored = [
+        entry
+        for entry in named_tensors(model, named, prefix=PREFIX, by_path=modules)
+        if not entry[1].startswith("tensors[")
+    ]
     kept = frozenset(name for kind, name, t in stored if name in declared and t.dtype is not base)
     narrowed = frozenset(name for kind, name, t in stored if t.dtype in declared.get(name, ()))
-    observer = DtypeFlow(ProvenanceMap(stored, kept), base, paths, watched=narrowed, values=values)
+    observer = DtypeFlow(ProvenanceMap(stored, kept), base, module_paths(modules), watched=narrowed, values=values)
 
     def listen(name: str, value: Any) -> None:
         for path, tensor in tensors_in(name, value):

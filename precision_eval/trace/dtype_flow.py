@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -54,6 +55,7 @@ _OWN = tuple(str(_PACKAGE / name) for name in ("diagnose", "measure", "trace", "
 _WRAPPING = frozenset(str(_PACKAGE / "cases" / name) for name in ("adapters/models.py", "own.py"))
 
 
+@cache
 def is_internal(file: str) -> bool:
     """Say whether a file is torch's or the observer's, so that a line in it is not what a user wants to see."""
     return file.startswith((_TORCH, *_OWN)) or file in _WRAPPING
@@ -102,6 +104,20 @@ class Operation:
     def pairs(self) -> zip[tuple[tuple[Key, torch.Tensor], Provenance]]:
         """Each operand with how it was made."""
         return zip(self.operands, self.records, strict=True)
+
+
+def line_outside(frame: Any) -> tuple[CodeType, int, bool]:
+    """Find the line outside torch that led to a frame, and whether by a module's call."""
+    first, of_module = frame, False
+    while frame is not None:
+        code = frame.f_code
+        if not is_internal(code.co_filename):
+            return code, frame.f_lasti, of_module
+        if code is _ENTRY:
+            break
+        of_module = of_module or code is _MODULE_CALL
+        frame = frame.f_back
+    return first.f_code, first.f_lasti, False
 
 
 def floating_operands(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[tuple[Key, torch.Tensor]]:
@@ -171,9 +187,6 @@ class DtypeFlow(TorchFunctionMode):
         self.dead: Counter[tuple[str, str, str, CodeType, int]] = Counter()
         self.number = 0
         self._giver: tuple[int, Provenance | None] = -1, None  # whose dtype the code read last, and when
-        self._kinds: dict[Any, OperationKind] = {}
-        self._skipped: dict[int, bool] = {}
-        self._codes: list[CodeType] = []  # kept, so that no other gets the identity of one
         self._backends: dict[Any, str] = {}
 
     def observed(self, call: Callable[[], Any]) -> Any:
@@ -192,9 +205,7 @@ class DtypeFlow(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run a function of torch and follow its floating results."""
-        kind = self._kinds.get(func)
-        if kind is None:
-            kind = self._kinds[func] = kind_of(func)
+        kind = kind_of(func)
         if kind is _SKIP:
             return func(*args, **(kwargs or {}))
         if kind is _DTYPE:
@@ -256,31 +267,13 @@ class DtypeFlow(TorchFunctionMode):
             return  # the operation inside this one
         operands = floating_operands(args, kwargs)
         records = [self.tensors[tensor] for _, tensor in operands]
-        code, instruction, of_module = self._line()
+        code, instruction, of_module = line_outside(sys._getframe(2))
         line = (code, instruction)
         operation = Operation(func, kind, args, kwargs, operands, records, line, of_module, self.modules.current)
         result = operation.records[0].dtype if operation.records else self.base
         self.raised.append((error, self._event("raise", operation, result)))
 
     # Following --------------------------------------------------------------------------------------------------------
-
-    def _line(self) -> tuple[CodeType, int, bool]:
-        """Find the line outside torch that led here, and whether by a module's call."""
-        frame: Any = sys._getframe(3)
-        first, of_module, skipped = frame, False, self._skipped
-        while frame is not None:
-            code = frame.f_code
-            skip = skipped.get(id(code))  # a code object's own hash is computed from all its parts, each time
-            if skip is None:
-                skip = skipped[id(code)] = is_internal(code.co_filename)
-                self._codes.append(code)
-            if not skip:
-                return code, frame.f_lasti, of_module
-            if code is _ENTRY:
-                break
-            of_module = of_module or code is _MODULE_CALL
-            frame = frame.f_back
-        return first.f_code, first.f_lasti, False
 
     def _follow(
         self,
@@ -294,9 +287,9 @@ class DtypeFlow(TorchFunctionMode):
         tensors, stack = self.tensors, self.modules.stack
         operands = floating_operands(args, kwargs)
         records = [tensors[tensor] for _, tensor in operands]
-        line, call = self._line(), stack[-1] if stack else None
-        dtype = PART_DTYPES[results[0].dtype] if results else None
-        if name_of(func) in TURNING:
+        line, call = line_outside(sys._getframe(2)), stack[-1] if stack else None
+        dtype, name = PART_DTYPES[results[0].dtype] if results else None, name_of(func)
+        if name in TURNING:
             self.angles += records[:1]
         plain = dtype is self.base and kind is not _CAST and kind is not _WRITE
         for record in records if plain else ():
@@ -306,7 +299,7 @@ class DtypeFlow(TorchFunctionMode):
             operation = Operation(func, kind, args, kwargs, operands, records, line[:2], line[2], call)
             self._follow_unlike(operation, results, dtype)
             return
-        name, parents, numbers = name_of(func), tuple(records), self.numbers
+        parents, numbers = tuple(records), self.numbers
         for result in results:
             made = "op" if parents else "made"
             record = Provenance(made, name, PART_DTYPES[result.dtype], parents, line[0], line[1], call)

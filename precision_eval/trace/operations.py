@@ -151,6 +151,7 @@ def name_of(func: Callable[..., Any]) -> str:
     return name
 
 
+@cache
 def kind_of(func: Callable[..., Any]) -> OperationKind:
     """Sort a function of torch."""
     name, is_property = name_of(func), getattr(func, "__name__", "") == "__get__"

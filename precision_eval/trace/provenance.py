@@ -114,10 +114,13 @@ def modules_by_path(model: nn.Module) -> list[tuple[str, nn.Module]]:
     return found
 
 
-def named_tensors(model: nn.Module, inputs: Any, *, prefix: str = "") -> list[tuple[str, str, torch.Tensor]]:
+def named_tensors(
+    model: nn.Module, inputs: Any, *, prefix: str = "", by_path: list[tuple[str, nn.Module]] | None = None
+) -> list[tuple[str, str, torch.Tensor]]:
     """List every floating tensor that a call can find: parameters, buffers, attributes, inputs."""
     tensors: list[tuple[str, str, torch.Tensor]] = []
-    modules = [(f"{path}.".removeprefix(prefix) if path else "", module) for path, module in modules_by_path(model)]
+    by_path = modules_by_path(model) if by_path is None else by_path
+    modules = [(f"{path}.".removeprefix(prefix) if path else "", module) for path, module in by_path]
     seen: set[int] = set()
     for kind in ("parameter", "buffer"):
         for path, module in modules:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import CodeType
 
 import torch
+from torch._C import _functorch as functorch
 
 from precision_eval.core.formats import FORMATS, CastAccount, cast_account
 from precision_eval.trace.observer import ModuleCall
@@ -60,6 +61,8 @@ class ValueCounts:
 
     def result(self, tensor: torch.Tensor, record: Provenance, *, masks: bool) -> None:
         """Count a result's values, now or with others; :meth:`settle` is called before any of them is written to."""
+        while functorch.is_functorch_wrapped_tensor(tensor):  # of a transform, such as vmap, which ends before that
+            tensor = functorch.get_unwrapped(tensor)
         self._waiting.append((tensor, record, masks))
         self._room -= tensor.numel()
         if self._room < 0:

@@ -1,28 +1,36 @@
 """Drift that a model's format does not explain, and the operation where it enters; imports torch.
 
 Conventions: drift is the relative error of the output held to float64. What a format explains is its rounding, times
-what the same model in float32 amplifies float32's rounding by. The operation is found by running the model and its
-float64 copy operation by operation: it is the first whose result is off though what it was given was not.
+what the same model in float32, nothing narrowed on the way, amplifies float32's rounding by. The operation is found by
+a float64 copy whose first results are rounded as the model rounds them: by halving, the first whose rounding takes the
+drift beyond what is explained. Where none does, an operation loses it inside: it is the first whose result is off
+though what it was given was not.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import CodeType
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from precision_eval.diagnose.doctor.diagnosis import Finding, Severity
 from precision_eval.diagnose.doctor.source import source_line
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_float32, in_float64, run_as
-from precision_eval.measure.model_calls import CallOutcome, copied, observe_call, relative_error
-from precision_eval.trace.dtype_flow import TURNING
-from precision_eval.trace.operations import short
-from precision_eval.trace.provenance import Provenance, ancestors
+from precision_eval.measure.model_calls import CallOutcome, attempt, copied, module_paths, observe_call, relative_error
+from precision_eval.trace.dtype_flow import TURNING, line_outside
+from precision_eval.trace.observer import ModuleCall, ModuleCalls
+from precision_eval.trace.operations import PART_DTYPES, OperationKind, kind_of, name_of, short
+from precision_eval.trace.provenance import Provenance, ancestors, modules_by_path
 from precision_eval.trace.value_counts import ValueCounts
 
-BEYOND_FORMAT = 32.0
-"""Times its amplified rounding up to which a format explains a drift; shipped and transformers' models stay below 5."""
+BEYOND_FORMAT = 8.0
+"""Times its amplified rounding up to which a format explains a drift; clean models without near ties stay below 4."""
 
 HARDLY_A_DIGIT = 0.1
 """A drift beyond which no format explains it: less than one digit of the output is right."""
@@ -59,11 +67,11 @@ def excess_drift(
     drift = drift_of(outcome.outputs or (), reference)
     if drift is None or reference.name == "float32" or base is torch.float64:
         return None
-    amplified = rounding(base)
-    if base is not torch.float32:
-        single = run_as(subject, in_float32, torch.float32)
-        amplified *= max(1.0, (drift_of(single.outputs or (), reference) or 0.0) / rounding(torch.float32))
-    allowed = min(BEYOND_FORMAT * amplified, HARDLY_A_DIGIT) if base is not torch.float32 else HARDLY_A_DIGIT
+    if drift <= BEYOND_FORMAT * rounding(base):
+        return None
+    single = run_as(subject, in_float32, torch.float32)
+    amplified = max(1.0, (drift_of(single.outputs or (), reference) or 0.0) / rounding(torch.float32))
+    allowed = min(BEYOND_FORMAT * rounding(base) * amplified, HARDLY_A_DIGIT)
     return Excess(drift, allowed, base) if drift > allowed else None
 
 
@@ -77,22 +85,29 @@ def drift_of(outputs: tuple[torch.Tensor, ...], reference: Reference) -> float |
 
 def finding_of_drift(subject: ExaminedModel, excess: Excess) -> Finding:
     """Name the operation where a drift enters; the model itself where it was not found."""
-    pairs = _compared(subject, excess.base)
-    at = _entering(pairs, excess.allowed)
+    at = _entering(_compared(subject, excess.base), excess.allowed)
+    is_tie = at is not None and at[0].name in LOOKUPS
+    step = None if is_tie else _first_rounding(subject, _drift_between, excess.allowed)[0]
+    if step is not None:
+        return _finding(step, "fault", f"{excess}; rounding to {short(step.dtype)} here takes it beyond that")
     if at is None or at[0].code is None:
         return Finding(
             kind="drift", severity="fault", op="", module="", module_class=type(subject.model).__name__, place=None,
             operands=(), result=short(excess.base), reason=str(excess),
         )  # fmt: skip
     record, error = at
-    if record.name in LOOKUPS:
-        why = "an index chosen before it turned over, as near ties do in any format, and the result is off"
-        return _finding(record, "risk", f"{excess}; it enters here, where {why} by {error:.2g}")
-    turned = _rounded_angle(record, pairs) if record.name in TURNING else None
-    if turned is not None:
-        return _finding(turned[0], "fault", f"{excess}; it enters here: {_turns(record, turned[1])}")
-    why = "what goes in was right and the result is off"
-    return _finding(record, "fault", f"{excess}; it enters here, where {why} by {error:.2g}")
+    why = "what goes in was right"
+    if is_tie:
+        why = "an index chosen before it turned over, as near ties do in any format,"
+    return _finding(
+        record,
+        "risk" if is_tie else "fault",
+        f"{excess}; it enters here, where {why} and the result is off by {error:.2g}",
+    )
+
+
+def _drift_between(rounded: _Steps, exact: _Steps) -> float:
+    return max((relative_error(a, b) for a, b in zip(rounded.outputs, exact.outputs, strict=False)), default=0.0)
 
 
 def rounded_angle(subject: ExaminedModel, angles: list[Provenance], base: torch.dtype) -> Finding | None:
@@ -100,26 +115,134 @@ def rounded_angle(subject: ExaminedModel, angles: list[Provenance], base: torch.
     halves = (torch.float16, torch.bfloat16)
     if base not in halves or not any(p.dtype in halves for angle in angles for p in (angle, *ancestors(angle))):
         return None
-    pairs = _compared(subject, base)
-    for record, _, _ in pairs:
-        turned = _rounded_angle(record, pairs) if record.name in TURNING else None
-        if turned is not None:
-            return _finding(turned[0], "risk", _turns(record, turned[1]))
-    return None
+    step, off = _first_rounding(subject, lambda rounded, exact: _most_off(rounded.angles, exact.angles), HARDLY_A_DIGIT)
+    if step is None:
+        return None
+    return _finding(step, "risk", f"rounded to so few digits, an angle whose sine is taken is off by {off:.2g} rad")
 
 
-def _turns(record: Provenance, error: float) -> str:
-    return f"rounded to so few digits, the angle whose {record.name} is taken is off by {error:.2g} rad"
+def _most_off(angles: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
+    return max((float((a - b).abs().max()) for a, b in zip(angles, exact, strict=False) if a.numel()), default=0.0)
 
 
-def _finding(record: Provenance, severity: Severity, reason: str) -> Finding:
-    assert record.code is not None
-    call = record.call
+def _finding(at: Provenance | _Step, severity: Severity, reason: str) -> Finding:
+    assert at.code is not None
+    call = at.call
     return Finding(
-        kind="drift", severity=severity, op=record.name, module=call.path if call else "",
-        module_class=type(call.module).__name__ if call else "", place=source_line(record.code, record.instruction),
-        operands=(), result=short(record.dtype), reason=reason,
+        kind="drift", severity=severity, op=at.name, module=call.path if call else "",
+        module_class=type(call.module).__name__ if call else "", place=source_line(at.code, at.instruction),
+        operands=(), result=short(at.dtype), reason=reason,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One operation of a call, and the formats of its results."""
+
+    name: str
+    dtypes: tuple[torch.dtype, ...]
+    code: CodeType
+    instruction: int
+    call: ModuleCall | None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Format of the first result."""
+        return self.dtypes[0]
+
+
+class _Steps(TorchFunctionMode):
+    """Notes what each operation of a call returns; `rounded` are of another call, and rounded here as there."""
+
+    def __init__(self, model: ExaminedModel, rounded: Sequence[_Step] = ()) -> None:
+        super().__init__()
+        self.modules = ModuleCalls(module_paths(modules_by_path(model)))
+        self.rounded = rounded
+        self.steps: list[_Step] = []
+        self.angles: list[torch.Tensor] = []
+        self.outputs: tuple[torch.Tensor, ...] = ()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run a function of torch, note what it returns and round that."""
+        if name_of(func) in TURNING and isinstance(args[-1], torch.Tensor):
+            self.angles.append(args[-1].detach().clone())
+        result = func(*args, **(kwargs or {}))
+        if kind_of(func) in (OperationKind.SKIP, OperationKind.DTYPE, OperationKind.VIEW):
+            return result
+        writes = result is None and args
+        results = (args[0],) if writes else result if isinstance(result, tuple | list) else (result,)
+        floats = [part for part in results if isinstance(part, torch.Tensor) and part.dtype in PART_DTYPES]
+        if not floats:
+            return result
+        line, at = line_outside(sys._getframe(1)), len(self.steps)
+        dtypes = tuple(PART_DTYPES[part.dtype] for part in floats)
+        self.steps.append(_Step(name_of(func), dtypes, line[0], line[1], self.modules.current))
+        if at >= len(self.rounded) or self.rounded[at].name != name_of(func):
+            return result
+        with torch._C.DisableTorchFunction():
+            rounded = {id(part): _rounded(part, to) for part, to in zip(floats, self.rounded[at].dtypes, strict=False)}
+            given = {id(value) for value in (*args, *(kwargs or {}).values()) if isinstance(value, torch.Tensor)}
+            if kind_of(func) is not OperationKind.CAST:  # a cast that does nothing gives back what it was given
+                for part in floats:
+                    if writes or id(part) in given:
+                        part.copy_(rounded[id(part)])
+                        rounded[id(part)] = part
+        return result if writes else _with(result, rounded)
+
+
+def _rounded(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    parts = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    back = parts.to(dtype).to(parts.dtype)
+    return torch.view_as_complex(back) if tensor.is_complex() else back
+
+
+def _with(result: Any, rounded: dict[int, torch.Tensor]) -> Any:
+    """Put rounded tensors in the place of what an operation returned."""
+    if isinstance(result, torch.Tensor):
+        return rounded[id(result)]
+    parts = [rounded.get(id(part), part) for part in result]
+    return type(result)(parts)  # also torch's named tuples
+
+
+def _first_rounding(
+    subject: ExaminedModel, error: Callable[[_Steps, _Steps], float], most: float
+) -> tuple[_Step | None, float]:
+    """The first operation the rounding of whose result brings an error beyond the most, and what all bring; None where
+    rounding results does not.
+    """
+    model = copied(subject)
+    steps = _stepped(model, model.tensors, ()).steps
+    exact = _in_float64(subject, ())
+    low, high = 0, len(steps)
+    total = error(_in_float64(subject, steps), exact)
+    if not total > most or not steps:
+        return None, total
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_beyond = error(_in_float64(subject, steps[:middle]), exact) > most
+        low, high = (low, middle) if is_beyond else (middle, high)
+    return steps[high - 1], total
+
+
+def _in_float64(subject: ExaminedModel, rounded: Sequence[_Step]) -> _Steps:
+    """Run a float64 copy whose first results are rounded."""
+    runs: list[_Steps] = []
+
+    def through(twin: ExaminedModel, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        runs.append(_stepped(twin, inputs, rounded))
+        return runs[0].outputs
+
+    run_as(subject, in_float64, torch.float64, through=through)
+    return runs[0]
+
+
+def _stepped(model: ExaminedModel, inputs: tuple[torch.Tensor, ...], rounded: Sequence[_Step]) -> _Steps:
+    follower = _Steps(model, rounded)
+    with torch.no_grad(), follower.modules.followed(), follower:
+        follower.outputs = attempt(lambda: model(*inputs)).outputs or ()
+    return follower
 
 
 Pairs = list[tuple[Provenance, torch.Tensor, torch.Tensor]]
@@ -148,20 +271,6 @@ def _entering(pairs: Pairs, allowed: float) -> tuple[Provenance, float] | None:
                 return record, error
             wrong.add(id(record))
     return None
-
-
-def _rounded_angle(turning: Provenance, pairs: Pairs) -> tuple[Provenance, float] | None:
-    """Where the angle of a sine gets the error that it has, and how many radians; None where it has hardly one."""
-    off = {id(record): float((a.double() - b.double()).abs().max()) for record, a, b in pairs if a.numel()}
-    lost, first = off.get(id(turning), 0.0), turning
-    while first.parents:
-        wrong = [parent for parent in first.parents if off.get(id(parent), 0.0) > HARDLY_A_DIGIT]
-        casts = [parent for parent in first.parents if parent.kind == "cast"]  # which a float64 copy does not make
-        if not wrong and not casts:
-            break
-        first = (wrong or casts)[0]
-        lost = max(lost, off.get(id(first), 0.0))
-    return (first, lost) if lost > HARDLY_A_DIGIT and first is not turning and first.code is not None else None
 
 
 def _kept(

@@ -186,7 +186,7 @@ def _diagnosed(
     excess = None
     if raised is None and not any(finding.severity == "fault" for finding in findings):
         excess = excess_drift(subject, repeats.outcome, reference, base)
-        findings += _of_numbers(subject, observer, reference, base, excess)
+        findings = _with_numbers(findings, _of_numbers(subject, observer, reference, base, excess))
     doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
         model=type(subject.model).__name__,
@@ -240,6 +240,17 @@ def _of_numbers(
         return (finding_of_drift(subject, excess),)
     angle = rounded_angle(subject, observer.angles, base) if reference.name == "float64" else None
     return () if angle is None else (angle,)
+
+
+def _with_numbers(findings: tuple[Finding, ...], of_numbers: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Add what the numbers say; a rounding whose dtype then meets another is the fault of that meeting."""
+    for drift in of_numbers:
+        for index, finding in enumerate(findings):
+            places = [step.place for operand in finding.operands for step in operand.history]
+            if drift.severity == "fault" and finding.kind == "promotion" and drift.place in places:
+                fault = replace(finding, severity="fault", reason=f"{drift.reason} ({drift.place})")
+                return (*findings[:index], fault, *findings[index + 1 :])
+    return findings + of_numbers
 
 
 def _reference(subject: ExaminedModel, repeats: Repeatability, *, available_bytes: int) -> Reference:

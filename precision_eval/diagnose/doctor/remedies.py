@@ -155,7 +155,8 @@ def _with_peak(
     remedy: Remedy, call: Callable[..., Any], inputs: tuple[torch.Tensor, ...], model: ExaminedModel
 ) -> Remedy:
     device = next((t.device for t in (*model.tensors, *floating_tensors(model))), torch.device("cpu"))
-    memory = call_memory(call, inputs, model=model, device=str(device))
+    with torch.no_grad():  # as in every other run: an `out=` raises under autograd, and what it keeps is no peak of use
+        memory = call_memory(call, inputs, model=model, device=str(device))
     return replace(remedy, allocated_peak_bytes=memory.allocated_peak_bytes, stored_bytes=memory.storage_bytes)
 
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from precision_eval.cases.adapters import ADAPTED_CASES, ADAPTERS, adapter_by_id
 from precision_eval.cases.adapters import base as zoo_base
 from precision_eval.cases.adapters.base import as_dtype, load_checked
-from precision_eval.cases.modes import KeepingFloat64
+from precision_eval.cases.modes import KeepingFloat64, KeepingWide
 from precision_eval.cases.systems import CASES
 from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
 
@@ -216,6 +216,16 @@ def test_no_cast_narrows_float64(cast, factories):
         kept = cast(WIDE)
     assert kept.dtype is torch.float64
     assert kept == WIDE
+
+
+def test_a_wide_dtype_that_is_kept_may_be_widened_further():
+    single, double = torch.ones(2), WIDE
+    with KeepingWide(torch.float32, factories=True):
+        assert single.half().dtype is torch.float32
+        assert single.to(torch.ones(1, dtype=torch.bfloat16)).dtype is torch.float32
+        assert torch.zeros(2, dtype=torch.float16).dtype is torch.float32
+        assert single.double().dtype is torch.float64
+        assert double.half().dtype is torch.float16
 
 
 def test_softmax_in_float32_is_float64s():

@@ -429,7 +429,96 @@ def test_a_position_rounded_before_its_sine_is_told_where_it_is_rounded(share, s
     first = 5001
     (finding,) = (f for f in told(Placed().bfloat16(), torch.ones(2, D).bfloat16()).findings if f.kind == "drift")
     assert (finding.place.text[-6:], finding.severity) == ("# here", severity)
-    assert "the angle whose sin is taken is off by" in finding.reason
+    why = {"fault": "rounding to bfloat16 here", "risk": "an angle whose sine is taken is off by"}
+    assert why[severity] in finding.reason
     first = 0
     assert told(Placed().bfloat16(), torch.ones(2, D).bfloat16()).of("fault") == ()
     assert told(Placed().bfloat16(), torch.ones(2, D).bfloat16()).of("risk") == ()
+
+
+class Narrowing(nn.Module):
+    """A float32 model that does something to what it carries."""
+
+    def __init__(self, carried):
+        super().__init__()
+        self.project, self.carried = nn.Linear(D, D), carried
+
+    def forward(self, x):
+        return self.project(self.carried(self.project(x)))
+
+
+def _through_a_dictionary(x):
+    cache = {"keys": torch.zeros(x.shape, dtype=torch.float16)}
+    cache["keys"][:, :1] = x[:, :1]  # here
+    return x + cache["keys"].to(x.dtype)
+
+
+def _through_half(x):
+    half = x.half()  # here
+    return x + half.float()
+
+
+def _beside_half(x):
+    half = x.half()
+    return torch.cat([half[:1], x])  # here
+
+
+@pytest.mark.parametrize("carried", [_through_a_dictionary, _through_half, _beside_half])
+def test_what_a_float32_model_rounds_to_half_on_the_way_is_a_fault(carried):
+    torch.manual_seed(0)
+    (fault,) = told(Narrowing(carried), torch.randn(2, D)).faults
+    assert fault.place.text[-6:] == "# here"
+    assert "rounding to float16 here takes it beyond that" in fault.reason
+    assert told(Narrowing(lambda x: x + x.double().float()), torch.randn(2, D)).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("places", "faults"), [(lambda steps: steps.cumsum(0), 1), (lambda steps: steps.float().cumsum(0), 0)]
+)
+def test_a_count_beyond_what_its_format_counts_to_is_a_fault_where_it_is_counted(places, faults):
+    class Frames(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(D))
+
+        def forward(self, x):
+            ends = places(torch.full((64,), 97.0, dtype=x.dtype))[-D:]
+            return (torch.arange(5400.0, 6400.0)[:, None] < ends).to(x.dtype) @ (self.gain * x).T
+
+    torch.manual_seed(0)
+    found = told(Frames().bfloat16(), torch.randn(2, D).bfloat16()).faults
+    assert len(found) == faults
+    assert all(fault.op == "cumsum" and "rounding to bfloat16" in fault.reason for fault in found)
+
+
+def test_what_runs_inside_vmap_is_examined():
+    class Ensemble(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weights = nn.Parameter(torch.ones(3, D, D))
+
+        def forward(self, x):
+            return torch.vmap(lambda weight: x @ weight)(self.weights).mean(0)
+
+    assert told(Ensemble().half(), torch.ones(2, D).half()).findings == ()
+    raised = told(Ensemble(), torch.ones(2, D).half()).raised
+    assert raised.op == "matmul"
+
+
+def test_a_result_written_into_another_dtype_by_out_is_examined_with_its_fixes():
+    class Scratched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(D, D)
+            self.register_buffer("scratch", torch.zeros(2, D))
+
+        def forward(self, x):
+            torch.add(self.project(x), x, out=self.scratch)
+            return self.project(self.scratch)
+
+    model = Scratched().half()  # its parameters require gradients, which out= refuses
+    model.scratch = model.scratch.float()
+    diagnosis = examine(model.eval(), torch.randn(2, D).half(), latency=False)
+    (patch,) = (patch for patch in diagnosis.patches if patch.verified and not patch.diff)
+    assert patch.code == "model.scratch.data = model.scratch.data.to(torch.float16)"
+    assert not any("out=self.scratch.to" in patch.diff for patch in diagnosis.patches)  # which nothing would read
