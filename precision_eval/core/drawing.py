@@ -129,6 +129,7 @@ def save(figure: Figure, directory: Path, stem: str) -> list[Path]:
     png, svg = directory / f"{stem}.png", directory / f"{stem}.svg"
     with mpl.rc_context({"svg.hashsalt": stem, "svg.fonttype": "none"}):
         figure.savefig(png, dpi=DPI, facecolor="white", metadata={"Software": None})
+        figure.set_layout_engine("none")  # laid out once: the SVG is what the PNG shows
         figure.savefig(svg, facecolor="white", metadata={"Date": None, "Creator": None})
     return [png, svg]
 

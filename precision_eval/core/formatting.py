@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 MISSING = "–"
 
@@ -165,6 +166,18 @@ def status_text(status: str) -> str:
 def yes_no(value: bool | None) -> str:
     """Write ``yes`` or ``no``, and a dash where nobody knows."""
     return MISSING if value is None else "yes" if value else "no"
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Gather values by key, both in the order in which they come."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def join(names: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from precision_eval.core.formatting import (
     MISSING,
     fixed,
+    grouped,
     join,
     memory_text,
     plural,
@@ -100,11 +101,11 @@ def table_rows(choice: Choice, *, short: bool = False) -> list[tuple[str, ...]]:
 
 def not_running(choice: Choice) -> str:
     """Return the fixes that do not run, with their statuses; empty where all do."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for out in choice.left_out:
-        if out.why not in ("limit", "not measured"):
-            message = short_reason(out.reason).partition(", but got")[0]
-            groups.setdefault((out.why, message), []).append(out.fix)
+    groups = grouped(
+        ((out.why, short_reason(out.reason).partition(", but got")[0]), out.fix)
+        for out in choice.left_out
+        if out.why not in ("limit", "not measured")
+    )
     return "; ".join(f"{join(fixes)}: {status} ({message})" for (status, message), fixes in groups.items())
 
 
@@ -123,13 +124,13 @@ def doubt_lines(choice: Choice, *, most: int = MOST_DOUBTS) -> list[str]:
 
 def overview(answer: Answer) -> list[str]:
     """Return the answer to a question that takes in several groups, the first line first."""
-    by_fix: dict[str, list[str]] = {}
-    for choice in answer.choices:
-        if choice.fix is not None:
-            mark = " ~" if choice.outcome == "tie" else ""
-            by_fix.setdefault(choice.fix, []).append(_short(choice.group) + mark)
+    by_fix = grouped(
+        (choice.fix, _short(choice.group) + (" ~" if choice.outcome == "tie" else ""))
+        for choice in answer.choices
+        if choice.fix is not None
+    )
     total = sum(map(len, by_fix.values()))
-    lines = [_overall({fix: len(found) for fix, found in by_fix.items()}, total)]
+    lines = [_overall({fix: len(groups) for fix, groups in by_fix.items()}, total)]
     order = sorted(by_fix, key=lambda fix: -len(by_fix[fix]))
     lines += [f"{fix}: {'; '.join(by_fix[fix])}" for fix in order]
     if any(choice.outcome == "tie" for choice in answer.choices):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from precision_eval.core.formatting import fixed, join, memory_text, plural, scientific, times_text
+from precision_eval.core.formatting import fixed, grouped, join, memory_text, plural, scientific, times_text
 from precision_eval.report.choice_text import AIMS, LESS, facts, not_measured_here
 from precision_eval.results.choose import Choice
 from precision_eval.results.choose.choosing import choices_of
@@ -38,12 +38,11 @@ def sound_sentences(run: Run, section: Group) -> list[str]:
 def _fixes_sentence(rows: Sequence[Row]) -> str:
     first = rows[0].sound
     assert first is not None
-    by_verdict: dict[str, list[str]] = {}
-    for row in rows:
-        sound = row.sound
-        assert sound is not None
-        aside = f" ({sound.decisive})" if sound.decisive else ""
-        by_verdict.setdefault(sound.verdict, []).append(row.fix + aside)
+    by_verdict = grouped(
+        (sound.verdict, row.fix + (f" ({sound.decisive})" if sound.decisive else ""))
+        for row in rows
+        if (sound := row.sound)
+    )
     words = {
         "worse": "worse",
         "no worse": f"no worse than {margins_text(first.metrics)} would make it",
@@ -103,10 +102,7 @@ def recommendation(run: Run, section: Group) -> str:
     choices = [choice for choice in choices_of(section).values() if isinstance(choice, Choice) and choice.fix]
     if not choices:
         return ""
-    by_fix: dict[str, list[Choice]] = {}
-    for choice in choices:
-        by_fix.setdefault(str(choice.fix), []).append(choice)
-    parts = [_part(fix, same) for fix, same in by_fix.items()]
+    parts = [_part(fix, same) for fix, same in grouped((str(choice.fix), choice) for choice in choices).items()]
     where = section.title.rpartition(" · ")[2]
     return f"On this machine ({where}): {'; '.join(parts)}. {_by_sound(run, section)}".rstrip()
 

@@ -220,16 +220,15 @@ def failure_lines(summaries: tuple[GroupSummary, ...]) -> Iterator[str]:
     """Yield each message once, with the fixes that it is of."""
     messages: dict[tuple[str, str], dict[str, None]] = {}
     for summary in summaries:
-        for row in summary.group.failing:
-            message = short_reason(row.reason).partition(", but got")[0].rstrip(".")
-            mode = "" if summary.group.mode == "eager" else f" ({summary.group.mode})"
-            messages.setdefault((row.status, message), {})[row.fix + mode] = None
+        mode = "" if summary.group.mode == "eager" else f" ({summary.group.mode})"
+        for (status, reason), fixes in summary.group.failing_by_reason.items():
+            message = reason.partition(", but got")[0].rstrip(".")
+            messages.setdefault((status, message), {}).update(dict.fromkeys(fix + mode for fix in fixes))
         for row in summary.group.curing:
-            for measure, (status, reason) in row.incomplete.items():
-                what = f"{measure} {status}"
-                messages.setdefault((f"* {what}", short_reason(reason)), {})[row.fix] = None
-    for (status, message), fixes in messages.items():
-        yield f"{status_text(status)}: {join(list(fixes))}: {message or 'no message'}"
+            for measure, (status, why) in row.incomplete.items():
+                messages.setdefault((f"* {measure} {status}", short_reason(why)), {})[row.fix] = None
+    for (status, message), names in messages.items():
+        yield f"{status_text(status)}: {join(list(names))}: {message or 'no message'}"
 
 
 def print_summary(run: Run, console: Console) -> None:

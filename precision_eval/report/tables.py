@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.formatting import MISSING, duration_long, fixed, join, scientific
+from precision_eval.core.formatting import MISSING, duration_long, fixed, grouped, join, scientific
 from precision_eval.core.shapes import DATA as SHAPES
 from precision_eval.core.table import Code, MarkdownText, Table, make_table, to_csv
 from precision_eval.report.facts import COSTS, SOUND, TRACED, Fact, fact_table, figure, record_of
@@ -143,18 +143,16 @@ def confidence_text(section: Group) -> str:
 
 def failing_lines(section: Group) -> list[str]:
     """Return one line per distinct message of what does not run."""
-    shared: dict[tuple[str, str], list[str]] = {}
-    for row in section.failing:
-        shared.setdefault((row.status, short_reason(row.reason)), []).append(row.fix)
-    return [f"{join(fixes)}: {status}: {reason}" for (status, reason), fixes in shared.items()]
+    return [f"{join(fixes)}: {status}: {reason}" for (status, reason), fixes in section.failing_by_reason.items()]
 
 
 def _cost_notes(section: Group) -> tuple[str, ...]:
     notes = failing_lines(section)
-    gaps: dict[tuple[str, str, str], list[str]] = {}
-    for row in section.rows:
-        for measure, (status, reason) in row.incomplete.items():
-            gaps.setdefault((measure, status, short_reason(reason)), []).append(row.fix)
+    gaps = grouped(
+        ((measure, status, short_reason(reason)), row.fix)
+        for row in section.rows
+        for measure, (status, reason) in row.incomplete.items()
+    )
     notes += [
         f"* no {measure} of {join(fixes)}: {status}: {reason}" for (measure, status, reason), fixes in gaps.items()
     ]
@@ -185,11 +183,8 @@ def sharpness_note(section: Group) -> str:
 
 def doubts_of(section: Group) -> list[str]:
     """Return the doubts that latency results carry, one line per distinct doubt, with the fixes that share it."""
-    shared: dict[str, list[str]] = {}
-    for row in section.rows:
-        for doubt in (row.data("latency") or {}).get("doubts") or ():
-            shared.setdefault(str(doubt), []).append(row.fix)
-    return [f"Doubt about {join(fixes)}: {d}" for d, fixes in shared.items()]
+    doubts = ((str(d), row.fix) for row in section.rows for d in (row.data("latency") or {}).get("doubts") or ())
+    return [f"Doubt about {join(fixes)}: {doubt}" for doubt, fixes in grouped(doubts).items()]
 
 
 def _original_note(data: Mapping[str, Any] | None) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from precision_eval.core.environment import stored_environments
-from precision_eval.core.formatting import join, one_line, visible
+from precision_eval.core.formatting import grouped, join, one_line, visible
 from precision_eval.core.records import Record
 from precision_eval.core.table import Code, markdown_text, print_table, to_markdown
 from precision_eval.report.findings import findings_of
@@ -31,14 +31,16 @@ _FACTS = (
 )
 
 
+Findings = Sequence[tuple[str, Sequence[str]]]
+"""Titles of sections, and the sentences of each."""
+
+
 def environment_lines(
     run: Run, cases: Collection[str] | None = None, *, write: Callable[[str], str] = str
 ) -> list[str]:
     """Return what a run was measured with: one line, and one per environment where there are several."""
     records = [record for record in run.records if cases is None or record.case in cases]
-    by_sha: dict[str, list[Record]] = {}
-    for record in sorted(records, key=lambda record: record.started_at):
-        by_sha.setdefault(record.environment, []).append(record)
+    by_sha = grouped((record.environment, record) for record in sorted(records, key=lambda r: r.started_at))
     stored = stored_environments(run.directory, damaged_too=True)
     if len(by_sha) < 2:
         line = environment_line(stored.get(next(iter(by_sha), ""), run.environment))
@@ -74,14 +76,13 @@ def _listed(facts: Mapping[str, str]) -> str:
 def _measured(own: Iterable[Record], records: Iterable[Record], write: Callable[[str], str]) -> str:
     """Say what an environment measured: ``eager: drift and latency; compiled: latency of dia-decode``."""
     mine, all_of = _cells(own), _cells(records)
-    groups: dict[tuple[str, str], list[str]] = {}
-    for (mode, measure), cells in mine.items():
-        rest = all_of[mode, measure]
-        part = "" if cells == rest else _part(cells, rest, write)
-        groups.setdefault((mode, part), []).append(write(measure.replace("_", " ")))
-    by_mode: dict[str, list[str]] = {}
-    for (mode, part), measures in sorted(groups.items()):
-        by_mode.setdefault(mode, []).append(join(sorted(measures)) + part)
+
+    def part(mode: str, measure: str) -> str:
+        cells, rest = mine[mode, measure], all_of[mode, measure]
+        return "" if cells == rest else _part(cells, rest, write)
+
+    groups = grouped(((mode, part(mode, measure)), write(measure.replace("_", " "))) for mode, measure in mine)
+    by_mode = grouped((mode, join(sorted(measures)) + part) for (mode, part), measures in sorted(groups.items()))
     return "; ".join(f"{write(mode)}: {', '.join(texts)}" for mode, texts in sorted(by_mode.items(), reverse=True))
 
 
@@ -119,7 +120,7 @@ READING_GUIDE = (
 )
 
 
-def print_report(run: Run, *, console: Console, files: Sequence[Path]) -> None:
+def print_report(run: Run, said: Findings, *, console: Console, files: Sequence[Path]) -> None:
     """Print every table, the findings, the reading guide and where the files are."""
     console.print()
     for line in environment_lines(run):
@@ -134,7 +135,7 @@ def print_report(run: Run, *, console: Console, files: Sequence[Path]) -> None:
         print_table(versions, console)
         console.print()
     console.print("What the numbers say", style="bold")
-    for title, sentences in findings(run):
+    for title, sentences in said:
         console.print(f"  [bold]{escape(title)}[/bold]. {escape(' '.join(sentences))}", highlight=False)
     console.print()
     console.print("How to read this", style="bold")
@@ -167,18 +168,18 @@ def family_wise_line(run: Run) -> str | None:
     )
 
 
-def findings(run: Run) -> list[tuple[str, list[str]]]:
+def findings(run: Run) -> Findings:
     """Return (section title, its sentences) for each section that has any."""
     pairs = [(section.title, findings_of(run, section)) for section in run.sections]
     return [(title, sentences) for title, sentences in pairs if sentences]
 
 
-def markdown_report(run: Run, *, figures: Sequence[Path], left_out: Sequence[str]) -> str:
+def markdown_report(run: Run, said: Findings, *, figures: Sequence[Path], left_out: Sequence[str]) -> str:
     """Return the report as Markdown, with figures linked relative to the run's folder."""
     parts = [f"# Report of `{visible(run.directory.resolve().name)}`", environment_markdown(run)]
     parts += [f"- Not counted: {markdown_text(line)}" for line in run.damage]
     parts.append("## What the numbers say")
-    parts += [f"- **{markdown_text(title)}.** {markdown_text(' '.join(said))}" for title, said in findings(run)]
+    parts += [f"- **{markdown_text(title)}.** {markdown_text(' '.join(sentences))}" for title, sentences in said]
     for section in run.sections:
         parts.append(f"## {markdown_text(section.title)}")
         parts += [f"- {markdown_text(note)}." for note in section.notes]

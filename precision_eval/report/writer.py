@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from precision_eval.core.files import PARTIAL, move_whole
 from precision_eval.report.tables import write_csv
-from precision_eval.report.text import markdown_report, print_report
+from precision_eval.report.text import findings, markdown_report, print_report
 from precision_eval.results.reading import Run, load_run
 
 if TYPE_CHECKING:
@@ -56,13 +56,14 @@ def write_report(run_dir: Path, *, console: Console | None = None) -> list[Path]
         pngs = [path for path in figures if path.suffix == ".png"]
         csv_path, report = run_dir / "results.csv", run_dir / "report.md"
         write_csv(run, unfinished / csv_path.name)
-        text = markdown_report(run, figures=pngs, left_out=left_out)
+        said = findings(run)
+        text = markdown_report(run, said, figures=pngs, left_out=left_out)
         (unfinished / report.name).write_text(text, encoding="utf-8")
         (run_dir / FIGURES_NAME).mkdir(exist_ok=True)
         for path in (*figures, csv_path, report):
             move_whole(unfinished / path.relative_to(run_dir), path)
     if console is not None:
-        print_report(run, console=console, files=[report, csv_path, *pngs])
+        print_report(run, said, console=console, files=[report, csv_path, *pngs])
         for line in left_out:
             console.print(f"Left out: {line}", style="yellow", highlight=False, markup=False)
     return [report, csv_path, *figures]

@@ -178,9 +178,17 @@ def find_members(text: str) -> tuple[list[SentenceMatch], list[str]]:
     return _longest(matches + cut), [reason for _, reason in refused]
 
 
+@cache
+def _longest_word(sentence: str) -> str:
+    """Return the longest run of letters outside a sentence's placeholders, lowered."""
+    return max(re.findall("[a-z]+", " ".join(_PLACEHOLDER.split(lowered(sentence))[::2])), key=len, default="")
+
+
 def _matches(member: Member, sentence: str, text: str, searched: str) -> list[SentenceMatch]:
     """Find one sentence, or the beginning of one, in a text and its lowered copy."""
-    matches = []
+    matches: list[SentenceMatch] = []
+    if _longest_word(sentence) not in searched:  # spares compiling a pattern that cannot match
+        return matches
     for match in compiled_sentence(sentence).finditer(searched):
         dtypes = {name: dtype_name(spelling) for name, spelling in match.groupdict().items()}
         words = re.sub(WHITE_SPACE, " ", text[match.start() : match.end()])

@@ -16,8 +16,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.errors import PrecisionEvalError
+from precision_eval.core.formatting import grouped
 from precision_eval.core.records import Record
 from precision_eval.fixes.catalog import FIXES
+from precision_eval.results.messages import short_reason
 
 if TYPE_CHECKING:
     from precision_eval.results.sound import SoundVerdict
@@ -247,10 +249,12 @@ class Group:
     @property
     def failing_by_status(self) -> dict[str, list[str]]:
         """The ids of these, by status."""
-        by_status: dict[str, list[str]] = {}
-        for row in self.failing:
-            by_status.setdefault(row.status, []).append(row.fix)
-        return by_status
+        return grouped((row.status, row.fix) for row in self.failing)
+
+    @property
+    def failing_by_reason(self) -> dict[tuple[str, str], list[str]]:
+        """The ids of these, by status and shortened message."""
+        return grouped(((row.status, short_reason(row.reason)), row.fix) for row in self.failing)
 
     def is_like(self, other: Group) -> bool:
         """Say whether another group is the same case, size, device, threads and pinned settings, in whatever mode."""

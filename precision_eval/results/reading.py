@@ -17,6 +17,7 @@ from typing import Any
 from precision_eval.core.cells import pins_text
 from precision_eval.core.environment import environment_of
 from precision_eval.core.errors import RecordError
+from precision_eval.core.formatting import grouped
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.results.model import (
     DRIFTS,
@@ -51,11 +52,10 @@ def groups_of(records: Iterable[Record], *, run: str = "RUN") -> tuple[Group, ..
 
 
 def _all_groups(records: Iterable[Record], run: str) -> tuple[Group, ...]:
-    by_key: dict[_Key, list[Record]] = {}
-    for record in latest(records).values():
-        pins = pins_of(record)
-        key = (record.case, record.size, record.mode, record.device, record.threads, pins)
-        by_key.setdefault(key, []).append(record)
+    by_key = grouped(
+        ((record.case, record.size, record.mode, record.device, record.threads, pins_of(record)), record)
+        for record in latest(records).values()
+    )
     groups = [_group(key, own, run) for key, own in by_key.items()]
     return tuple(replace(_heard(group, groups), cured_elsewhere=_cured_elsewhere(group, groups)) for group in groups)
 

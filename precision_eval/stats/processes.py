@@ -14,6 +14,7 @@ from itertools import chain
 import numpy as np
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.formatting import grouped
 from precision_eval.stats.paired import PairedRatio, judgement
 from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, student_quantile
 
@@ -68,8 +69,5 @@ def _middle(values: Sequence[float | None]) -> float | None:
 
 def _doubts(ratios: Sequence[PairedRatio]) -> tuple[str, ...]:
     """Doubts of the processes, each with the number of processes that raise its kind."""
-    kinds: dict[str, list[str]] = {}
-    for ratio in ratios:
-        for doubt in ratio.doubts:
-            kinds.setdefault(doubt.split(":")[0], []).append(doubt)
+    kinds = grouped((doubt.split(":")[0], doubt) for ratio in ratios for doubt in ratio.doubts)
     return tuple(f"in {len(doubts)} of {len(ratios)} processes: {doubts[0]}" for doubts in kinds.values())

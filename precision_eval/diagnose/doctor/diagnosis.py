@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from precision_eval.core.files import null_where_not_finite
-from precision_eval.core.formatting import join, memory_text
+from precision_eval.core.formatting import grouped, join, memory_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -427,9 +427,7 @@ def _where(finding: Finding) -> str:
 
 def _why(finding: Finding) -> str:
     """Say which operands are in which dtype, and what brought it; of what has none, the reason."""
-    groups: dict[str, list[OperandHistory]] = {}
-    for operand in finding.operands:
-        groups.setdefault(operand.dtype, []).append(operand)
+    groups = grouped((operand.dtype, operand) for operand in finding.operands)
     if len(groups) < 2:
         return finding.reason
     parts = []

@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from precision_eval.core.drawing import FAINT, INK, NotDrawn, dress, new_figure, place_labels, style_of
-from precision_eval.core.formatting import memory_text
+from precision_eval.core.formatting import grouped, memory_text
 from precision_eval.results.choose.comparing import value_front
 from precision_eval.results.model import Group, Row, memory_bytes
 
@@ -155,13 +155,8 @@ def _front_corners(axes: Axes, section: Group, points: Sequence[TradeoffPoint]) 
 
 def _draw_failures(axes: Axes, section: Group, *, elsewhere: Sequence[Group]) -> None:
     """List the fixes that do not run: this panel's, and those of modes in which nothing runs, which have no panel."""
-    modes: dict[tuple[str, str], list[str]] = {}
-    for part in (section, *elsewhere):
-        for row in part.failing:
-            modes.setdefault((row.status, row.fix), []).append(part.mode)
-    groups: dict[str, list[str]] = {}
-    for (status, fix), found in modes.items():
-        groups.setdefault(status, []).append(f"{fix} ({', '.join(found)})")
+    modes = grouped(((row.status, row.fix), part.mode) for part in (section, *elsewhere) for row in part.failing)
+    groups = grouped((status, f"{fix} ({', '.join(names)})") for (status, fix), names in modes.items())
     if not groups:
         return
     text = "does not run: " + "; ".join(f"{', '.join(names)}: {status}" for status, names in groups.items())

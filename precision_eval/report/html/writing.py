@@ -17,7 +17,7 @@ from markupsafe import Markup
 from precision_eval.core.drawing import STATUS_STYLES
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
-from precision_eval.core.formatting import one_line, visible
+from precision_eval.core.formatting import grouped, one_line, visible
 from precision_eval.core.records import Record
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.report.facts import Figure, pointer
@@ -214,24 +214,23 @@ def _look(place: GroupView, fix: str) -> tuple[str, str]:
 
 def messages_of(places: Sequence[GroupView]) -> list[dict[str, Any]]:
     """Gather the messages of everything that did not pass and the cells that ended in each, most frequent first."""
-    found: dict[tuple[str, str], list[tuple[GroupView, Row, Record]]] = {}
-    for place in places:
-        for row in place.group.rows:
-            for record in _telling(row):
-                found.setdefault((record.status, short_reason(record.reason)), []).append((place, row, record))
+    by_message = grouped(
+        ((record.status, short_reason(record.reason)), (place, row, record))
+        for place in places
+        for row in place.group.rows
+        for record in _explaining(row)
+    )
     messages = []
-    for (status, short), ends in sorted(found.items(), key=lambda item: -len(item[1])):
+    for (status, short), ends in sorted(by_message.items(), key=lambda item: -len(item[1])):
         record = ends[0][2]
-        where: dict[str, list[str]] = {}
-        for place, row, _ in ends:
-            where.setdefault(place.group.title, []).append(row.fix)
+        where = grouped((place.group.title, row.fix) for place, row, _ in ends)
         lines = [f"{title}: {', '.join(dict.fromkeys(fixes))}" for title, fixes in where.items()]
         words = {"status": status.replace("_", " "), "short": short, "whole": record.reason or ""}
         messages.append({**words, "record": record.cell, "where": lines})
     return messages
 
 
-def _telling(row: Row) -> list[Record]:
+def _explaining(row: Row) -> list[Record]:
     """Return the records that say why: the one behind the row's status, and those that differ from it."""
     if row.status == "passed":
         return [record for record in row.records.values() if record.status != "passed"]

@@ -20,6 +20,7 @@ from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import read_json, worked_out_from
+from precision_eval.core.formatting import grouped
 from precision_eval.results.choose.choosing import Choice, check_policy, choose_from
 from precision_eval.results.choose.comparing import Constraints
 from precision_eval.results.model import ONE_PROCESS, Estimate, Group, MissingMeasureError, Row, exact
@@ -171,9 +172,7 @@ def nearest_in_length(groups: Sequence[Group], *, length: int | None, batch: int
         groups = _of_batch(groups, batch)
     if length is None:
         return tuple(groups)
-    alike: dict[tuple[Any, ...], list[Group]] = {}
-    for group in groups:
-        alike.setdefault((group.case, group.mode, group.device, group.threads, group.pins), []).append(group)
+    alike = grouped(((group.case, group.mode, group.device, group.threads, group.pins), group) for group in groups)
     kept: list[Group] = []
     for members in alike.values():
         known = [(extent, group) for group in members if (extent := extent_of(group.case, group.size)) is not None]

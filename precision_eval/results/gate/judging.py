@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.core.formatting import grouped
 from precision_eval.results.gate.sides import KINDS, METRICS, GateCell, GateFigure, Side, unlike
 from precision_eval.stats.families import LEAST_PROCESSES, PairedDecision, PairedTest, decide_all, paired_tests, scatter
 from precision_eval.stats.moderated import Prior
@@ -344,10 +345,11 @@ def _without_the_baselines_own(changes: Mapping[Key, FigureChange]) -> dict[Key,
 
 def _baseline_doubts(changes: Mapping[Key, FigureChange]) -> list[str]:
     """Say where every fix of a case moved alike: then it may be ``full_float32``, their denominator, that moved."""
-    groups: dict[tuple[str, ...], list[FigureChange]] = {}
-    for (place, metric), one in changes.items():
-        if metric == "latency_ratio" and place.fix != BASELINE:  # its own is to a twin of it
-            groups.setdefault((place.case, place.mode, place.size, place.environment), []).append(one)
+    groups = grouped(
+        ((place.case, place.mode, place.size, place.environment), change)
+        for (place, metric), change in changes.items()
+        if metric == "latency_ratio" and place.fix != BASELINE  # its own is to a twin of it
+    )
     doubts = []
     for (case, mode, size, _), group in groups.items():
         verdicts = {one.verdict for one in group}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from precision_eval.core.errors import unknown_name
-from precision_eval.core.formatting import counted
+from precision_eval.core.formatting import counted, grouped
 from precision_eval.results.gate.judging import (
     REQUIRED,
     FigureChange,
@@ -214,10 +214,9 @@ def _needed(change: FigureChange, *, elapsed_s: float, processes: int) -> str:
 
 def _alike(changes: Mapping[Key, FigureChange]) -> list[str]:
     """Say where every fix of a case became slower: then it is what they share that did."""
-    groups: dict[tuple[str, str], list[FigureChange]] = {}
-    for (cell, metric), change in changes.items():
-        if metric == "latency":
-            groups.setdefault((cell.case, cell.mode), []).append(change)
+    groups = grouped(
+        ((cell.case, cell.mode), change) for (cell, metric), change in changes.items() if metric == "latency"
+    )
     return [
         f"every fix of {case} ({mode}) became slower: look at what they share, the model's own code"
         for (case, mode), group in groups.items()

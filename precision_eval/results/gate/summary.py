@@ -13,7 +13,16 @@ from typing import Any
 
 from precision_eval.core.files import null_where_not_finite
 from precision_eval.core.files import to_json as strict_json
-from precision_eval.core.formatting import MISSING, counted, one_line, percent, percent_change, shortened, with_interval
+from precision_eval.core.formatting import (
+    MISSING,
+    counted,
+    grouped,
+    one_line,
+    percent,
+    percent_change,
+    shortened,
+    with_interval,
+)
 from precision_eval.core.table import Code, html_text, make_table, markdown_text, to_markdown
 from precision_eval.results.gate.judging import FigureChange, GateResult, Key
 from precision_eval.stats.families import GATE_ERROR
@@ -102,14 +111,10 @@ def _lists(found: GateResult) -> list[str]:
         (f"Only in base ({found.base})", found.only_base),
         (f"Only in head ({found.head})", found.only_head),
     ):
-        by_cell: dict[str, list[str]] = {}
-        for place, metric in keys:
-            by_cell.setdefault(place.label, []).append(metric)
+        by_cell = grouped((place.label, metric) for place, metric in keys)
         lines = [f"- {markdown_text(Code(label))}: {', '.join(metrics)}" for label, metrics in by_cell.items()]
         parts += _listed(f"{title}: {counted(len(keys), 'figure')}", lines)
-    by_reason: dict[str, list[str]] = {}
-    for (place, _), why in found.set_aside:
-        by_reason.setdefault(why, []).append(markdown_text(Code(place.label)))
+    by_reason = grouped((why, markdown_text(Code(place.label))) for (place, _), why in found.set_aside)
     lines = [f"- other {markdown_text(why)}: {', '.join(dict.fromkeys(cells))}" for why, cells in by_reason.items()]
     return parts + _listed(f"Set aside as unlike: {counted(len(found.set_aside), 'figure')}", lines)
 

@@ -21,6 +21,7 @@ from scipy.stats import rankdata
 
 from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
 from precision_eval.core.errors import RecordError
+from precision_eval.core.formatting import grouped
 from precision_eval.core.table import Code, Table, make_table, to_csv, to_markdown
 from precision_eval.results.choose import point_front
 from precision_eval.stats import bootstrap_interval
@@ -193,9 +194,7 @@ def _interval(values: np.ndarray) -> tuple[float, float, float]:
 
 def summarise(runs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Summarise the maps of a file, one per target, size, seed and format; see ``CSV_FIELDS`` for their effects."""
-    by_map: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for run in runs:
-        by_map.setdefault((run["target"], run["size"], run["seed"], run["format"]), []).append(run)
+    by_map = grouped(((run["target"], run["size"], run["seed"], run["format"]), run) for run in runs)
     return [_summary(target, size, format, of_map) for (target, size, _, format), of_map in by_map.items()]
 
 

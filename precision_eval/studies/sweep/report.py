@@ -26,7 +26,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
 from precision_eval.core.files import to_json
-from precision_eval.core.formatting import MISSING, counted, duration_text, join, range_text
+from precision_eval.core.formatting import MISSING, counted, duration_text, grouped, join, range_text
 from precision_eval.core.table import make_table, to_markdown
 from precision_eval.stats import PairedRatio
 from precision_eval.stats.crossover import Crossing, Crossover
@@ -240,12 +240,13 @@ def _turned_by_memory(curves: Sequence[LengthCurve]) -> list[str]:
     for group in _grouped(curves, lambda curve: replace(curve.configuration, memory="grown")):
         lengths: dict[tuple[str, str], list[str]] = {}
         for length in sorted({point.length for curve in group for point in curve.points}):
-            states: dict[str, list[str]] = {"slower": [], "faster": []}
-            for curve in group:
-                for point in curve.points:
-                    if point.length == length and CASTS in point.ratios:
-                        states.setdefault(point.ratios[CASTS].verdict, []).append(curve.configuration.memory)
-            slower, quicker = join(states["slower"]), join(states["faster"])
+            states = grouped(
+                (point.ratios[CASTS].verdict, curve.configuration.memory)
+                for curve in group
+                for point in curve.points
+                if point.length == length and CASTS in point.ratios
+            )
+            slower, quicker = (join(states.get(verdict, [])) for verdict in ("slower", "faster"))
             if slower and quicker:
                 lengths.setdefault((slower, quicker), []).append(slots(length))
         title = replace(group[0].configuration, memory="grown").title
@@ -256,10 +257,7 @@ def _turned_by_memory(curves: Sequence[LengthCurve]) -> list[str]:
 
 
 def _grouped(curves: Iterable[LengthCurve], key: Callable[[LengthCurve], Hashable]) -> list[list[LengthCurve]]:
-    groups: dict[Hashable, list[LengthCurve]] = {}
-    for curve in curves:
-        groups.setdefault(key(curve), []).append(curve)
-    return list(groups.values())
+    return list(grouped((key(curve), curve) for curve in curves).values())
 
 
 def _bullets(lines: Iterable[str]) -> str:
@@ -294,11 +292,12 @@ def _faults(values: Sequence[float]) -> str:
 
 def _failures(curves: Sequence[LengthCurve]) -> list[str]:
     """One line per configuration, fix and reason, with its lengths."""
-    lengths: dict[tuple[str, str, str], list[str]] = {}
-    for curve in curves:
-        for point in curve.points:
-            for fix, why in point.failures.items():
-                lengths.setdefault((curve.configuration.title, fix, why), []).append(slots(point.length))
+    lengths = grouped(
+        ((curve.configuration.title, fix, why), slots(point.length))
+        for curve in curves
+        for point in curve.points
+        for fix, why in point.failures.items()
+    )
     return [f"{title}, `{fix}` at {', '.join(at)}: {why}" for (title, fix, why), at in lengths.items()]
 
 

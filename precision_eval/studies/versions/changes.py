@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import false_discovery_control
 
+from precision_eval.core.formatting import grouped
 from precision_eval.results.asv import AsvPoint, Key, status_name
 from precision_eval.stats.change_points import detect, no_change_p_value, reachable_p_values
 from precision_eval.studies.versions.series import (
@@ -127,11 +128,8 @@ def change_points(
 ) -> tuple[ChangePoint, ...]:
     """Find the change points of some series, those of a case together."""
     known, more = (tuple(upstream), tuple(seeds)) if axis == "torch" else ((), ())
-    cases: dict[str, list[MetricSeries]] = {}
-    for item in series:
-        cases.setdefault(item.case, []).append(item)
     explained: list[ChangePoint] = []
-    for members in cases.values():
+    for members in grouped((item.case, item) for item in series).values():
         changes = [change for member in members if member.kind == "exact" for change in _exact_changes(member, more)]
         changes += _paired_changes(members, margins, turn_margins)
         explained += [_explained(change, changes, known) for change in changes]

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from precision_eval.core.errors import ParameterError, RecordError, unknown_name
+from precision_eval.core.formatting import grouped
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.asv import ResultSet, check_one_build, check_one_machine
 from precision_eval.results.expectations import version_key
@@ -182,9 +183,7 @@ def _position(result: ResultSet, axis: str) -> str:
 def _chosen(sets: Sequence[ResultSet], axis: str, shown: str | None) -> tuple[list[ResultSet], list[str]]:
     """Return the sets along the axis, in order, and what was left aside."""
     by_torch = axis == "torch"
-    groups: dict[str, list[ResultSet]] = {}
-    for result in sets:
-        groups.setdefault(result.commit if by_torch else result.torch_version, []).append(result)
+    groups = grouped((result.commit if by_torch else result.torch_version, result) for result in sets)
     name = _wanted(groups, shown, by_torch=by_torch)
     kept = groups.pop(name)
     kept.sort(key=lambda result: (version_key(result.torch_version) if by_torch else (), result.date_ms))

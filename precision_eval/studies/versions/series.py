@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import TrialFile, worked_out_from
+from precision_eval.core.formatting import grouped
 from precision_eval.results.asv import AsvPoint, Key, ResultSet
 from precision_eval.stats import student_quantile
 from precision_eval.stats.robust import PRIOR_DEGREES, locations, padded, pair_scale
@@ -159,10 +160,11 @@ def _with_noise(series: Iterable[MetricSeries]) -> list[MetricSeries]:
     """Give each paired series its noise, drawn towards that of the other fixes, and its points their intervals."""
     series = list(series)
     scales = {member.key: _own_scale(member) for member in series if member.kind == "paired"}
-    groups: dict[tuple[str, ...], list[float]] = {}
-    for (mode, case, metric, _, size), own in scales.items():
-        if own is not None and own[0] > 0.0:
-            groups.setdefault((mode, case, metric, size), []).append(own[0])
+    groups = grouped(
+        ((mode, case, metric, size), own[0])
+        for (mode, case, metric, _, size), own in scales.items()
+        if own is not None and own[0] > 0.0
+    )
     result = []
     for member in series:
         own = scales.get(member.key)

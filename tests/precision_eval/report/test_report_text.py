@@ -12,7 +12,7 @@ from precision_eval.report.tables import (
     cost_table,
     tables_of,
 )
-from precision_eval.report.text import family_wise_line, markdown_report, print_report, reading_guide
+from precision_eval.report.text import family_wise_line, findings, markdown_report, print_report, reading_guide
 from precision_eval.results.choose.comparing import leaders, value_front
 from precision_eval.results.reading import load_run
 
@@ -143,7 +143,7 @@ def test_audio_stands_beside_reference_null_and_both_controls(full_run):
 def test_no_figure_is_cut_at_any_width(full_run, width):
     run = load_run(full_run)
     console = Console(width=width, file=io.StringIO())
-    print_report(run, console=console, files=[])
+    print_report(run, findings(run), console=console, files=[])
     text = console.file.getvalue()
     printed = set(re.findall(r"[^\s]+", text))
     for section in run.sections:
@@ -162,7 +162,7 @@ def test_markdown_tables_are_well_formed(full_run):
             lines = [line for line in to_markdown(table, heading=False).splitlines() if line.startswith("|")]
             assert len(lines) == len(table.rows) + 2
             assert {line.count("|") for line in lines} == {len(table.columns) + 1}
-    text = markdown_report(run, figures=[full_run / "figures" / "a.png"], left_out=["b: not measured"])
+    text = markdown_report(run, findings(run), figures=[full_run / "figures" / "a.png"], left_out=["b: not measured"])
     assert "![a](figures/a.png)" in text
     assert "- Left out: b: not measured" in text
 

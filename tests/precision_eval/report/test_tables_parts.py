@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from precision_eval.report.tables import parts_table, shares_of
-from precision_eval.report.text import markdown_report, print_report
+from precision_eval.report.text import findings, markdown_report, print_report
 from precision_eval.results.reading import load_run
 
 SPLIT = {
@@ -38,8 +38,8 @@ def test_by_hand(run):
 
 
 def test_the_report_and_the_terminal_show_it(run):
-    text = markdown_report(run, figures=[], left_out=[])
+    text = markdown_report(run, findings(run), figures=[], left_out=[])
     assert "| `bfloat16` | 8.4e-3 | 60 | 45 | 10 | −15 | bfloat16 | 22 of 64 | 0.036 |" in text
     console = Console(file=io.StringIO(), width=200)
-    print_report(run, console=console, files=[])
+    print_report(run, findings(run), console=console, files=[])
     assert "What the drift consists of" in console.file.getvalue()
