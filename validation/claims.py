@@ -27,13 +27,13 @@ from torch import nn
 from precision_eval.cases.systems import case_by_id
 from precision_eval.cases.voice.model import VoiceAttention, rotate
 from precision_eval.core.environment import git_commit
-from precision_eval.core.workers import call_isolated, use_one_blas_thread
+from precision_eval.core.workers import call_isolated, one_thread, use_one_blas_thread
 from precision_eval.fixes import fix_by_id
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import peak_rss_bytes
 from precision_eval.measure.voice import synthesise
 from precision_eval.stats import PairedRatio
-from validation.frame import Data, Experiment, Figure, Options, Trial, each, one_thread
+from validation.frame import Data, Experiment, Figure, Options, Trial, each
 
 _COMMAND = ("-m", "precision_eval.cli")
 HELP_TARGET_S = 0.4

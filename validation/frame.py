@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -113,19 +112,6 @@ def _converted(name: str, text: str, default: Any) -> Any:
 def each(function: Callable[..., Data]) -> Callable[[Iterator[Trial], Options], Iterator[Data]]:
     """Run trials one by one: the function is given a trial's spec and returns the rest of its line."""
     return lambda trials, options: ({"key": trial.key, **function(trial.spec)} for trial in trials)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Hold torch at one intra-op thread; also a decorator."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 _MODULES = (

@@ -168,6 +168,19 @@ def context_of(start: Start) -> Any:
     return multiprocessing.get_context("spawn" if platform.system() == "Darwin" else start)
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Hold torch at one intra-op thread; also a decorator."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def use_one_blas_thread() -> None:
     """Have workers to come load numpy's BLAS with one thread; torch has its own count."""
     for variable in BLAS_THREADS:

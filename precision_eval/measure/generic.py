@@ -319,21 +319,28 @@ def _sort_in(
 def prepared(cell: Cell, fix: str, built: BuiltCase, stack: ExitStack) -> Candidate | Outcome:
     """Put a fix on a copy of a cell's model and call it once; return what can be timed, or why it cannot."""
     try:
-        _check_format(cell, fix)
-        applied = _applied(cell, fix, BuiltCase(copy.deepcopy(built.model), built.inputs))
-        block = applied.blocked if isinstance(applied, PinnedFix) else applied.agreeing
-        stack.enter_context(applied.stored())
-        inputs = applied.prepare(built.inputs)
-        with block():
-            broken = _not_finite(fix, applied(*inputs))
+        return called(cell, fix, BuiltCase(copy.deepcopy(built.model), built.inputs), stack)
     except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
         return failure_of(fix, error)
+
+
+def called(
+    cell: Cell, fix: str, built: BuiltCase, stack: ExitStack, *, backend: str = "inductor"
+) -> Candidate | Outcome:
+    """Do so on the model itself, and let pass what it raises; `backend` is that of a compiled call."""
+    _check_format(cell, fix)
+    applied = _applied(cell, fix, built, backend)
+    block = applied.blocked if isinstance(applied, PinnedFix) else applied.agreeing
+    stack.enter_context(applied.stored())
+    inputs = applied.prepare(built.inputs)
+    with block():
+        broken = _not_finite(fix, applied(*inputs))
     return broken or Candidate(partial(applied, *inputs), block)
 
 
-def _applied(cell: Cell, fix: str, built: BuiltCase) -> AppliedFix:
+def _applied(cell: Cell, fix: str, built: BuiltCase, backend: str = "inductor") -> AppliedFix:
     if cell.options.sdpa_backend is None:
-        return fix_by_id(fix).applied(built.model, mode=cell.mode)
+        return AppliedFix(fix_by_id(fix), built.model, mode=cell.mode, backend=backend)
     return PinnedFix(fix_by_id(fix), built.model, mode=cell.mode, sdpa_backend=cell.options.sdpa_backend)
 
 

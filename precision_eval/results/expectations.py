@@ -14,9 +14,9 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from precision_eval.cases.systems import CASES, Case
 from precision_eval.core.errors import ParameterError, RecordError, UnsupportedError
@@ -150,7 +150,7 @@ def observe(
                 if mode.partition("-")[0] in fix.modes:
                     key = f"{case.id}/{fix.id}/{mode}"
                     on_cell(key)
-                    column.cells[key] = _observed(built, fix, mode)
+                    column.cells[key] = _observed(built, case.id, fix, mode)
     return column
 
 
@@ -172,36 +172,30 @@ def check_inductor() -> None:
         ) from error
 
 
-def _observed(built: BuiltCase, fix: Fix, mode: str) -> Expectation:
+def _observed(built: BuiltCase, case: str, fix: Fix, mode: str) -> Expectation:
     """Put a fix on a copy of a model, call it once and say what came of it."""
     import warnings
+    from contextlib import ExitStack
 
     import torch
 
-    from precision_eval.core.cells import failure_of
-    from precision_eval.fixes.apply import AppliedFix
+    from precision_eval.core.cells import Cell, Options, failure_of
+    from precision_eval.measure.generic import called
 
     kind, _, backend = mode.partition("-")
     if backend:
         torch._dynamo.reset()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a model's warnings are no status
-        try:
-            applied = AppliedFix(fix, copy.deepcopy(built.model), mode=kind, backend=backend or "inductor")
-            with applied as call:
-                broken = _not_finite(call(*call.prepare(built.inputs)))
-        except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's status
-            return Expectation(failure_of(fix.id, error).status, message_of(error))
-    return Expectation("non_finite", broken) if broken else Expectation("passed")
-
-
-def _not_finite(output: Any) -> str | None:
-    """Say which outputs hold NaN or infinity; None where all are finite."""
-    from precision_eval.fixes.packing import floating_leaves
-
-    floating = floating_leaves(output)
-    broken = [number for number, tensor in enumerate(floating) if not bool(tensor.isfinite().all())]
-    return f"output {broken} of {len(floating)} holds NaN or infinity" if broken else None
+    cell = Cell(
+        case=case, fixes=(fix.id,), mode=kind, device="cpu", size=SIZE, threads=1, measure="trace", options=Options()
+    )
+    try:
+        with warnings.catch_warnings(), ExitStack() as stack:
+            warnings.simplefilter("ignore")  # a model's warnings are no status
+            own = replace(built, model=copy.deepcopy(built.model))
+            outcome = called(cell, fix.id, own, stack, backend=backend or "inductor")
+    except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's status
+        return Expectation(failure_of(fix.id, error).status, message_of(error))
+    return Expectation(getattr(outcome, "status", "passed"))
 
 
 def message_of(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -407,10 +407,15 @@ def source_of(path: str) -> Any:
 
 
 def blind_plants() -> Iterator[Plant]:
-    """Yield the plants in the libraries' own lines, then those in what is bolted on."""
-    for make, dtype, words, edit, owner, pattern, module in _STORED:
+    """Yield the plants of this set."""
+    return plants_of(_STORED, _BOLTED)
+
+
+def plants_of(stored: Iterable[Any], around_modules: Iterable[Any] = ()) -> Iterator[Plant]:
+    """Yield the plants in the libraries' own lines, then those in what is put around their modules."""
+    for make, dtype, words, edit, owner, pattern, module in stored:
         yield planted(make, dtype, words, edit, source_of(owner), pattern, module)
-    for make, dtype, around, path, width, marker, below in _BOLTED:
+    for make, dtype, around, path, width, marker, below in around_modules:
         words = f"{around.__name__} at {path}"
         module = f"{path}.{below}" if below else path
         yield planted(make, dtype, words, bolted(path, around, width), around, f"# @{marker}$", module)

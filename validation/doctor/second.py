@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from validation.doctor import architectures as zoo
-from validation.doctor.blind import _DF, _HF, Bolted, bolted, planted, source_of
+from validation.doctor.blind import _DF, _HF, Bolted, bolted, plants_of
 from validation.doctor.plants import BRAIN, HALF, SINGLE, Edit, Plant, given, returned, stored
 from validation.doctor.small import Built, Make
 
@@ -476,13 +476,8 @@ _RIGHT: tuple[tuple[Make, type[Bolted], str, int], ...] = (
 
 
 def second_plants() -> Iterator[Plant]:
-    """Yield the plants in the libraries' own lines, then those in what is put around."""
-    for make, dtype, words, edit, owner, pattern, module in _STORED:
-        yield planted(make, dtype, words, edit, source_of(owner), pattern, module)
-    for make, dtype, around, path, width, marker, below in _BOLTED:
-        words = f"{around.__name__} at {path}"
-        module = f"{path}.{below}" if below else path
-        yield planted(make, dtype, words, bolted(path, around, width), around, f"# @{marker}$", module)
+    """Yield the plants of this set."""
+    return plants_of(_STORED, _BOLTED)
 
 
 def second_clean() -> Iterator[tuple[str, Make]]:

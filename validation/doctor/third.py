@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from precision_eval.trace.operations import short
 from validation.doctor.architectures import _GROUPED, _PATCHES, _SEQ2SEQ, _TEXT, _ids, _normal, _tokens, maker
-from validation.doctor.blind import cached, planted, source_of
+from validation.doctor.blind import cached, plants_of
 from validation.doctor.plants import BRAIN, HALF, SINGLE, Edit, Plant, given, line_of, stored
 from validation.doctor.small import Built, Make
 
@@ -1688,8 +1688,7 @@ def third_plants() -> Iterator[Plant]:
         name = f"{model.__name__} in {short(dtype)}: {inspect.cleandoc(model.__doc__ or '')}"
         line = line_of(here, f"# @{marker}$")
         yield Plant(name, partial(idiom(model), dtype), Path(__file__).name, line, module)
-    for make, dtype, words, edit, owner, pattern, module in _STORED:
-        yield planted(make, dtype, words, edit, source_of(owner), pattern, module)
+    yield from plants_of(_STORED)
 
 
 def third_clean() -> Iterator[tuple[str, Make]]:

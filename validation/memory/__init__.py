@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
+from precision_eval.core.workers import one_thread
 from precision_eval.measure.memory import cpu_allocated_peak_bytes
 from precision_eval.run.executor import IsolatedExecutor
-from validation.frame import Data, Experiment, Figure, Options, Trial, one_thread
+from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.memory.calls import FAMILIES, KnownCall, all_keys, build, family_of, with_more
 from validation.memory.rivals import ANY_PROCESS, PRELOAD, RIVALS, rival_bytes
 

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from precision_eval.cases.systems import case_by_id
+from precision_eval.core.workers import one_thread
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.sites import SITES
@@ -28,7 +29,6 @@ from precision_eval.stats import PairedRatio, paired_ratio, student_location
 from precision_eval.trace.attention import probing
 from precision_eval.trace.capture import observe
 from precision_eval.trace.observer import profiled
-from validation.frame import one_thread
 
 Trial = dict[str, Any]
 _MARGIN = 0.001

@@ -43,10 +43,16 @@ class DiaStep(WrappedModel):
     """One decode step of transformers' Dia; the caches are buffers of this module."""
 
     text: torch.Tensor
-    in_use: torch.Tensor
+    in_use: torch.Tensor | None
 
     def __init__(
-        self, dia: nn.Module, cache: EncoderDecoderCache, *, text: torch.Tensor, in_use: torch.Tensor, position: int
+        self,
+        dia: nn.Module,
+        cache: EncoderDecoderCache,
+        *,
+        text: torch.Tensor,
+        in_use: torch.Tensor | None,
+        position: int,
     ) -> None:
         super().__init__(working_dtype=text.dtype)
         self.dia = dia

@@ -230,48 +230,24 @@ def _from_config(path: Path) -> PlannedModel:
     return model_of_config(path, data)
 
 
-class _EncoderCall(nn.Module):
-    """One pass of an encoder."""
-
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the last hidden state, (B, L, W)."""
-        output: torch.Tensor = self.encoder(input_ids=tokens)[0]
-        return output
-
-
 class _DecoderCall(nn.Module):
     """One call of a causal language model on static caches that are filled but for this call's tokens."""
 
-    def __init__(self, model: Any, cache: Any, *, position: int, text: torch.Tensor | None = None) -> None:
+    def __init__(self, model: Any, cache: Any, *, position: int) -> None:
         super().__init__()
         self.model = model
         self.position = position
         self._cache = cache
-        self.register_buffer("text", text, persistent=False)
-        for name, layer in self._layers():
-            self.register_buffer(f"{name}_key", layer.keys, persistent=False)
-            self.register_buffer(f"{name}_value", layer.values, persistent=False)
-
-    def _layers(self) -> list[tuple[str, Any]]:
-        parts = {"self": getattr(self._cache, "self_attention_cache", self._cache)}
-        if self.text is not None:
-            parts["cross"] = self._cache.cross_attention_cache
-        return [(f"{name}_{index}", layer) for name, part in parts.items() for index, layer in enumerate(part.layers)]
+        for index, layer in enumerate(cache.layers):
+            self.register_buffer(f"{index}_key", layer.keys, persistent=False)
+            self.register_buffer(f"{index}_value", layer.values, persistent=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the logits."""
-        for name, layer in self._layers():
-            layer.keys, layer.values = getattr(self, f"{name}_key"), getattr(self, f"{name}_value")
-            if name.startswith("self"):
-                layer.cumulative_length.fill_(self.position)
-        given: dict[str, Any] = {"input_ids": tokens}
-        if self.text is not None:
-            given = {"decoder_input_ids": tokens, "encoder_outputs": (self.text,)}
-        logits: torch.Tensor = self.model(**given, past_key_values=self._cache, use_cache=True).logits
+        for index, layer in enumerate(self._cache.layers):
+            layer.keys, layer.values = getattr(self, f"{index}_key"), getattr(self, f"{index}_value")
+            layer.cumulative_length.fill_(self.position)
+        logits: torch.Tensor = self.model(input_ids=tokens, past_key_values=self._cache, use_cache=True).logits
         return logits
 
 
@@ -375,7 +351,10 @@ def _made(cls: Any, config: Any) -> Any:
 def _encoder(config: Any, call: PlannedCall) -> BuiltCase:
     from transformers import T5EncoderModel
 
-    return BuiltCase(_EncoderCall(_made(T5EncoderModel, config)), (torch.zeros((1, call.length), dtype=torch.long),))
+    from precision_eval.cases.adapters.models import T5Hidden
+
+    encoder = T5Hidden(_made(T5EncoderModel, config), working_dtype=_dtype(config))
+    return BuiltCase(encoder, (torch.zeros((1, call.length), dtype=torch.long),))
 
 
 def _filled_cache(config: Any, length: int, rows: int, dtype: torch.dtype, *, cross: bool = False) -> Any:
@@ -405,12 +384,14 @@ def _dia_phases(config: Any, call: PlannedCall) -> Phases:
     from transformers import DiaForConditionalGeneration
     from transformers.cache_utils import EncoderDecoderCache
 
+    from precision_eval.cases.adapters.models import DiaStep, T5Hidden
+
     text, audio = config.encoder_config, config.decoder_config
 
     def encode() -> BuiltCase:
         whole = _made(DiaForConditionalGeneration, config)
         tokens = torch.zeros((GUIDANCE_ROWS, text.max_position_embeddings), dtype=torch.long)
-        return BuiltCase(_EncoderCall(whole.model.encoder), (tokens,))
+        return BuiltCase(T5Hidden(whole.model.encoder, working_dtype=_dtype(config)), (tokens,))
 
     def decode() -> BuiltCase:
         whole, dtype = _made(DiaForConditionalGeneration, config), _dtype(config)
@@ -421,7 +402,7 @@ def _dia_phases(config: Any, call: PlannedCall) -> Phases:
         )
         cache.is_updated = dict.fromkeys(range(audio.num_hidden_layers), True)
         hidden = torch.zeros((GUIDANCE_ROWS, text.max_position_embeddings, text.hidden_size), dtype=dtype)
-        case = _DecoderCall(whole, cache, position=call.length - 1, text=hidden)
+        case = DiaStep(whole, cache, text=hidden, in_use=None, position=call.length - 1)
         return BuiltCase(case, (torch.zeros((GUIDANCE_ROWS, 1, audio.num_channels), dtype=torch.long),))
 
     return {"encode": encode, "decode": decode}

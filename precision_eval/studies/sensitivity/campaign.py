@@ -8,14 +8,14 @@ these lines alone. Everything runs on the CPU, on one thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError, unknown_name
 from precision_eval.core.files import TrialFile, null_where_not_finite, write_json
+from precision_eval.core.workers import one_thread
 from precision_eval.studies.sensitivity.targets import SIZES, TARGETS, Progress, target_by_id
 from precision_eval.trace.sites import FORMATS
 
@@ -53,19 +53,6 @@ class SensitivityPlan:
         return self
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Run torch on one thread for the time of a block, as the timed processes do."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def run_campaign(
     plan: SensitivityPlan, out: Path, *, progress: Progress = lambda done, total, what: None
 ) -> dict[str, Any]:
@@ -75,7 +62,7 @@ def run_campaign(
 
     plan.checked()
     file = TrialFile(out / RUNS_NAME)
-    with _one_thread():
+    with one_thread():
         sha = store_environment(collect("cpu"), out)
         for name in plan.targets:
             target = target_by_id(name)

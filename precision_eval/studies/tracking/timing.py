@@ -25,13 +25,10 @@ from numpy.typing import NDArray
 
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
-from precision_eval.core.errors import UnsupportedError
-from precision_eval.core.formats import support
 from precision_eval.core.workers import WorkerError, call_each
-from precision_eval.fixes.packing import floating_leaves
 from precision_eval.measure.allocator import GROWN, memory_held
 from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
-from precision_eval.measure.generic import BASELINE, prepared
+from precision_eval.measure.generic import BASELINE, called, prepared
 from precision_eval.measure.latency import sized_rounds, take_random_memory
 from precision_eval.measure.timers import HostTimer
 from precision_eval.stats import paired_log_ratios, student_location
@@ -155,18 +152,18 @@ def ready(place: TrackedCell, label: str, *, stack: ExitStack, effort: Effort = 
     """Build a case, put a fix on it and call it once."""
     fix, where = place.checked_fix(label, effort), place.at(effort)
     torch.set_num_threads(THREADS)
+    cell = Cell(
+        case=where.case, fixes=(fix.id,), mode=where.mode, device=DEVICE, size=where.size, threads=THREADS,
+        measure="latency", options=effort.options,
+    )  # fmt: skip
     try:
-        if fix.storage not in ("as_shipped", "per_case"):
-            supported = support(DEVICE, fix.storage)
-            if supported.kind == "absent":
-                raise UnsupportedError(f"{fix.storage} on {DEVICE}: {supported.reason}")
-        case = where.entry.build(where.size, device=DEVICE, seed=effort.options.seed)
-        applied = stack.enter_context(fix.applied(case.model, mode=where.mode))
-        call = partial(applied, *applied.prepare(case.inputs))
-        broken = sum(int((~tensor.isfinite()).sum()) for tensor in floating_leaves(call()))
+        built = where.entry.build(where.size, device=DEVICE, seed=effort.options.seed)
+        candidate = called(cell, fix.id, built, stack)
     except Exception as error:  # whatever a model raises under a fix is that fix's result
         raise_unless_passed(failure_of(fix.id, error))
         raise
-    if broken:
-        raise_unless_passed(failed(fix.id, "non_finite", f"{broken} output values are NaN or infinite"))
-    return call
+    if isinstance(candidate, Outcome):
+        raise_unless_passed(candidate)
+    assert isinstance(candidate, Candidate)
+    stack.enter_context(candidate.block())
+    return candidate.call

@@ -16,8 +16,8 @@ from validation.audio_ladder.degrade import add_noise
 N_FRAMES, STREAMS = 100, 3
 
 
-def measured(run_dir: Path, fix: str) -> dict:
-    cell = Cell(
+def cell_of(fix: str) -> Cell:
+    return Cell(
         case="voice",
         fixes=(fix,),
         mode="eager",
@@ -27,9 +27,12 @@ def measured(run_dir: Path, fix: str) -> dict:
         measure="sound",
         options=Options(minutes=0.1, streams=STREAMS),
     )
-    (found,) = run_cell(cell, run_dir).outcomes
-    assert found.status == "passed", found.reason
-    return found.data
+
+
+def measured(run_dir: Path, fix: str) -> dict:
+    (outcome,) = run_cell(cell_of(fix), run_dir).outcomes
+    assert outcome.status == "passed", outcome.reason
+    return outcome.data
 
 
 @pytest.fixture(scope="module")
@@ -87,18 +90,8 @@ def test_the_original_is_heard_without_distance_and_what_is_planted_is_heard(pas
 def test_sound_that_is_not_finite_is_that_status(run_dir, reference, monkeypatch):
     spoil = sound.waveforms
     monkeypatch.setattr(sound, "waveforms", lambda tokens: np.where(np.arange(32000) == 7, np.nan, spoil(tokens)))
-    cell = Cell(
-        case="voice",
-        fixes=("full_float32",),
-        mode="eager",
-        device="cpu",
-        size="default",
-        threads=1,
-        measure="sound",
-        options=Options(minutes=0.1, streams=STREAMS),
-    )
-    (found,) = sound.sound(cell, run_dir)
-    assert found.status == "non_finite"
+    (outcome,) = sound.sound(cell_of("full_float32"), run_dir)
+    assert outcome.status == "non_finite"
 
 
 @pytest.mark.parametrize(("minutes", "frames"), [(0.05, 100), (0.25, 250), (1.0, 1000), (10.0, 1000)])

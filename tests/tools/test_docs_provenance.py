@@ -4,10 +4,13 @@ import hashlib
 import json
 
 import pytest
+from made_runs import synthetic
 
 from precision_eval.report.text import environment_lines, environment_markdown
 from precision_eval.results.reading import load_run
 from tools.docs.systems import doubt_notes, latency_notes
+
+__all__ = ["synthetic"]
 
 
 def environment(commit):
