@@ -166,6 +166,14 @@ Thorough = Annotated[bool, typer.Option("--thorough", help="Every size, more of 
 Streams = Annotated[
     int | None, typer.Option(min=1, help="Parallel streams of drift and divergence; [dim]default: 16[/dim]")
 ]
+Speech = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Recordings that Whisper transcribes: WAV or FLAC of up to 30 s, what is said in a .txt of the same name "
+        "or in LibriSpeech's .trans.txt; [dim]default: those of the extra speech[/dim]",
+    ),
+]
 StoredDtype = Annotated[CheckpointDtype, typer.Option(help="float32 as shipped; bfloat16 makes half storage lossless.")]
 
 
@@ -194,6 +202,7 @@ def run(
     memory: options.Memory = None,
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds that one cell may take.")] = 900.0,
     checkpoint_dtype: StoredDtype = CheckpointDtype.float32,
+    speech: Speech = None,
     verbose: options.Verbose = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -216,7 +225,9 @@ def run(
         sizes=None if size is None else split(size),
         device=checked_device(device),
         threads=threads,
-        options=tier.options(**effort, seed=seed, tf32=tf32, memory=",".join(dict.fromkeys(split(memory))) or None),
+        options=tier.options(
+            **effort, seed=seed, tf32=tf32, memory=",".join(dict.fromkeys(split(memory))) or None, speech=speech
+        ),
         sdpa_backends=split(sdpa_backend),
     )
     execution = Execution(out=out, workers=workers, timeout_s=timeout, printing=printing, candidates=split(candidate))

@@ -54,6 +54,7 @@ class Options:
     sdpa_backend: str | None = None
     tf32: str | None = None
     memory: str | None = None
+    speech: str | None = None
 
     @property
     def pins(self) -> str:

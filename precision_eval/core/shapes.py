@@ -130,6 +130,15 @@ DATA: Mapping[str, Any] = {
             "=": ("time_s", "fraction", "low", "high"),
         },
     },
+    "transcription": {
+        **{"speech": Name(), "speech_sha256": Name(), "speech_s": AMOUNT, "utterances!": COUNT, "diverged!": COUNT},
+        **dict.fromkeys(("tokens", "words_heard", "words_changed", "words_said", "utterances_said"), COUNT),
+        **dict.fromkeys(("relative_error", "relative_error_low", "relative_error_high", "kl_nats"), AMOUNT),
+        **dict.fromkeys(("diverged_fraction_high", "top1_flip_fraction"), SHARE),
+        **{"first_divergent_token": [Maybe(COUNT)], "errors": [COUNT], "reference_errors": [COUNT]},
+        **dict.fromkeys(("wer", "reference_wer", "word_divergence"), AMOUNT),
+        **{"<": ("wer_difference_low", "wer_difference", "wer_difference_high"), "=": ("errors", "reference_errors")},
+    },
     "synthesis": {
         **{"wav": Name(), "sha256": Name(), "clock": Name(), "files": _FILES, "duration_s": (0.0, 1e7)},
         **dict.fromkeys(("frames_per_s", "real_time_factor"), Maybe(AMOUNT)),
@@ -160,7 +169,7 @@ def shape_of(measure: str, data: Mapping[str, Any]) -> Any:
 OPTIONS = {
     **dict.fromkeys(("minutes", "budget_s"), AMOUNT),
     **dict.fromkeys(("streams", "steps", "processes", "seed"), COUNT),
-    **dict.fromkeys(("sdpa_backend", "tf32", "memory"), Maybe(Name())),
+    **dict.fromkeys(("sdpa_backend", "tf32", "memory", "speech"), Maybe(Name())),
 }
 
 RECORD = {

@@ -86,7 +86,7 @@ def under(cell: Cell, condition: str, model: nn.Module, function: Callable[..., 
 def decoding(cell: Cell, condition: str, own: OwnCase | None = None) -> Iterator[Loop]:
     """Open the decoding of a cell's case under a condition."""
     own = own or own_case(cell.case, seed=cell.options.seed)
-    _check_mode(cell, own.sample is not None)
+    check_mode(cell, own.sample is not None)
     function, begin = own.sample or own.decode_step, own.state
     assert function is not None
     with under(cell, condition, own.model, function) as (call, model, dtype):
@@ -115,7 +115,8 @@ def _in(values: Any, dtype: torch.dtype | None) -> Any:
     return values if dtype is None else in_dtype(values, dtype)
 
 
-def _check_mode(cell: Cell, is_loop: bool) -> None:
+def check_mode(cell: Cell, is_loop: bool) -> None:
+    """Refuse a loop in Python where the model is to be compiled."""
     if is_loop and cell.mode == "compiled":
         raise UnsupportedError(
             "a loop of one's own (sample, generate, synthesize) runs in eager alone, as its Python is no part of the "
@@ -162,7 +163,7 @@ def synthesised(cell: Cell, condition: str, own: OwnCase | None = None) -> tuple
 
 def said(cell: Cell, condition: str, own: OwnCase, passages: Sequence[tuple[Any, int]]) -> tuple[list[np.ndarray], int]:
     """Say each script under its noise seed and a condition; returns mono float32 samples of each, and their rate."""
-    _check_mode(cell, is_loop=True)
+    check_mode(cell, is_loop=True)
     assert own.synthesize is not None
     parts, rates = [], set()
     with under(cell, condition, own.model, own.synthesize) as (call, _, dtype):

@@ -282,6 +282,18 @@ def _of(measure: str, name: str, write: Write) -> Callable[[Row, Group], Figure 
     return lambda row, section: figure(record_of(row, measure), name, write=write)
 
 
+def _heard_otherwise(row: Row) -> FactText | None:
+    record = record_of(row, "transcription")
+    diverged, utterances = (figure(record, name, write=_whole) for name in ("diverged", "utterances"))
+    return None if diverged is None or utterances is None else FactText(diverged, "/", utterances)
+
+
+def _share_of_words(name: str) -> Callable[[Row, Group], FactText | None]:
+    return lambda row, section: ranged(
+        record_of(row, "transcription"), (name,), f"{name}_low", f"{name}_high", write=percent
+    )
+
+
 _KL = (("kl_nats",), "kl_nats_low", "kl_nats_high")
 
 
@@ -304,6 +316,13 @@ COSTS: tuple[Fact, ...] = (
     Fact(text="KL, nats", read=lambda row, section: figure(record_of(row, *DRIFTS), "kl_nats", write=scientific)),
     Fact(page="KL, nats", read=lambda row, section: ranged(record_of(row, *DRIFTS), *_KL, write=scientific)),
     Fact(text="diverged", page="streams diverged", read=lambda row, section: _joined(diverged_of(row), "/")),
+    Fact(
+        text="tokens diverged", page="utterances whose tokens diverged", read=lambda row, section: _heard_otherwise(row)
+    ),
+    *(
+        Fact(text=title, page=title, read=_share_of_words(name))
+        for title, name in (("words off float64's", "word_divergence"), ("WER − float64's", "wer_difference"))
+    ),
     Fact(page="sound, × noise floor", read=lambda row, section: sound_of(row)),
     Fact(page="attention ran in", read=lambda row, section: _operands(row)),
     Fact(page="backend", read=_word("trace", "backend")),
