@@ -126,6 +126,7 @@ MEASURES: tuple[Measure, ...] = (
         title="words and tokens of human speech under greedy decoding, against float64's and against what is said",
         source="paired intervals over utterances; Qi et al. 2025, arXiv 2506.09501, on greedy decoding",
         place="precision_eval.measure.transcription:transcription",
+        grouped=True,
         options=("seed", "speech"),
         cost_s=60.0,
     ),

@@ -10,6 +10,7 @@ one together.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import torch
 
 from precision_eval.cases.adapters.base import imported
 from precision_eval.cases.adapters.speech import Utterance, digest_of, utterances
-from precision_eval.core.cells import Cell, Outcome, failed, passed
+from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
 from precision_eval.measure.decoding import check_mode, under
 from precision_eval.measure.voice import score_step
 from precision_eval.stats import bootstrap_interval
@@ -47,47 +48,63 @@ class Greedy:
         return self.own[-1] if self.forced is None else self.forced[len(self.own) - 1]
 
 
-def transcription(cell: Cell, run_dir: Path) -> list[Outcome]:
-    """Transcribe every utterance under a fix and in float64."""
-    from precision_eval.cases.adapters.whisper_model import decoder, text_of
+@dataclass
+class _Heard:
+    """What one fix has heard so far, utterance by utterance; `outcome` says why it hears no more."""
 
-    (fix,) = cell.fixes
+    tokens: list[tuple[list[int], list[int]]] = field(default_factory=list)
+    scores: list[list[dict[str, np.ndarray]]] = field(default_factory=list)
+    outcome: Outcome | None = None
+
+
+def transcription(cell: Cell, run_dir: Path) -> list[Outcome]:
+    """Transcribe every utterance in float64, once, and under each fix."""
+    from precision_eval.cases.adapters.whisper_model import decoder, spectrogram
+
     check_mode(cell, is_loop=True)
     spoken, model = utterances(cell.options.speech), decoder()
-    scores, tokens, texts = [], [], []
+    heard = {fix: _Heard() for fix in cell.fixes}
     for one in spoken:
-        truth, own, score = _held_to_float64(cell, fix, model, one)
-        if score is None:
-            return [failed(fix, "non_finite", f"a logit of {one.name} is NaN or infinite")]
-        scores.append(score)
-        tokens.append((own, truth))
-        texts.append((text_of(own), text_of(truth)))
+        features, reference = spectrogram(one.samples).to(cell.device), Greedy()
+        truth = _run(cell, "reference", model, features, reference)
+        for fix, so_far in heard.items():
+            if so_far.outcome is None:
+                _hear(cell, fix, so_far, (model, features, truth, reference.logits))
+    return [one.outcome or passed(fix, _figures(cell, spoken, one)) for fix, one in heard.items()]
+
+
+def _run(cell: Cell, condition: str, model: Any, features: torch.Tensor, pick: Greedy) -> list[int]:
+    with under(cell, condition, model, _transcribe) as (call, _, dtype), torch.no_grad():
+        tokens: list[int] = call(features if dtype is None else features.to(dtype), pick, MOST_TOKENS)
+        return tokens
+
+
+def _hear(cell: Cell, fix: str, so_far: _Heard, given: tuple[Any, torch.Tensor, list[int], list[torch.Tensor]]) -> None:
+    """Transcribe one utterance under a fix: along float64's tokens, and freely where it would leave them."""
+    model, features, truth, exact = given
+    along = Greedy(truth)
+    try:
+        _run(cell, fix, model, features, along)
+        if not all(bool(logits.isfinite().all()) for logits in along.logits):
+            so_far.outcome = failed(fix, "non_finite", "a logit is NaN or infinite")
+            return
+        own = truth if along.own == truth else _run(cell, fix, model, features, Greedy())
+    except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
+        so_far.outcome = failure_of(fix, error)
+        return
+    so_far.tokens.append((own, truth))
+    steps = zip(along.logits, exact, strict=True)
+    so_far.scores.append([score_step(logits[None, None], wide[None, None]) for logits, wide in steps])
+
+
+def _figures(cell: Cell, spoken: Sequence[Utterance], heard: _Heard) -> dict[str, Any]:
+    from precision_eval.cases.adapters.whisper_model import text_of
+
     seconds = sum(one.duration_s for one in spoken)
     data = {"speech": cell.options.speech or "wheel", "speech_sha256": digest_of(spoken), "speech_s": seconds}
-    said = [one.said for one in spoken]
-    return [passed(fix, data | token_figures(tokens) | _drift(scores, cell) | word_figures(texts, said))]
-
-
-def _held_to_float64(cell: Cell, fix: str, model: Any, one: Utterance) -> tuple[list[int], list[int], Any]:
-    """Return float64's tokens, the fix's, and the drift along the former; None of it where a logit is not finite."""
-    from precision_eval.cases.adapters.whisper_model import spectrogram
-
-    features = spectrogram(one.samples).to(cell.device)
-
-    def run(condition: str, pick: Greedy) -> list[int]:
-        with under(cell, condition, model, _transcribe) as (call, _, dtype), torch.no_grad():
-            found: list[int] = call(features if dtype is None else features.to(dtype), pick, MOST_TOKENS)
-            return found
-
-    reference = Greedy()
-    truth = run("reference", reference)
-    along = Greedy(truth)
-    run(fix, along)
-    if not all(bool(logits.isfinite().all()) for logits in along.logits):
-        return truth, [], None
-    own = truth if along.own == truth else run(fix, Greedy())
-    steps = zip(along.logits, reference.logits, strict=True)
-    return truth, own, [score_step(logits[None, None], exact[None, None]) for logits, exact in steps]
+    texts = [(text_of(own), text_of(truth)) for own, truth in heard.tokens]
+    words = word_figures(texts, [one.said for one in spoken])
+    return data | token_figures(heard.tokens) | _drift(heard.scores, cell) | words
 
 
 def _transcribe(model: Any, features: torch.Tensor, pick: Callable[[torch.Tensor], int], steps: int) -> list[int]:

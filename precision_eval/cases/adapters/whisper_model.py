@@ -40,10 +40,11 @@ def model_of(variables: dict[str, np.ndarray], dtype: torch.dtype) -> Any:
     ids = {"decoder_start_token_id": whisper.START_ID, "bos_token_id": whisper.END_ID}
     ends = dict.fromkeys(("eos_token_id", "pad_token_id"), whisper.END_ID)
     config = transformers.WhisperConfig(**config_of(variables), **ids, **ends)
-    with torch.random.fork_rng(devices=[]):
+    with torch.device("meta"):
         model = transformers.WhisperForConditionalGeneration(config)
     state = {name: torch.from_numpy(value.astype(np.float32)) for name, value in transformers_state(variables).items()}
-    model.load_state_dict(state)
+    model.load_state_dict(state, assign=True)
+    model.tie_weights()
     return model.to(dtype).eval().requires_grad_(False)
 
 
