@@ -155,5 +155,20 @@ _CHECK_HELP = """Measure the shipped voice: phoneme accuracy of its speech again
 app.command(name="train-voice", help=flowing(_TRAIN_HELP))(train)
 app.command(name="check-voice", help=flowing(_CHECK_HELP))(check)
 
+
+@app.command(
+    name="natural-speech",
+    help=(
+        "Make speech with its texts by hibari-tts 0.2.1, for `run --case whisper-decode --speech FOLDER`.\n\n"
+        "[bold]Example[/bold]\n\n[cyan]python -m tools natural-speech runs/natural --minutes 20[/cyan]"
+    ),
+)
+def natural_speech(folder: Path, minutes: float = 20.0, seed: int = 0) -> None:
+    """Make it."""
+    from tools.voice.natural import speak
+
+    print(f"{speak(folder, minutes=minutes, seed=seed)} files in {folder}")
+
+
 if __name__ == "__main__":
     run_application(app, "tools")

@@ -225,13 +225,15 @@ def run(
         sizes=None if size is None else split(size),
         device=checked_device(device),
         threads=threads,
-        options=tier.options(
-            **effort, seed=seed, tf32=tf32, memory=",".join(dict.fromkeys(split(memory))) or None, speech=speech
-        ),
+        options=tier.options(**effort, seed=seed, tf32=tf32, memory=_joined(memory), speech=speech),
         sdpa_backends=split(sdpa_backend),
     )
     execution = Execution(out=out, workers=workers, timeout_s=timeout, printing=printing, candidates=split(candidate))
     _check_own_failures(run_selection(selection, execution, tier=tier, checkpoint_dtype=checkpoint_dtype.value))
+
+
+def _joined(states: list[str] | None) -> str | None:
+    return ",".join(dict.fromkeys(split(states))) or None
 
 
 def _check_own_failures(settled: tuple[Record, ...]) -> None:

@@ -15,7 +15,6 @@ MODEL = "hibari/assets/hibari.onnx"
 WHEEL = Wheel(
     name="hibari-tts",
     version="0.2.1",
-    extra="speech",
     licence="Apache-2.0",
     files=((MODEL, "5f70741d4e900f4e85d0037498736cc1b3e1b9a63a13546a5da1e63abf4fccd8"),),
 )

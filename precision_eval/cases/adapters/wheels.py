@@ -13,13 +13,13 @@ from precision_eval.core.errors import UnsupportedError
 
 @dataclass(frozen=True, kw_only=True)
 class Wheel:
-    """A wheel by its version, the extra that installs it, its licence, and the SHA-256 of the files that are read."""
+    """A wheel by its version, its licence, the SHA-256 of the files that are read, and the extra that installs it."""
 
     name: str
     version: str
-    extra: str
     licence: str
     files: tuple[tuple[str, str], ...]
+    extra: str = ""
 
     def path(self, file: str) -> Path:
         """Return where a file lies; *unsupported* where the wheel is not installed, or holds another file."""
@@ -28,7 +28,7 @@ class Wheel:
 
 @functools.cache
 def _checked(wheel: Wheel, file: str) -> Path:
-    remedy = f"pip install 'precision-eval[{wheel.extra}]'"
+    remedy = f"pip install '{f'precision-eval[{wheel.extra}]' if wheel.extra else f'{wheel.name}=={wheel.version}'}'"
     try:
         installed = importlib.metadata.distribution(wheel.name)
     except importlib.metadata.PackageNotFoundError as error:
