@@ -101,17 +101,17 @@ class WhisperStep(WrappedModel):
 
     encoded: torch.Tensor
 
-    def __init__(self, model: Any, *, cache_dtype: torch.dtype) -> None:
+    def __init__(self, model: Any, *, cache_dtype: torch.dtype, slots: int | None = None) -> None:
         super().__init__(working_dtype=model.dtype)
         self.whisper, self.position = model, 0
         config = model.config
-        sizes = (("self", config.max_target_positions), ("cross", config.max_source_positions))
+        sizes = (("self", slots or config.max_target_positions), ("cross", config.max_source_positions))
         self._names = [f"{kind}_{i}" for kind, _ in sizes for i in range(config.decoder_layers)]
         heads, width = config.decoder_attention_heads, config.d_model // config.decoder_attention_heads
         for name in self._names:
-            slots = torch.zeros(1, heads, dict(sizes)[name.partition("_")[0]], width, dtype=cache_dtype)
-            self.register_buffer(f"{name}_key", slots, persistent=False)
-            self.register_buffer(f"{name}_value", slots.clone(), persistent=False)
+            empty = torch.zeros(1, heads, dict(sizes)[name.partition("_")[0]], width, dtype=cache_dtype)
+            self.register_buffer(f"{name}_key", empty, persistent=False)
+            self.register_buffer(f"{name}_value", empty.clone(), persistent=False)
         encoded = torch.zeros(1, config.max_source_positions, config.d_model, dtype=model.dtype)
         self.register_buffer("encoded", encoded, persistent=False)
 

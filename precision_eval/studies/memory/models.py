@@ -262,9 +262,9 @@ def model_of_config(path: Path, data: Mapping[str, Any]) -> PlannedModel:
             "pip install 'precision-eval[zoo]'"
         ) from error
     kind = data["model_type"]
-    if kind not in ("t5", "dia") and kind not in CAUSAL:
+    if kind not in ("t5", "dia", "whisper") and kind not in CAUSAL:
         raise ParameterError(
-            f"{path}: model_type {kind!r} is neither t5, dia nor a causal language model of transformers "
+            f"{path}: model_type {kind!r} is neither t5, dia, whisper nor a causal language model of transformers "
             f"{transformers.__version__}; give the config of one"
         )
     config = _config(path, data, None)
@@ -284,6 +284,14 @@ def model_of_config(path: Path, data: Mapping[str, Any]) -> PlannedModel:
             default_length=config.decoder_config.max_position_embeddings,
             phases=lambda call, depth: _dia_phases(_config(path, data, depth), call),
             guidance_rows=GUIDANCE_ROWS,
+            decodes_many=False,
+        )
+    if kind == "whisper":
+        return PlannedModel(
+            **shared,
+            default_length=config.max_target_positions,
+            longest=config.max_target_positions,
+            phases=lambda call, depth: _whisper_phases(_config(path, data, depth), call),
             decodes_many=False,
         )
     longest = config.max_position_embeddings
@@ -306,7 +314,7 @@ def _config(path: Path, data: Mapping[str, Any], layers: Mapping[str, int] | Non
         raise ParameterError(f"{path}: transformers refuses it: {str(error).splitlines()[0]}; mend it") from error
     for phase, count in (layers or {}).items():
         part = _part(config, phase)
-        part.num_hidden_layers = count
+        setattr(part, _depth_name(config, phase), count)
         if getattr(part, "layer_types", None):
             part.layer_types = part.layer_types[:count]
     return config
@@ -316,13 +324,18 @@ def _part(config: Any, phase: str) -> Any:
     return getattr(config, f"{phase}r_config", config)  # encode: encoder_config
 
 
+def _depth_name(config: Any, phase: str) -> str:
+    return f"{phase}r_layers" if config.model_type == "whisper" else "num_hidden_layers"
+
+
 def _layers_of(path: Path, config: Any) -> dict[str, int]:
     kind = config.model_type
-    phases = {"t5": ("encode",), "dia": ("encode", "decode")}.get(kind, ("decode",))
-    layers: dict[str, Any] = {phase: getattr(_part(config, phase), "num_hidden_layers", None) for phase in phases}
+    phases = {"t5": ("encode",), **dict.fromkeys(("dia", "whisper"), ("encode", "decode"))}.get(kind, ("decode",))
+    names = {phase: _depth_name(config, phase) for phase in phases}
+    layers: dict[str, Any] = {phase: getattr(_part(config, phase), names[phase], None) for phase in phases}
     for phase, count in layers.items():
         if not isinstance(count, int) or not 1 <= count <= MOST_LAYERS:
-            raise ParameterError(f"{path}: num_hidden_layers to {phase} is {count!r}; expected 1 to {MOST_LAYERS}")
+            raise ParameterError(f"{path}: {names[phase]} to {phase} is {count!r}; expected 1 to {MOST_LAYERS}")
     return layers
 
 
@@ -404,5 +417,28 @@ def _dia_phases(config: Any, call: PlannedCall) -> Phases:
         hidden = torch.zeros((GUIDANCE_ROWS, text.max_position_embeddings, text.hidden_size), dtype=dtype)
         case = DiaStep(whole, cache, text=hidden, in_use=None, position=call.length - 1)
         return BuiltCase(case, (torch.zeros((GUIDANCE_ROWS, 1, audio.num_channels), dtype=torch.long),))
+
+    return {"encode": encode, "decode": decode}
+
+
+def _whisper_phases(config: Any, call: PlannedCall) -> Phases:
+    from transformers import WhisperForConditionalGeneration
+
+    from precision_eval.cases.adapters.whisper_model import WhisperEncoder, WhisperStep
+
+    dtype = _dtype(config)
+
+    def encode() -> BuiltCase:
+        whole = _made(WhisperForConditionalGeneration, config)
+        heard = torch.zeros((1, config.num_mel_bins, 2 * config.max_source_positions), dtype=dtype)
+        if call.dtype != "as_shipped":
+            heard = heard.to(getattr(torch, call.dtype))
+        return BuiltCase(WhisperEncoder(whole.model.encoder, working_dtype=dtype), (heard,))
+
+    def decode() -> BuiltCase:
+        step = WhisperStep(_made(WhisperForConditionalGeneration, config), cache_dtype=dtype, slots=call.length)
+        del step.whisper.model.encoder  # planned in its own phase
+        step.position = call.length - 1
+        return BuiltCase(step, (torch.zeros((1, 1), dtype=torch.long),))
 
     return {"encode": encode, "decode": decode}

@@ -48,6 +48,9 @@ DIA = {
     "decoder_config": _SHARED | {"num_hidden_layers": 4, "hidden_size": 128, "head_dim": 32, "cross_hidden_size": 64,
                                 "cross_num_attention_heads": 4, "cross_num_key_value_heads": 4, "cross_head_dim": 16},
 }  # fmt: skip
+WHISPER = {"model_type": "whisper", "dtype": "float16", "vocab_size": 51864, "d_model": 32, "encoder_layers": 2,
+           "decoder_layers": 3, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 64,
+           "decoder_ffn_dim": 64, "max_source_positions": 40}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -57,8 +60,9 @@ DIA = {
         (GPT2, 2 * 5 * 4 * 64 * 16 * 4, "GPT2LMHeadModel"),
         (T5, 0, "T5EncoderModel"),
         (DIA, 2 * 4 * 2 * 2 * 64 * 32 * 2, "DiaForConditionalGeneration"),  # rows with and without the text
+        (WHISPER, 2 * 3 * 4 * 64 * 8 * 2, "WhisperForConditionalGeneration"),
     ],
-    ids=["llama", "gpt2", "t5", "dia"],
+    ids=["llama", "gpt2", "t5", "dia", "whisper"],
 )
 def test_a_hugging_face_config(tmp_path, capsys, config, cache_bytes, cls):
     import torch
@@ -76,7 +80,7 @@ def test_a_hugging_face_config(tmp_path, capsys, config, cache_bytes, cls):
     assert shipped["self_cache_bytes"] == cache_bytes
     assert shipped["status"] == wide["status"] == "runs"
     assert wide["weights_bytes"] == 4 * document["parameters"]
-    assert (shipped["cross_cache_bytes"] > 0) == (config is DIA)
+    assert (shipped["cross_cache_bytes"] > 0) == (config in (DIA, WHISPER))
 
 
 @pytest.mark.parametrize(
