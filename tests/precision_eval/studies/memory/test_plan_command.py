@@ -89,7 +89,7 @@ def test_a_hugging_face_config(tmp_path, capsys, config, cache_bytes, cls):
         ("{", "is damaged"),
         ("[]", "holds list; expected an object"),
         ("{}", "model_type is None; expected the config.json of a Hugging Face model"),
-        ('{"model_type": "vit"}', "model_type 'vit' is neither t5, dia nor a causal language model"),
+        ('{"model_type": "vit"}', "model_type 'vit' is neither t5, dia, whisper nor a causal language model"),
         (json.dumps(LLAMA | {"num_hidden_layers": 10**9}), "expected 1 to 1000"),
         (json.dumps(LLAMA | {"torch_dtype": "int8"}), "expected a floating format"),
     ],
