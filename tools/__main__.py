@@ -6,6 +6,7 @@ that results fill.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -96,6 +97,23 @@ def torch_sweep(
         rounds=rounds,
     )
     torch_sweep_command(sweep, plan_only=plan)
+
+
+@app.command(name="test-matrix")
+def matrix(
+    combinations: Annotated[
+        list[str] | None, typer.Argument(metavar="PYTHON/TORCH", help="Such as 3.12/2.13.0.")
+    ] = None,
+    environments: Annotated[Path, typer.Option(help="Folder of the environments.")] = Path(".asv/torch"),
+    torch_build: Annotated[str, typer.Option(help="auto, cpu, slim or cuda.")] = "auto",
+    pytest: Annotated[str, typer.Option(help="Arguments of pytest, such as '-n 2 tests/audio_metrics'.")] = "-n auto",
+) -> None:
+    """Run the tests under several Pythons and torch versions; exit code 1 where a test failed."""
+    from tools.torch_versions.matrix import COMBINATIONS, run_tests
+
+    arguments = shlex.split(pytest)
+    if not run_tests(combinations or COMBINATIONS, base=environments, torch_build=torch_build, pytest=arguments):
+        raise typer.Exit(1)
 
 
 _PAGE_HELP = """Publish asv's page so that it works without a network, with the torch version as its x axis.

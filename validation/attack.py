@@ -1,9 +1,9 @@
-"""Hostile result files: random mutations of real ones, read by every command that reads results.
+"""Hostile result files, random mutations of real ones, read by every command that reads results; and random commands.
 
 A *mutation* is one change of one value: its type, range, name, depth or text. Several go into one copy of a folder,
 which is then given to the commands in this process. Counted are exceptions that are none of the suite's own errors,
-JSON that is not strict, and control characters, live HTML or formulas that reach an output. A seed names each trial: it
-can be repeated.
+JSON that is not strict, and control characters, live HTML or formulas that reach an output. A random command has
+options that it declares and runs in a process of its own. A seed names each trial: it can be repeated.
 """
 
 from __future__ import annotations
@@ -11,9 +11,14 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
+import shlex
 import shutil
+import signal
+import sys
 import tempfile
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +39,9 @@ _LIVE = re.compile(r"""<script>alert\(1\)|(?:^|,)"?=cmd""", re.MULTILINE)
 _DEEP: Any = "deep"
 for _ in range(150):
     _DEEP = [_DEEP]
+
+DOCUMENTED = (0, 1, 2, 3, 4, 130, 143)
+"""Exit codes that ``--help`` names."""
 
 HOSTILE: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2**63, 10**400, float("nan"), float("inf"), float("-inf"), 1e308, -1e308, 5e-324),
@@ -118,11 +126,16 @@ def _command(*words: object) -> Callable[[], str]:
     def call() -> str:
         from typer.testing import CliRunner
 
+        from precision_eval.cli.application import EXIT_INTERRUPTED
         from precision_eval.cli.commands import app
 
         done = CliRunner().invoke(app, [str(word) for word in words])
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
+        if done.exit_code == EXIT_INTERRUPTED:
+            raise KeyboardInterrupt
+        if "Usage: " in done.output:  # a call that is not understood reads nothing
+            raise AssertionError(done.output)
         if "--json" in words and done.exit_code in (0, 1, 4) and done.stdout.strip():
             json.loads(done.stdout, parse_constant=_refused)
         return done.output
@@ -153,7 +166,9 @@ def _read_run(folder: Path, whole: Path) -> Calls:
 
 def _read_asv(folder: Path, whole: Path) -> Calls:
     gate = _command("gate", "2.12.1", "2.13.0", "--results", folder, "--json")
-    return [("gate", gate), ("versions", _command("versions", folder, "--out", folder / "out"))]
+    out = ("--html", folder / "versions.html", "--csv", folder / "versions.csv")
+    versions = _command("versions", "--results", folder, *out)
+    return [("gate", gate), ("versions", versions)]
 
 
 def _read_expectations(folder: Path, whole: Path) -> Calls:
@@ -164,7 +179,7 @@ def _read_expectations(folder: Path, whole: Path) -> Calls:
 
 def _read_sweep(folder: Path, whole: Path) -> Calls:
     choose = _command("choose", RESULTS / "systems", "--case", "metavoice-decode", "--length", 1500, "--sweep", folder)
-    return [("choose --sweep", choose), ("sweep --report", _command("sweep", "--report", "--out", folder))]
+    return [("choose --sweep", choose), ("sweep --report", _command("sweep", "--report-only", "--out", folder))]
 
 
 def _lay_run(folder: Path) -> list[Path]:
@@ -283,9 +298,159 @@ def _leaks(folder: Path, given: Sequence[Path]) -> list[str]:
     ]
 
 
+VALUES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("target", "factory"), ("case.py:factory", "case.py:other", "case.py")),
+    **dict.fromkeys(("run_dir", "stored_base", "stored_head"), ("run", "run", "run", "empty", "sweep", "2.12.1")),
+    **dict.fromkeys(("results", "torch_versions"), ("versions",)),
+    **dict.fromkeys(("reference", "estimate", "noise_floor"), ("a.wav", "b.wav", "empty")),
+    **dict.fromkeys(("margin_latency", "margin_anchor", "margin_drift", "margin_memory"), ("5%", "0.1", "0")),
+    **dict.fromkeys(("max_memory", "device_memory"), ("1GiB", "8e9", "24 GB")),
+    **dict.fromkeys(("seed", "batch", "threads", "workers", "processes", "tokens", "refine"), ("1", "2", "7")),
+    **dict.fromkeys(("budget", "minutes", "seconds", "stop_after", "min_speed"), ("0.05", "1", "1.5")),
+    **dict.fromkeys(("commit", "torch", "base", "head"), ("HEAD", "2.13.0", "main")),
+    "candidate": ("case.py:change",), "folder": ("empty", "new"), "out": ("run", "new", "sweep", "empty"),
+    "case": ("attention-decode", "attention-*", "voice", "dia-*", "metavoice-decode"), "what": ("fixes", "cases"),
+    "fix": ("full_float32", "kv_to_query", "*", "bfloat16,float16"), "mode": ("eager", "compiled", "eager,compiled"),
+    "device": ("cpu", "auto", "cuda", "mps"), "size": ("tiny", "default", "metavoice", "cpu"), "streams": ("2",),
+    "measure": ("trace", "drift,memory", "latency", "audio"), "steps": ("5",), "timeout": ("3",),
+    "memory": ("default",),
+    "checkpoint_dtype": ("float32", "bfloat16"), "policy": ("speed", "balanced"), "max_drift": ("0.01", "1e-6"),
+    "length": ("1000", "64"), "sweep": ("sweep",), "hf": ("empty",), "dtype": ("float16",), "write_patch": ("a.patch",),
+    "message": ("Expected query, key, and value to have the same dtype", "case.py", "-"), "model": ("metavoice-1b",),
+    "kv_dtype": ("float16",), "shape": ("metavoice",), "format_": ("bfloat16",), "cache_dtype": ("float16",),
+    "machine": ("two-shared-cores",), "require": ("latency", "drift"), "markdown": ("gate.md",), "metric": ("latency",),
+    "by": ("torch", "commit"), "html": ("v.html",), "csv": ("v.csv",), "table": ("expectations.json",),
+    "plot": ("p.png",), "sdpa_backend": ("math",), "tf32": ("on",),
+}  # fmt: skip
+"""Parameter to values that are mostly sensible in a folder that :func:`_lay_commands` has laid out."""
+
+_LEFT_OUT = {"open_report", "record"}
+"""A browser; and the table that the package ships."""
+
+_CASE = """
+def factory():
+    import torch
+    return torch.nn.Linear(4, 4), (torch.ones(2, 4),)
+
+def other():
+    raise KeyError("of the user's own")
+
+def change(model):
+    return model.half()
+"""
+_COMMAND_S, _ENDING_S = 5.0, 60.0
+
+
+def _lay_commands(folder: Path) -> None:
+    """A run, results over versions, a sweep, a user's case and two recordings."""
+    import soundfile
+
+    for name, lay in (("run", _lay_run), ("versions", _lay_asv), ("sweep", _lay_sweep), ("empty", lambda path: [])):
+        (folder / name).mkdir()
+        lay(folder / name)
+    _lay_expectations(folder)
+    (folder / "case.py").write_text(_CASE)
+    noise = np.random.default_rng(0).normal(0, 0.1, 16_000)
+    for name in ("a.wav", "b.wav"):
+        soundfile.write(folder / name, noise, 16_000)
+        noise = np.roll(noise, 7)
+
+
+def drawn_command(rng: np.random.Generator) -> list[str]:
+    """Draw a command with options that it declares; one value in ten is hostile, one word in forty of no command."""
+    from precision_eval.cli.commands import COMMANDS, command_named
+
+    name = list(COMMANDS)[int(rng.integers(len(COMMANDS)))]
+    words = [name]
+    for parameter in command_named(name).params:
+        if parameter.name in _LEFT_OUT or (not parameter.required and rng.random() < 0.75):
+            continue
+        value = str(rng.choice(VALUES.get(parameter.name, ("1",))))
+        if rng.random() < 0.1:
+            value = (
+                str(HOSTILE[int(rng.integers(len(HOSTILE)))])[:300].replace("\x00", "").encode(errors="ignore").decode()
+            )
+        if parameter.param_type_name == "option":
+            words.append(parameter.opts[0])
+        if not getattr(parameter, "is_flag", False):
+            words.append(value)
+    if rng.random() < 0.025:
+        words.insert(int(rng.integers(1, len(words) + 1)), "--no-such")
+    return words
+
+
+def attack_commands(seed: int, count: int = 6) -> Data:
+    """Give commands, each in a process of its own that is stopped after some seconds; return the faults."""
+    rng = np.random.default_rng([seed, 0])
+    faults = []
+    with tempfile.TemporaryDirectory(prefix="attack-") as name:
+        _lay_commands(Path(name))
+        for _ in range(count):
+            words = drawn_command(rng)
+            if fault := _command_fault(words, Path(name)):
+                faults.append(f"{shlex.join(words)}: {fault}")
+    return {"target": "commands", "seed": seed, "mutations": count, "faults": faults}
+
+
+def _command_fault(words: Sequence[str], folder: Path) -> str:
+    """Return what is wrong with how a command ended."""
+    printed = folder.with_name(f"{folder.name}.printed")
+    with printed.open("wb") as out:
+        pid = os.fork()  # a fresh interpreter for each would take longer than all else
+        if not pid:
+            _be_the_command(words, folder, out.fileno())
+    end_s = time.monotonic() + _COMMAND_S + _ENDING_S
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+        if time.monotonic() > end_s:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return f"not ended {_ENDING_S:.0f} s after Ctrl-C"
+        time.sleep(0.02)
+    code, text = os.waitstatus_to_exitcode(ended[1]), printed.read_text(encoding="utf-8", errors="replace")
+    printed.unlink()
+    if code not in DOCUMENTED:
+        return f"exit code {code}: {text[-300:]!r}"
+    if wrong := re.search(r"Traceback \(most|internal error|Fatal Python|Exception ignored", text):
+        return f"printed {text[wrong.start() :][:300]!r}"
+    leaked = _CONTROL.search(text)
+    return f"character {leaked[0]!a} reaches the output" if leaked else ""
+
+
+def _be_the_command(words: Sequence[str], folder: Path, out: int) -> None:
+    """Be the process of a command line, interrupted after some seconds."""
+    code = 99
+    try:
+        os.setsid()
+        os.chdir(folder)
+        for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), out, out)):
+            os.dup2(descriptor, number)
+        sys.stdin, sys.stdout, sys.stderr = (open(number, mode) for number, mode in enumerate("rww"))  # noqa: SIM115, PTH123
+        sys.argv = ["precision-eval", *words]
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, _COMMAND_S)
+        from precision_eval.cli.commands import main
+
+        try:
+            main()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:  # noqa: BLE001 - it must never go on as a second attacker
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
 def _trials(options: Options) -> list[Trial]:
-    counts = {target: -(-options["mutations"] // TARGETS[target][2]) for target in options["targets"]}
+    counts = {target: -(-options["mutations"] // _per_trial(target)) for target in options["targets"]}
     return [Trial(f"{target}/{seed}", (target, seed)) for target, count in counts.items() for seed in range(count)]
+
+
+def _per_trial(target: str) -> int:
+    return 6 if target == "commands" else TARGETS[target][2]
 
 
 def _figures(lines: Sequence[Data]) -> list[Figure]:
@@ -294,16 +459,16 @@ def _figures(lines: Sequence[Data]) -> list[Figure]:
         own = [line for line in lines if line["target"] == target]
         faults = [fault for line in own for fault in line["faults"]]
         total = sum(line["mutations"] for line in own)
-        name = f"uncaught in {total:,} mutations of {target}"
+        name = f"uncaught in {total:,} {'random commands' if target == 'commands' else f'mutations of {target}'}"
         figures.append(Figure(name, str(len(faults)), target="0", met=not faults))
     return figures
 
 
 EXPERIMENT = Experiment(
     name="attack",
-    title="hostile result files",
+    title="hostile result files and random commands",
     trials=_trials,
-    run=each(lambda spec: attack(*spec)),
+    run=each(lambda spec: attack_commands(spec[1]) if spec[0] == "commands" else attack(*spec)),
     figures=_figures,
-    settings={"mutations": (300, 10_000), "targets": (tuple(TARGETS), tuple(TARGETS))},
+    settings={"mutations": (300, 10_000), "targets": ((*TARGETS, "commands"),) * 2},
 )

@@ -117,7 +117,7 @@ def each(function: Callable[..., Data]) -> Callable[[Iterator[Trial], Options], 
 _MODULES = (
     *("latency", "faults", "memory", "overhead", "divergence", "robustness"),
     *("latency.kinds", "audio", "audio_ladder", "sound", "choose", "cost", "doctor", "gate", "gate.paired_gate"),
-    *("versions", "versions.sessions", "versions.seeds", "claims", "attack", "own_model"),
+    *("versions", "versions.sessions", "versions.seeds", "claims", "attack", "own_model", "robustness.soak"),
 )
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 PROOF = NAMES[:6]

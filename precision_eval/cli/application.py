@@ -91,7 +91,9 @@ def _fail(error: Exception, name: str) -> None:
     """Print an error as one line and exit."""
     known = isinstance(error, PrecisionEvalError) or _is_audio_error(error)
     text = str(error)
-    if not known and isinstance(error, OSError):
+    if not known and (isinstance(error, ImportError) or (isinstance(error, OSError) and error.errno is None)):
+        known, text = True, f"a library cannot be loaded: {text}; see whether `python -c 'import torch'` works here"
+    elif not known and isinstance(error, OSError):
         known, text = True, _os_error_text(error)
         if error.errno in _OUTPUT_LOST:
             _drop_output()

@@ -48,6 +48,7 @@ _START_LIMIT_S = 300.0
 TERMINATED = 128 + signal.SIGTERM
 """Exit code of a process that SIGTERM ended."""
 
+_NO_SERVER = "the process that starts workers has ended; see whether `python -c 'import torch'` ends by itself"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -125,7 +126,10 @@ class Worker:
         self.process = context.Process(
             target=_run_call, args=(theirs, copied, memory_limit_bytes, function, arguments, keywords or {})
         )
-        self.process.start()
+        try:
+            self.process.start()
+        except (EOFError, ConnectionError) as error:  # the fork server is gone, as where loading torch kills a process
+            raise WorkerCrashedError(_NO_SERVER) from error
         theirs.close()
         self.connection: Connection = ours
         self.timeout_s = timeout_s

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError, unknown_name
+from precision_eval.core.formatting import visible
 from precision_eval.core.records import STATUSES
 from precision_eval.results.expectations import release, version_key
 
@@ -216,8 +217,12 @@ def _load(path: Path, *, what: str = "") -> dict[str, Any]:
     return content
 
 
+def _printable(value: object) -> str:
+    return visible(str(value))  # control characters of a result file reach no terminal
+
+
 def _machine_name(home: Path) -> str:
-    return str(_hardware_file(home).get("machine", home.name))
+    return _printable(_hardware_file(home).get("machine", home.name))
 
 
 def _hardware_file(home: Path) -> dict[str, Any]:
@@ -242,16 +247,19 @@ def _read_file(
         params = dict(content["params"])
         where = {"machine": params["machine"], "commit": content["commit_hash"], "environment": content["env_name"]}
         return ResultSet(
-            machine=str(params["machine"]),
-            commit=str(content["commit_hash"]),
-            environment=str(content["env_name"]),
-            python=str(content["python"]),
+            machine=_printable(params["machine"]),
+            commit=_printable(content["commit_hash"]),
+            environment=_printable(content["env_name"]),
+            python=_printable(content["python"]),
             torch_version=_torch_version(path, params, content["requirements"], rows),
             cuda_build=_cuda_build(params, content["requirements"], rows),
             date_ms=int(content["date"]),
             source=path,
             hardware={
-                name: str(known[name]) for known in (dict(hardware) | params,) for name in HARDWARE if name in known
+                name: _printable(known[name])
+                for known in (dict(hardware) | params,)
+                for name in HARDWARE
+                if name in known
             },
             points=_points(rows, benchmarks, visit_times(visits, **where)),
             build=(content.get("env_vars") or {}).get("TORCH_BUILD"),

@@ -6,10 +6,13 @@ errors of :mod:`precision_eval.core.workers`.
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from multiprocessing import forkserver, util
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +32,7 @@ from precision_eval.core.workers import (
     context_of,
     use_one_blas_thread,
 )
+from precision_eval.run.fork_server import SERVED
 
 __all__ = [
     "BLAS_THREADS",
@@ -47,6 +51,18 @@ def modules_to_preload(*names: str, compiled: bool) -> tuple[str, ...]:
     if Path("/dev/nvidiactl").exists():
         return ("torch",)
     return ("torch", "torch._dynamo", *names, *(("precision_eval.run.warm_compiler",) if compiled else ()))
+
+
+def _start_fork_server(context: Any, preload: Sequence[str]) -> None:
+    """Have a fork server that no Ctrl-C reaches, not even while it starts."""
+    context.set_forkserver_preload(["precision_eval.run.fork_server"])
+    os.environ[SERVED] = "\n".join([str(os.getpid()), util.get_temp_dir(), *preload])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        del os.environ[SERVED]
 
 
 class IsolatedExecutor(Executor):
@@ -72,7 +88,7 @@ class IsolatedExecutor(Executor):
         use_one_blas_thread()
         context = context_of(start)
         if context.get_start_method() == "forkserver":
-            context.set_forkserver_preload(list(preload))
+            _start_fork_server(context, preload)
         self._supervisors = ThreadPoolExecutor(max_workers, thread_name_prefix="supervisor")
         self._stopped, self._stop = context.Pipe(duplex=False)
         self._stop_lock = threading.Lock()

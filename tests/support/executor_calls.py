@@ -107,3 +107,7 @@ def call_within(path):
     from precision_eval.core.workers import call_isolated
 
     call_isolated(hang, path)
+
+
+def is_imported(name):
+    return name in sys.modules

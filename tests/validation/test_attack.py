@@ -29,3 +29,38 @@ def test_an_exception_of_pythons_own_and_a_control_character_are_counted():
     assert attack._fault(refused) == ""
     assert attack._fault(lambda: "a\x1b[2J") == "character '\\x1b' reaches the output"
     assert attack._fault(lambda: "line\nline\t") == ""
+
+
+@pytest.mark.parametrize(
+    "target", ["expectations", *(pytest.param(name, marks=pytest.mark.slow) for name in ("asv", "sweep"))]
+)
+def test_what_is_not_mutated_is_read(target, tmp_path):
+    lay, readers, _ = attack.TARGETS[target]
+    lay(tmp_path)
+    for _, call in readers(tmp_path, tmp_path):
+        assert call()
+
+
+def test_a_call_that_no_command_understands_is_counted():
+    assert attack._fault(attack._command("sweep", "--report")).startswith("AssertionError")
+
+
+def test_random_commands_end_with_a_documented_code():
+    done = attack.attack_commands(3, count=4)
+    assert (done["faults"], done["mutations"]) == ([], 4)
+
+
+@pytest.mark.parametrize(
+    ("program", "fault"),
+    [
+        ("raise SystemExit(7)", "exit code 7"),
+        ("print('\\x1b[2J')", "character '\\x1b'"),
+        ("print('internal error: KeyError')", "printed 'internal error"),
+        ("1 / 0", "exit code 99"),
+    ],
+)
+def test_a_command_that_ends_otherwise_is_counted(tmp_path, monkeypatch, program, fault):
+    monkeypatch.setattr("precision_eval.cli.commands.main", lambda: exec(program))
+    assert attack._command_fault(["list"], tmp_path).startswith(fault)
+    monkeypatch.setattr("precision_eval.cli.commands.main", lambda: None)
+    assert attack._command_fault(["list"], tmp_path) == ""

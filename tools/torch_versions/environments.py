@@ -144,7 +144,7 @@ def _fill(
     python, version = environment.interpreter, environment.version
 
     def run(*command: str | Path) -> str:
-        return _run(list(map(str, command)), environment, environ)
+        return run_step(list(map(str, command)), environment, environ)
 
     def refuse(came: str) -> EnvironmentBuildError:
         return EnvironmentBuildError(
@@ -181,7 +181,7 @@ def _fill(
     return found, stubs
 
 
-def _run(command: Sequence[str], environment: TorchEnvironment, environ: dict[str, str]) -> str:
+def run_step(command: Sequence[str], environment: TorchEnvironment, environ: dict[str, str]) -> str:
     """Run a step and return what it printed."""
     options: dict[str, Any] = {"capture_output": True, "text": True, "env": environ, "cwd": tempfile.gettempdir()}
     try:
