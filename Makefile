@@ -8,6 +8,8 @@
 # make bench  the asv and pytest-benchmark adapters, one quick pass each
 # make docs   write the blocks of docs/ that results fill, and what the worked examples print
 # make test-slow, make test-validation  the tests that `make test` leaves out: slow ones, and those of validation/ and tools/
+# make test-matrix  the tests under several Pythons and torch versions (MATRIX="3.12/2.13.0 3.11/2.6.0"), each in an environment of uv's
+# make lock   resolve constraints.txt anew; LOCK_ARGS=--upgrade raises what may be raised
 # make clean  remove the environment and what tools left behind; keeps runs/
 #
 # PYTHON=python3.12 picks the interpreter; RUN_ARGS="--minutes 5 --mode eager,compiled" goes to `precision-eval run`;
@@ -29,7 +31,8 @@ DEV_STAMP := $(VENV)/.installed-dev
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder -p no:benchmark
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint test-validation test-slow validation prove doctor-sweep systems asv asv-versions bench docs clean
+LOCK_ARGS ?=
+.PHONY: help install run test lint lock test-validation test-slow test-matrix validation prove doctor-sweep systems asv asv-versions bench docs clean
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -66,7 +69,20 @@ test: $(DEV_STAMP)
 test-slow: $(DEV_STAMP)
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
-test-validation: $(DEV_STAMP)
+test-MATRIX ?=
+MATRIX_ARGS ?=
+
+test-matrix: $(DEV_STAMP)
+	$(BIN)/python -m tools test-matrix $(MATRIX) $(MATRIX_ARGS)
+
+# CUDA's packages come with torch's build, which is the index's choice.
+lock: $(DEV_STAMP)
+	@old=$$(mktemp); cp constraints.txt "$$old"; $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	    --extra dev --extra bench --no-header --no-annotate $(LOCK_ARGS) pyproject.toml -o "$$old" && \
+	    { grep '^#' constraints.txt; grep -Ev '^(#|nvidia-|cuda-|triton)' "$$old"; } >"$$old.new" && \
+	    mv "$$old.new" constraints.txt; rm -f "$$old"
+
+validation: $(DEV_STAMP)
 	$(PYTEST) tests/validation tests/tools $(PYTEST_ARGS)
 
 validation: $(DEV_STAMP)

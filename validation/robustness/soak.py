@@ -92,7 +92,7 @@ def play(job: str, seed: int, kinds: Sequence[str], faults: int) -> Data:
             if unclean := _UNCLEAN.search(output):
                 problems.append(f"{where}: printed {output[unclean.start() :][:300]!r}")
         files = [path.name for path in (folder / "run").rglob(f"*{PARTIAL}")]
-        files += [path.name for path in (folder / "tmp").iterdir() if not path.name.startswith("torchinductor_")]
+        files += _left_in(folder / "tmp")
         problems += [f"{job}/{seed}: {left} was left" for left in files]
     return {"faults": faults, "lost": lost, "orphans": orphans, "files": len(files), "problems": problems}
 
@@ -192,6 +192,11 @@ def _living(folder: Path) -> list[str]:
     return names
 
 
+def _left_in(scratch: Path) -> list[str]:
+    """Name what is left for temporary files, but for the compiler's cache, which is meant to stay."""
+    return [path.name for path in scratch.iterdir() if not path.name.startswith("torchinductor_")]
+
+
 def _records(run_dir: Path) -> list[bytes]:
     """Return the whole lines of the records."""
     path = run_dir / "records.jsonl"
@@ -232,7 +237,7 @@ def watch_parent(turns: int) -> Data:
         words = [sys.executable, "-c", _PARENT, str(turns)]
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, cwd=name)
         living = _living(Path(name))
-        files = [path.name for path in Path(name).iterdir()]
+        files = _left_in(Path(name))
     turns_seen = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     problems = [] if done.returncode == 0 else [f"exit {done.returncode}: {' '.join(done.stderr.split())[-300:]}"]
     problems += [f"left over {one}" for one in living] + [f"{one} was left" for one in files]

@@ -223,6 +223,11 @@ def test_worktrees_are_removed_however_it_ends(repository, error):
     assert not base.root.parent.exists()
 
 
+def test_temporary_folders_are_private(repository):
+    with source_trees("HEAD~1", "HEAD") as (base, _):
+        assert base.root.parent.stat().st_mode & 0o777 == 0o700
+
+
 def test_the_folder_as_it_stands_may_hold_changes(repository):
     written(repository, {"case.py": "VALUE = 3\n"})
     with source_trees("HEAD~1", ".") as (_, head):

@@ -1,0 +1,31 @@
+"""The threat model names tests that exist; every dependency has its reason."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "threats.md").read_text(encoding="utf-8"))
+
+
+def test_every_line_of_the_threat_model_has_a_test():
+    lines = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.startswith("| ") and not line.startswith("| what ")]
+    assert len(rows) == len(NAMED) > 10
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED)
+def test_a_test_of_the_threat_model_exists(path, name):
+    assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_every_dependency_has_its_reason():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    needed = {re.match(r"[\w-]+", need)[0] for group in groups for need in group}
+    table = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8").split("|---|---|---|")[1]
+    assert needed == set(
+        re.findall(r"[a-z][\w-]+", " ".join(re.findall(r"^\| (?:\*[^*]+:\* )?([^|]+)\|", table, re.M)))
+    )
