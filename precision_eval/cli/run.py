@@ -211,12 +211,10 @@ def run(
     """Measure, record, report."""
     from precision_eval.run.plan import Selection, checked_device
 
-    if any(name.startswith("live:") for name in (*(target or ()), *(case or ()))):
-        raise ParameterError("a case named live: is of another program's memory; run it there, by evaluate(model, ...)")
     printing = Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report)
     tier = _tier(quick=quick, thorough=thorough)
     effort = {"minutes": minutes, "streams": streams, "steps": steps, "budget_s": budget, "processes": processes}
-    cases = split([*(target or []), *(case or [])]) or None
+    cases = _given_cases(target, case)
     selection = Selection(
         cases=cases,
         fixes=split(fix, ("*",)),
@@ -230,6 +228,13 @@ def run(
     )
     execution = Execution(out=out, workers=workers, timeout_s=timeout, printing=printing, candidates=split(candidate))
     _check_own_failures(run_selection(selection, execution, tier=tier, checkpoint_dtype=checkpoint_dtype.value))
+
+
+def _given_cases(targets: list[str] | None, cases: list[str] | None) -> tuple[str, ...] | None:
+    given = split([*(targets or []), *(cases or [])])
+    if any(name.startswith("live:") for name in given):
+        raise ParameterError("a case named live: is of another program's memory; run it there, by evaluate(model, ...)")
+    return given or None
 
 
 def _joined(states: list[str] | None) -> str | None:
