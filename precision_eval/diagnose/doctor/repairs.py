@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from precision_eval.diagnose.doctor.accuracy import HARDLY_A_DIGIT, drift_of
+from precision_eval.diagnose.doctor.accuracy import HARDLY_A_DIGIT, drift_of, excess_drift
 from precision_eval.diagnose.doctor.diagnosis import Finding, Patch, SourceLine
 from precision_eval.diagnose.doctor.findings import findings_of, owner_of, raised_event, written_operands
 from precision_eval.diagnose.doctor.patched import PatchedSource
@@ -106,7 +106,14 @@ def repairs_of(subject: ExaminedModel, reference: Reference) -> list[Repair]:
         meeting = origin
     changes = [repair for repair in (meeting, stored) if repair.source or repair.stored]
     changes = [repair for repair in changes if repair.verified] or changes[:1]
+    changes = [repair for repair in changes if _explained(repair, subject, reference)] or changes
     return sorted(changes, key=lambda repair: (not repair.verified, repair.source.of_library))
+
+
+def _explained(repair: Repair, subject: ExaminedModel, reference: Reference) -> bool:
+    """Whether a change leaves no drift beyond the format: a cast that says aloud what was lost in silence does."""
+    outcome = CallOutcome(repair.outputs, None)
+    return excess_drift(subject, outcome, reference, base_dtype(subject)) is None
 
 
 def _as_exact(one: Repair, other: Repair, reference: Reference) -> bool:

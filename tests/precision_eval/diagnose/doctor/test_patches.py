@@ -233,6 +233,23 @@ def test_a_code_chosen_at_a_near_tie_is_a_risk_and_no_fault():
     assert (finding.kind, finding.severity, finding.op) == ("drift", "risk", "embedding")
 
 
+def test_a_cast_that_says_aloud_what_was_lost_is_no_suggestion_where_storing_more_loses_nothing():
+    class Remembers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(D, D)
+            self.register_buffer("state", torch.zeros(2, D).half())
+
+        def forward(self, x):
+            self.state[:, :] = self.project(x)
+            return self.project(self.state.to(x.dtype))
+
+    torch.manual_seed(0)
+    (patch,) = doctor(Remembers(), torch.randn(2, D)).patches
+    assert (patch.verified, patch.diff) == (True, "")
+    assert patch.code == "model.state.data = model.state.data.to(torch.float32)"
+
+
 def test_edits_hold_only_while_active_and_need_python(models):
     source = PatchedSource()
     line = SOURCE.splitlines().index("            x = layer(x)") + 1
