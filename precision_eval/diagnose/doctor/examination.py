@@ -215,7 +215,7 @@ def _diagnosed(
     event = None if split is None or split.kind == "drift" else events[findings.index(split)]
     repairs = repairs_of(subject, reference) if diagnosis.faults and excess is None else []
     under_compiler = _compiled(subject, repeats.outcome, reference) if compiled else None
-    diagnosis = replace(diagnosis, patches=_patches(event, repairs, base), compiled=under_compiler)
+    diagnosis = replace(diagnosis, patches=_patches(split, event, repairs, base), compiled=under_compiler)
     return diagnosis, reference, repairs, excess
 
 
@@ -337,9 +337,13 @@ def _doubts(subject: ExaminedModel, repeats: Repeatability, seen: CallOutcome) -
     return tuple(doubts)
 
 
-def _patches(event: Event | None, repairs: list[Repair], base: torch.dtype) -> tuple[Patch, ...]:
+def _patches(split: Finding | None, event: Event | None, repairs: list[Repair], base: torch.dtype) -> tuple[Patch, ...]:
     if event is None:
-        return ()
+        if split is None or split.place is None or split.severity != "fault":
+            return ()
+        wide = short(base) if split.result != short(base) else "float32"
+        advice = f"keep the result of {split.op} in {wide} there: what is rounded away does not come back"
+        return (Repair("").as_patch(split.place, advice),)
     place, origin = place_of(event.caller or event.line), origin_text(event, base)
     if not repairs and origin:
         return (Repair("").as_patch(place, origin),)

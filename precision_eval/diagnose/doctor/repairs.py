@@ -34,7 +34,7 @@ from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.model_calls import PREFIX, CallOutcome, base_dtype, copied, observe_call
 from precision_eval.trace.dtype_flow import CodeLine, Event, is_internal
-from precision_eval.trace.operations import ASSIGNMENTS, OperationKind, short
+from precision_eval.trace.operations import ASSIGNMENTS, OperationKind, loses, short
 from precision_eval.trace.provenance import Provenance, named_tensors, origin_of, tensors_in
 
 MOST_STEPS = 16
@@ -93,7 +93,7 @@ def repairs_of(subject: ExaminedModel, reference: Reference) -> list[Repair]:
     """Follow each way to mend a model, and return a change of the source and one of what is stored, the better first.
 
     Of casts at the meetings and at the origin the fewer lines are kept, unless they cost digits. A change of what is
-    stored goes before one of a library's source.
+    stored goes before one of a library's source, and one that leaves no drift beyond the format before one that does.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own were shown when it first ran
@@ -106,8 +106,9 @@ def repairs_of(subject: ExaminedModel, reference: Reference) -> list[Repair]:
         meeting = origin
     changes = [repair for repair in (meeting, stored) if repair.source or repair.stored]
     changes = [repair for repair in changes if repair.verified] or changes[:1]
-    changes = [repair for repair in changes if _explained(repair, subject, reference)] or changes
-    return sorted(changes, key=lambda repair: (not repair.verified, repair.source.of_library))
+    drifts = [not _explained(repair, subject, reference) for repair in changes]
+    ranked = sorted(zip(drifts, changes, strict=True), key=lambda p: (not p[1].verified, p[0], p[1].source.of_library))
+    return [repair for _, repair in ranked]
 
 
 def _explained(repair: Repair, subject: ExaminedModel, reference: Reference) -> bool:
@@ -345,6 +346,8 @@ def _where(origin: Provenance, base: torch.dtype) -> str:
     if origin.kind == "input":
         return f"give input {origin.name} in {name}; it is in {short(origin.dtype)}"
     place = "" if origin.code is None else f" at {source_line(origin.code, origin.instruction)}"
+    if origin.kind == "cast" and origin.parents and loses(origin.parents[0].dtype, origin.dtype):
+        return f"leave out the cast to {short(origin.dtype)}{place}: what it rounds away does not come back"
     if origin.kind == "cast":
         return f"cast the result back to {name} after the cast to {short(origin.dtype)}{place}"
     if origin.kind == "made":

@@ -233,7 +233,7 @@ def test_a_code_chosen_at_a_near_tie_is_a_risk_and_no_fault():
     assert (finding.kind, finding.severity, finding.op) == ("drift", "risk", "embedding")
 
 
-def test_a_cast_that_says_aloud_what_was_lost_is_no_suggestion_where_storing_more_loses_nothing():
+def test_a_cast_that_says_aloud_what_was_lost_comes_after_storing_more_which_loses_nothing():
     class Remembers(nn.Module):
         def __init__(self):
             super().__init__()
@@ -245,8 +245,9 @@ def test_a_cast_that_says_aloud_what_was_lost_is_no_suggestion_where_storing_mor
             return self.project(self.state.to(x.dtype))
 
     torch.manual_seed(0)
-    (patch,) = doctor(Remembers(), torch.randn(2, D)).patches
+    patch, other = doctor(Remembers(), torch.randn(2, D)).patches
     assert (patch.verified, patch.diff) == (True, "")
+    assert "self.project(x).to(self.state.dtype)" in other.diff
     assert patch.code == "model.state.data = model.state.data.to(torch.float32)"
 
 

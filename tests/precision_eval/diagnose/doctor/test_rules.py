@@ -463,10 +463,19 @@ def _beside_half(x):
     return torch.cat([half[:1], x])  # here
 
 
-@pytest.mark.parametrize("carried", [_through_a_dictionary, _through_half, _beside_half])
-def test_what_a_float32_model_rounds_to_half_on_the_way_is_a_fault(carried):
+@pytest.mark.parametrize(
+    ("carried", "advice"),
+    [
+        (_through_a_dictionary, "keep the result of __setitem__ in float32 there"),
+        (_through_half, "keep the result of half in float32 there"),
+        (_beside_half, "leave out the cast to float16 at "),
+    ],
+)
+def test_what_a_float32_model_rounds_to_half_on_the_way_is_a_fault(carried, advice):
     torch.manual_seed(0)
-    (fault,) = told(Narrowing(carried), torch.randn(2, D)).faults
+    diagnosis = told(Narrowing(carried), torch.randn(2, D))
+    (fault,), (patch,) = diagnosis.faults, diagnosis.patches
+    assert (patch.origin.startswith(advice), patch.verified) == (True, False)
     assert fault.place.text[-6:] == "# here"
     assert "rounding to float16 here takes it beyond that" in fault.reason
     assert told(Narrowing(lambda x: x + x.double().float()), torch.randn(2, D)).findings == ()
