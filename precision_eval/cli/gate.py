@@ -201,12 +201,12 @@ def _cases(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _fixes(names: tuple[str, ...], candidates: tuple[str, ...]) -> tuple[str, ...]:
     """Return shipped fixes that are named, and after them where candidates are written."""
-    from precision_eval.fixes.catalog import FIXES
+    from precision_eval.fixes.catalog import ALL_FIXES
     from precision_eval.run.plan import matching
 
     own = plugins("precision_eval.fixes")
     shipped = tuple(name for name in names if name not in own and name != "none")
-    chosen = matching("fix", shipped, [fix.id for fix in FIXES])
+    chosen = matching("fix", shipped, [fix.id for fix in ALL_FIXES])
     return (*chosen, *(own[name] for name in names if name in own), *(own.get(name, name) for name in candidates))
 
 

@@ -44,11 +44,12 @@ def list_(what: Annotated[What, typer.Argument(help="What to list.")], as_json: 
 
 def _fixes() -> Iterator[dict[str, Any]]:
     """Yield the fixes: what each changes, and where it was proposed."""
-    from precision_eval.fixes.catalog import FIXES
+    from precision_eval.fixes.catalog import ALL_FIXES
 
-    for fix in FIXES:
+    for fix in ALL_FIXES:
         facts = f"storage {fix.storage}, agreement {fix.agreement}, {' and '.join(fix.modes)}".replace("_", " ")
-        yield _entry(fix.id, fix.title, fix.explanation, facts, fix.source)
+        named = "" if fix.by_default else "; measured where it is named"
+        yield _entry(fix.id, fix.title, fix.explanation, facts + named, fix.source)
 
 
 def _cases() -> Iterator[dict[str, Any]]:

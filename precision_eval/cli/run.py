@@ -477,7 +477,7 @@ def plan_of(selection: Selection, tier: Tier, checkpoint_dtype: str, device: str
     """Work a selection out into cells on a device; a tier or a checkpoint decides the sizes where none was named."""
     from precision_eval.cases.own import case_of
     from precision_eval.cases.systems import all_cases
-    from precision_eval.fixes.catalog import FIXES, Fix
+    from precision_eval.fixes.catalog import ALL_FIXES, Fix
     from precision_eval.measure.registry import all_measures
     from precision_eval.run.plan import make_plan
 
@@ -491,7 +491,7 @@ def plan_of(selection: Selection, tier: Tier, checkpoint_dtype: str, device: str
         for entry in cases
     ]
     candidates = {candidate.fix: candidate.digest for candidate in own.candidates}
-    fixes = [*FIXES, *(Fix(id=one.fix, modes=one.modes, storage=one.storage) for one in own.candidates)]
+    fixes = [*ALL_FIXES, *(Fix(id=one.fix, modes=one.modes, storage=one.storage) for one in own.candidates)]
     chosen = replace(selection, device=device, fixes=(*selection.fixes, *candidates))
     plan = make_plan(chosen, cases=entries, fixes=fixes, measures=all_measures(), candidates=candidates)
     return replace(plan, parts={case.case: case.parts for case in own.cases})
@@ -593,10 +593,10 @@ def _check_fits(draft: Plan) -> None:
     import psutil
 
     from precision_eval.cases.systems import case_by_id
-    from precision_eval.fixes.catalog import FIXES
+    from precision_eval.fixes.catalog import ALL_FIXES
 
     available_bytes = psutil.virtual_memory().available
-    storages = {fix.id: fix.storage for fix in FIXES}
+    storages = {fix.id: fix.storage for fix in ALL_FIXES}
     for cell in draft.cells:
         case = case_by_id(cell.case)
         case.check_fits(cell.size, available_bytes=available_bytes)

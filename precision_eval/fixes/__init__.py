@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
+from precision_eval.fixes.catalog import FIXES, MORE_FIXES, Fix, fix_by_id
 
-__all__ = ["FIXES", "Fix", "fix_by_id"]
+__all__ = ["FIXES", "MORE_FIXES", "Fix", "fix_by_id"]

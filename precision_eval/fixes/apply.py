@@ -27,6 +27,8 @@ from torch import nn
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, UnsupportedError
 from precision_eval.core.targets import first_line
+from precision_eval.fixes.compute import computed_as
+from precision_eval.fixes.narrow import held_narrow
 from precision_eval.fixes.packing import Packed
 from precision_eval.fixes.patches import (
     AgreementMode,
@@ -66,6 +68,18 @@ class FixChoices(Protocol):
     @property
     def suppress_errors(self) -> bool:
         """Whether Dynamo's errors are suppressed."""
+
+    @property
+    def caches(self) -> str:
+        """Format and scale of KV caches."""
+
+    @property
+    def weights(self) -> str:
+        """Format of matrices."""
+
+    @property
+    def compute(self) -> str:
+        """Setting of the arithmetic."""
 
     @property
     def change(self) -> Callable[[nn.Module], Any] | None:
@@ -240,8 +254,8 @@ class AppliedFix:
         return self._run(*inputs)
 
     def around_call(self) -> AbstractContextManager[None]:
-        """Return what is in force around each call beyond the fix: nothing here, a subclass may pin settings."""
-        return nullcontext()
+        """Return what is in force around each call beyond casts: how it computes; a subclass may pin more."""
+        return computed_as(self.fix.compute)
 
     def prepare(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Bring stored inputs into the storage dtype; to be done once, outside timing."""
@@ -278,7 +292,7 @@ class AppliedFix:
                 yield model, None
             return
         held, context = changed(model, self.fix)
-        with stored_as(held, self.dtype):
+        with stored_as(held, self.dtype), held_narrow(held, caches=self.fix.caches, weights=self.fix.weights):
             yield held, context
 
     @contextmanager
@@ -290,8 +304,8 @@ class AppliedFix:
         try:
             unfused = no_fused_encoder() if self._casts else nullcontext()
             restored = _autocast_restored(_device_type(self.model)) if self.mode == "compiled" else nullcontext()
-            own = _entered_anew(self._context)
-            with torch.no_grad(), restored, unfused, swapped(self._swaps), self._runtime(), own:
+            own, computed = _entered_anew(self._context), computed_as(self.fix.compute)
+            with torch.no_grad(), restored, unfused, swapped(self._swaps), self._runtime(), own, computed:
                 yield self
         finally:
             _agreeing.clear()
@@ -338,9 +352,11 @@ class PinnedFix(AppliedFix):
         with self.around_call():
             return super().__call__(*inputs)
 
-    def around_call(self) -> AbstractContextManager[None]:
-        """Return the pin."""
-        return sdpa_pinned(self.sdpa_backend)
+    @contextmanager
+    def around_call(self) -> Iterator[None]:
+        """Hold the pin, and how the fix computes."""
+        with sdpa_pinned(self.sdpa_backend), super().around_call():
+            yield
 
     @contextmanager
     def blocked(self) -> Iterator[AppliedFix]:

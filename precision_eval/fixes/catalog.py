@@ -1,8 +1,10 @@
 """The candidate remedies as plain data; this module loads no torch.
 
-A fix is three independent choices: *storage* (the dtype of parameters and buffers, so of KV caches), *agreement* (what
-happens where operands disagree) and *runtime* (eager, compiled, compiled with Dynamo's ``suppress_errors``). Dtypes
-are named by strings. ``FIXES`` is the list; its order is the order of every table.
+A fix is independent choices: *storage* (the dtype of parameters and buffers), narrower *caches* and *weights*,
+*agreement* (what happens where operands disagree), *compute* (how attention and float32 products are computed) and
+*runtime* (eager, compiled, compiled with Dynamo's ``suppress_errors``). Dtypes are named by strings. ``FIXES`` are
+what a run measures unless told otherwise; its order is the order of every table. ``MORE_FIXES`` are measured where
+they are named, as in ``--fix 'cache_*_token'``.
 """
 
 from __future__ import annotations
@@ -45,6 +47,14 @@ class Fix:
         case: what the model's own ``upstream()`` does.
     modes : tuple of {"eager", "compiled"}
         Where the fix has a meaning.
+    caches : str
+        Format and scale in which KV caches are kept, such as ``"int8/token"``; ``"e4m3/head/keys"`` for keys alone.
+        Formats int8, e4m3 and e5m2, a scale per token, head or tensor. Empty: as the storage says.
+    weights : str
+        Format in which matrices are kept and from which they are read into the storage dtype: int8 (a scale per row),
+        bfloat16 or float16.
+    compute : str
+        One of :data:`precision_eval.fixes.compute.SETTINGS`; empty for torch's own.
     suppress_errors : bool
         Set ``torch._dynamo.config.suppress_errors`` while it runs.
     explanation : str
@@ -53,6 +63,8 @@ class Fix:
         Where it was proposed.
     revision : int
         Raised when what the fix does is redefined, so that a history does not go on as if it were the same.
+    by_default : bool
+        Part of ``*``, every fix; others are named.
     change : callable, optional
         ``change(model)``, for a candidate of one's own: it gets a copy of the model and changes it in place, returns
         another one, or returns a context manager that is held while the model is called. Storage comes after it.
@@ -64,10 +76,14 @@ class Fix:
     storage: Storage = "as_shipped"
     agreement: Agreement = "none"
     modes: tuple[Mode, ...] = MODES
+    caches: str = ""
+    weights: str = ""
+    compute: str = ""
     suppress_errors: bool = False
     explanation: str = ""
     source: str = ""
     revision: int = 1
+    by_default: bool = True
     change: Callable[[nn.Module], Any] | None = None
 
     @property
@@ -203,6 +219,97 @@ FIXES: tuple[Fix, ...] = (
     ),
 )
 
+_CACHE_FORMATS = {"int8": "int8", "e4m3": "float8 e4m3", "e5m2": "float8 e5m2"}
+_PARTS = {"": "cache", "/keys": "keys", "/values": "values"}
+
+#: Beside ``kv_to_query``, from which they differ in the cache alone.
+_NARROW_CACHES = tuple(
+    Fix(
+        id=f"cache_{held}_{scale}{part.replace('/', '_')}",
+        title=f"{what} in {title}, scale per {scale}",
+        agreement="storage_to_activation",
+        caches=f"{held}/{scale}{part}",
+        by_default=False,
+        explanation=(
+            f"The {what} of attention kept in {title} with a float32 scale per {scale}, and read in the query's dtype. "
+            "Half the bytes of a half cache, the scales apart."
+        ),
+        source="vLLM's kv_cache_dtype fp8; KIVI, arXiv 2402.02750" if held != "int8" else "KIVI, arXiv 2402.02750",
+    )
+    for held, title in _CACHE_FORMATS.items()
+    for scale in ("token", "head", "tensor")
+    for part, what in _PARTS.items()
+)
+
+_SCORES = {
+    "scores_stored": "scores and softmax in the operands' dtype, each stored",
+    "softmax_float32": "scores stored in the operands' dtype, softmax in float32",
+    "scores_float32": "scores and softmax in float32, the product with the values in the operands' dtype",
+}
+
+MORE_FIXES: tuple[Fix, ...] = (
+    *_NARROW_CACHES,
+    Fix(
+        id="layercast",
+        title="bfloat16 weights, float32 compute",
+        storage="float32",
+        weights="bfloat16",
+        by_default=False,
+        explanation=(
+            "LayerCast: matrices are kept in bfloat16 and read in float32 where they are used; all else is float32. "
+            "`kv_to_query` is its attention half."
+        ),
+        source="arXiv 2506.09501",
+    ),
+    Fix(
+        id="weights_int8",
+        title="int8 weights, bfloat16 compute",
+        storage="bfloat16",
+        weights="int8",
+        by_default=False,
+        explanation="Weight-only int8: matrices in int8 with a scale per row, read in bfloat16, which all else is in.",
+        source="pytorch/ao Int8WeightOnlyConfig",
+    ),
+    *(
+        Fix(
+            id=setting,
+            title=title.partition(",")[0],
+            agreement="activation_to_storage",
+            compute=setting,
+            by_default=False,
+            explanation=f"`query_to_half`, and attention written out: {title}.",
+            source="FlashAttention, arXiv 2205.14135; PASA, arXiv 2503.01873",
+        )
+        for setting, title in _SCORES.items()
+    ),
+    Fix(
+        id="half_reductions",
+        title="reductions in half",
+        agreement="activation_to_storage",
+        compute="half_reductions",
+        by_default=False,
+        explanation="`query_to_half` on the math kernel, which then reduces in half; torch's own choice is float32.",
+        source="torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp",
+    ),
+    *(
+        Fix(
+            id=setting,
+            title=title,
+            storage="float32",
+            compute=setting,
+            by_default=False,
+            explanation=f"`full_float32` under {call}.",
+            source="PyTorch documentation",
+        )
+        for setting, title, call in (
+            ("matmul_high", "float32 products: high", 'torch.set_float32_matmul_precision("high")'),
+            ("matmul_medium", "float32 products: medium", 'torch.set_float32_matmul_precision("medium")'),
+            ("deterministic", "deterministic algorithms", "torch.use_deterministic_algorithms(True)"),
+        )
+    ),
+)
+ALL_FIXES: tuple[Fix, ...] = (*FIXES, *MORE_FIXES)
+
 
 def fix_by_id(fix_id: str) -> Fix:
     """Look a fix up.
@@ -210,7 +317,7 @@ def fix_by_id(fix_id: str) -> Fix:
     Parameters
     ----------
     fix_id : str
-        One of the ids in ``FIXES``; or where a candidate of one's own is written, ``file.py:name`` or
+        One of the ids in ``FIXES`` or ``MORE_FIXES``; or where a candidate of one's own is written, ``file.py:name`` or
         ``package.module:name``: a :class:`Fix`, or a callable that changes a model.
 
     Returns
@@ -226,7 +333,7 @@ def fix_by_id(fix_id: str) -> Fix:
     """
     if is_target(fix_id):
         return _candidate(fix_id)
-    return entry_of("fix", fix_id, FIXES)
+    return entry_of("fix", fix_id, ALL_FIXES)
 
 
 def _candidate(target: str) -> Fix:

@@ -15,6 +15,8 @@ from itertools import chain
 import torch
 from torch import nn
 
+from precision_eval.fixes.narrow import parts_of
+
 
 def floating_tensors(model: nn.Module) -> list[torch.Tensor]:
     """List a model's floating parameters and buffers, each once."""
@@ -26,7 +28,8 @@ def storage_bytes(model: nn.Module) -> int:
     """Bytes that a model's parameters and buffers occupy, each storage once."""
     storages = {
         (t.device, t.untyped_storage().data_ptr()): t.untyped_storage().nbytes()
-        for t in chain(model.parameters(), model.buffers())
+        for tensor in chain(model.parameters(), model.buffers())
+        for t in parts_of(tensor)
     }
     return sum(storages.values())
 

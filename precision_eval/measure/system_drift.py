@@ -205,9 +205,9 @@ def _summary(tape: CastTape | None) -> tuple[dict[str, Any], ...]:
     return tuple(dict(zip(keys, (*cast, count), strict=True)) for cast, count in sorted(counts.items()))
 
 
-def _operands(built: BuiltCase, cast: dict[str, str]) -> list[torch.Tensor]:
-    """Query, key and value on the CPU as cast, one key and value head per query head."""
-    model: Any = built.model
+def _operands(built: BuiltCase, cast: dict[str, str], held: nn.Module | None = None) -> list[torch.Tensor]:
+    """Query, key and value on the CPU as held and cast, one key and value head per query head."""
+    model: Any = built.model if held is None else held
     stored = {"query": built.inputs[0], "key": model.key, "value": model.value}
     query, key, value = (
         tensor.to(getattr(torch, cast[name]) if name in cast else tensor.dtype).cpu() for name, tensor in stored.items()
@@ -226,7 +226,7 @@ def plain_attention(built: BuiltCase, query: torch.Tensor, key: torch.Tensor, va
 
 def exact_attention(built: BuiltCase, cast: dict[str, str] | None = None) -> torch.Tensor:
     """Attention of an attention case in float64, on its stored query, key and value."""
-    return plain_attention(built, *(wide(tensor) for tensor in _operands(built, cast or {})))
+    return plain_attention(built, *map(wide, _operands(built, cast or {})))
 
 
 def attention_drift(built: BuiltCase, applied: AppliedFix) -> Drift:
@@ -236,8 +236,11 @@ def attention_drift(built: BuiltCase, applied: AppliedFix) -> Drift:
         raise ParameterError(f"no attention was observed in '{applied.fix.id}', so its input cast is not known")
     cast = {name: seen.sites["sdpa"][0][name] for name in ("query", "key", "value")}
     found = seen.output.cpu()
-    operands = [tensor.to(found.dtype) for tensor in _operands(built, cast)]
-    exact = exact_attention(built, cast)
+    narrow = bool(applied.fix.caches)  # any other storage is among the casts seen
+    with applied.holding(copy.deepcopy(built.model)) if narrow else nullcontext() as held:
+        cast_operands = _operands(built, cast, held)
+    operands = [tensor.to(found.dtype) for tensor in cast_operands]
+    exact = plain_attention(built, *map(wide, cast_operands))
     drift = tensor_drift(
         found, exact_attention(built), yardstick=plain_attention(built, *operands), on_cast_inputs=exact
     )

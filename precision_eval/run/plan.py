@@ -139,7 +139,7 @@ def make_plan(
             raise unknown_name("state of memory", state, MEMORY_STATES)
     all_cases, all_fixes = _registries(cases, fixes)
     chosen = _cases_of(selection.cases, all_cases)
-    fix_names = matching("fix", selection.fixes, [entry.id for entry in all_fixes])
+    fix_names = _fixes_of(selection.fixes, all_fixes)
     modes = _modes_of(selection.modes, [entry for entry in all_fixes if entry.id in fix_names])
     wanted = _with_needs(matching("measure", selection.measures, [entry.name for entry in measures]), measures)
     sizes = _sizes_of(selection.sizes, chosen)
@@ -183,10 +183,17 @@ def _registries(
 
         cases = all_cases()
     if fixes is None:
-        from precision_eval.fixes.catalog import FIXES
+        from precision_eval.fixes.catalog import ALL_FIXES
 
-        fixes = FIXES
+        fixes = ALL_FIXES
     return cases, fixes
+
+
+def _fixes_of(patterns: Sequence[str], fixes: Sequence[FixEntry]) -> tuple[str, ...]:
+    """Return the ids that patterns ask for; ``*`` alone asks for those that are in by default."""
+    default = [entry.id for entry in fixes if getattr(entry, "by_default", True)]
+    asked = [name for pattern in patterns for name in (default if pattern == "*" else (pattern,))]
+    return matching("fix", asked, [entry.id for entry in fixes])
 
 
 def _modes_of(requested: tuple[str, ...] | None, fixes: Sequence[FixEntry]) -> dict[str, tuple[str, ...]]:

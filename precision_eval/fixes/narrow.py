@@ -1,0 +1,338 @@
+"""Tensors kept in fewer bits than they are read in: KV caches in 8 bits, weights in 8 or 16; imports torch.
+
+Conventions: a narrow tensor has the shape, dtype and device of what it stands for, and keeps *codes* and a float32
+*scale* that broadcasts to them. It is read as codes · scale, computed in float32 and rounded once to the dtype asked
+for. What is written to it comes to the tensor's own dtype first, as a write into the original would, and then to
+codes, saturating at the format's largest value. The scale of a group is its largest magnitude over the format's own
+largest value; a group of zeros has scale 0. Per token (each row of the last dimension) every write brings its scale.
+Per head or per tensor the scale is of what the cache holds when the fix is put on; a group that is still empty takes
+twice the peak of the first values written, and what exceeds that later saturates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from precision_eval.core.errors import ParameterError, UnsupportedError
+
+LARGEST: dict[str, tuple[torch.dtype, float]] = {
+    "int8": (torch.int8, 127.0),
+    "e4m3": (torch.float8_e4m3fn, 448.0),
+    "e5m2": (torch.float8_e5m2, 57344.0),
+    "bfloat16": (torch.bfloat16, float("inf")),
+    "float16": (torch.float16, float("inf")),
+}
+"""Format of codes → their dtype and largest value; the formats without one are stored without a scale."""
+
+SCALES = ("token", "head", "tensor", "row")
+_HEADROOM = 2.0
+_CACHE_NAME = re.compile(
+    r"(?:.*_)?(?:(?P<keys>k|keys?)|(?P<values>v|values?))(?:_?(?:cache|states?))?|(?:.*_)?(?:kv)?_?cache"
+)
+_CACHE_NAME_AFTER = re.compile(r".*cache_(?:(?P<keys>k|keys?)|(?P<values>v|values?))")
+#: Asked of the tensor that stands for the values, without reading them.
+_METADATA = frozenset(
+    (
+        *("__get__", "__len__", "dim", "element_size", "get_device", "is_complex", "is_contiguous"),
+        *("is_floating_point", "ndimension", "nelement", "numel", "requires_grad_", "size", "stride"),
+    )
+)
+_CASTS = ("to", "type_as", "float", "half", "bfloat16", "double")
+_METHODS = ("__setitem__", "__getitem__", "copy_", "index_copy_", "index_put_", *_CASTS)
+
+
+def _name_of(func: Callable[..., Any]) -> str:
+    """Name what is called; while attributes of Tensor are swapped, torch hands over the one in its place."""
+    name = getattr(func, "__name__", "")
+    if name in _METADATA or name in _METHODS:
+        return name
+    return next((method for method in _METHODS if getattr(torch.Tensor, method) is func), name)
+
+
+class NarrowTensor(torch.Tensor):
+    """A tensor kept as codes and a scale; reading gives plain tensors."""
+
+    codes: torch.Tensor
+    scale: torch.Tensor | None
+    held_format: str
+    per: str
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Write, cast or index the codes; for everything else, read them."""
+        kwargs = kwargs or {}
+        name = _name_of(func)
+        if name in _METADATA:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
+        first = args[0] if args else None
+        if isinstance(first, NarrowTensor):
+            if name == "__getitem__" and _is_basic(args[1]):
+                return _view(first, args[1])
+            if name in _CASTS:
+                target = _cast_dtype(name, args, kwargs)
+                if target is not None:
+                    return read(first, target)
+            written = _written(name, args, kwargs)
+            if written is not None:
+                _write(first, *written)
+                return first
+            if name == "__set__" and isinstance(args[1], torch.Tensor):  # .data, as Module.double() exchanges it
+                with torch._C.DisableTorchFunctionSubclass():
+                    func(*args, **kwargs)
+                first.codes, first.scale = args[1], None
+                return None
+            if name == "zero_":
+                first.codes.zero_()
+                return first
+            if (name.endswith("_") and not name.endswith("__")) or re.fullmatch("__i[a-z]+__", name):
+                raise UnsupportedError(f"a cache in {first.held_format} knows no {name}; it knows assignment by index")
+        plain = tuple(_read_inside(value) for value in args)
+        return func(*plain, **{key: _read_inside(value) for key, value in kwargs.items()})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NarrowTensor:
+        """Copy codes and scale."""
+        if id(self) not in memo:
+            scale = None if self.scale is None else self.scale.clone()
+            memo[id(self)] = _made(self, self.codes.clone(), scale, self.held_format, self.per)
+        return memo[id(self)]
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return f"NarrowTensor({self.held_format} per {self.per}, {tuple(self.shape)})"
+
+
+def _made(
+    like: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor | None, held_format: str, per: str
+) -> NarrowTensor:
+    """Put codes and scale into a tensor of their shape, with the dtype of another, that has no memory of its own."""
+    made = torch.empty((), dtype=like.dtype, device=codes.device).expand(codes.shape).as_subclass(NarrowTensor)
+    made.codes, made.scale, made.held_format, made.per = codes, scale, held_format, per
+    return made
+
+
+def parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """List the tensors in which a tensor's values are kept: itself, or codes and scale."""
+    if not isinstance(tensor, NarrowTensor):
+        return (tensor,)
+    return (tensor.codes,) if tensor.scale is None else (tensor.codes, tensor.scale)
+
+
+def read(tensor: NarrowTensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the values: codes · scale in float32, rounded once."""
+    if tensor.scale is None:
+        return tensor.codes.to(dtype)
+    return tensor.codes.to(torch.float32).mul_(tensor.scale).to(dtype)
+
+
+def narrowed(tensor: torch.Tensor, held_format: str, per: str) -> NarrowTensor:
+    """Keep a tensor's values in a format, with a scale per token, head, tensor or row."""
+    dtype, largest = LARGEST[held_format]
+    try:
+        if largest == float("inf"):
+            return _made(tensor, tensor.detach().to(dtype), None, held_format, per)
+        values = tensor.detach().to(torch.float32)
+        scale = values.abs().amax(_group_dims(tensor, per), keepdim=True) / largest
+        return _made(tensor, _coded(values, scale, held_format), scale, held_format, per)
+    except TypeError as error:  # such as mps, which has no 8-bit floating point
+        raise UnsupportedError(f"{held_format} on {tensor.device.type}: {str(error).splitlines()[0]}") from error
+
+
+def _group_dims(tensor: torch.Tensor, per: str) -> tuple[int, ...]:
+    """Return the dimensions over which values share a scale."""
+    if per == "token":
+        return (-1,)
+    dims = range(tensor.ndim)
+    if per == "tensor":
+        return tuple(dims)
+    if per == "row":
+        return tuple(dims[1:])
+    if tensor.ndim != 4:
+        raise UnsupportedError(f"a cache of shape {tuple(tensor.shape)} has no known dimension of heads; it takes four")
+    heads = 1 if tensor.shape[1] <= tensor.shape[2] else 2  # fewer heads than slots
+    return tuple(dim for dim in dims if dim != heads)
+
+
+def _coded(values: torch.Tensor, scale: torch.Tensor, held_format: str) -> torch.Tensor:
+    dtype, largest = LARGEST[held_format]
+    scaled = (values / torch.where(scale > 0, scale, torch.ones_like(scale))).clamp(-largest, largest)
+    return (scaled.round() if dtype is torch.int8 else scaled).to(dtype)
+
+
+def _cast_dtype(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype | None:
+    """Return the dtype that a cast asks for, None where it asks for something else too."""
+    named = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16, "double": torch.float64}
+    if name in named:
+        return named[name]
+    wanted = kwargs.get("dtype", args[1] if len(args) > 1 else None)
+    if isinstance(wanted, torch.Tensor):
+        return wanted.dtype
+    return wanted if isinstance(wanted, torch.dtype) and len(args) < 3 and "device" not in kwargs else None
+
+
+def _read_inside(value: Any) -> Any:
+    """Read narrow tensors, also those of lists, as ``torch.cat`` takes them."""
+    if isinstance(value, NarrowTensor):
+        return read(value, value.dtype)
+    return type(value)(map(_read_inside, value)) if type(value) in (list, tuple) else value
+
+
+def _is_basic(index: Any) -> bool:
+    """Say whether an index gives a view with whole rows of the last dimension."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(isinstance(part, int | slice | type(...)) for part in parts)
+
+
+def _view(tensor: NarrowTensor, index: Any) -> Any:
+    """Index codes and scale alike; where rows are cut, read them."""
+    if not _keeps_rows(index, tensor.ndim) or tensor.per == "row":
+        return read(tensor, tensor.dtype)[index]
+    scale = tensor.scale
+    if scale is not None:
+        scale = scale.expand(*tensor.shape[:-1], 1)[index]
+    return _made(tensor, tensor.codes[index], scale, tensor.held_format, "token" if tensor.per == "token" else "view")
+
+
+def _keeps_rows(index: Any, ndim: int) -> bool:
+    """Say whether an index leaves the last dimension whole."""
+    parts = index if isinstance(index, tuple) else (index,)
+    reaches = any(part is ... for part in parts[:-1]) or sum(part is not None for part in parts) >= ndim
+    return not reaches or parts[-1] is ... or parts[-1] == slice(None)
+
+
+def _written(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+    """Return the index and the value that a call writes, None where it is no write."""
+    if name == "__setitem__":
+        return args[1], args[2]
+    if name == "copy_":
+        return ..., args[1]
+    if name == "index_copy_" and len(args) == 4:
+        return (*[slice(None)] * (args[1] % args[0].ndim), args[2]), args[3]
+    if name == "index_put_" and not kwargs.get("accumulate", len(args) > 3 and args[3]):
+        return tuple(args[1]), args[2] if len(args) > 2 else kwargs["values"]
+    return None
+
+
+def _write(tensor: NarrowTensor, index: Any, value: Any) -> None:
+    """Write values: codes, and the scale where the write brings one."""
+    if not _keeps_rows(index, tensor.ndim):
+        raise UnsupportedError(f"a cache in {tensor.held_format} is written in whole rows of its last dimension")
+    if isinstance(value, NarrowTensor):
+        value = read(value, value.dtype)
+    values = torch.as_tensor(value, device=tensor.device).to(tensor.dtype).to(torch.float32)
+    largest = LARGEST[tensor.held_format][1]
+    scale = tensor.scale
+    assert scale is not None
+    if tensor.per == "token":
+        brought = values.abs().amax(-1, keepdim=True) / largest
+        scale[index] = brought
+    else:
+        if tensor.per == "view":
+            raise UnsupportedError("a cache is written through a slice of it; that takes a scale per token")
+        peak = torch.zeros((*tensor.shape[:-1], 1), device=tensor.device)
+        peak[index] = values.abs().amax(-1, keepdim=True)
+        dims = [dim for dim in range(tensor.ndim) if scale.shape[dim] == 1]
+        first = peak.amax(dims, keepdim=True) * (_HEADROOM / largest)
+        scale.copy_(torch.where(scale > 0, scale, first))
+        brought = scale.expand(*tensor.shape[:-1], 1)[index]
+    tensor.codes[index] = _coded(values, brought, tensor.held_format)
+
+
+def cache_part(name: str) -> str | None:
+    """Say from a tensor's name whether it holds keys, values or both."""
+    match = _CACHE_NAME.fullmatch(name.lower()) or _CACHE_NAME_AFTER.fullmatch(name.lower())
+    if match is None:
+        return None
+    return next((part for part in ("keys", "values") if match.groupdict().get(part)), "both")
+
+
+def _stores(model: nn.Module) -> Iterator[dict[str, Any]]:
+    """Yield where a model keeps tensors by name: buffers, attributes, and those of cache objects that it holds."""
+    pending: list[Any] = list(model.modules())
+    seen: set[int] = set()
+    while pending:
+        owner = pending.pop()
+        if id(owner) in seen:
+            continue
+        seen.add(id(owner))
+        if isinstance(owner, list | tuple):
+            pending += [value for value in owner if hasattr(value, "__dict__")]
+            continue
+        own = vars(owner)
+        if isinstance(owner, nn.Module):
+            yield owner._buffers
+            # the inputs of a packed model are among what a model may hold
+            own = own | {str(index): leaf[0] for index, leaf in enumerate(own.get("_others", ())) if leaf}
+        yield vars(owner)
+        pending += [value for value in own.values() if _is_cache_object(value, inside=not isinstance(owner, nn.Module))]
+
+
+def _is_cache_object(value: Any, *, inside: bool) -> bool:
+    """Say whether a value is a cache by its type's name, or a part of one: transformers keep a list of layers."""
+    if isinstance(value, list | tuple):
+        return inside
+    return "cache" in type(value).__name__.lower() and hasattr(value, "__dict__") and not isinstance(value, nn.Module)
+
+
+def _narrowed_caches(model: nn.Module, caches: str) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
+    """Narrow the caches of a model in place; returns where each was, with its original."""
+    held_format, per, part = (*caches.split("/"), "both")[:3]
+    if held_format not in LARGEST or per not in SCALES or part not in ("keys", "values", "both"):
+        raise ParameterError(f"caches '{caches}'; expected format/scale or format/scale/keys, such as int8/token")
+    done: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+    other = False
+    for store in _stores(model):
+        for name, tensor in list(store.items()):
+            if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point() or tensor.ndim < 3:
+                continue
+            kind = cache_part(name)
+            other |= kind is not None
+            if kind == part or (part == "both" and kind):
+                store[name] = narrowed(tensor, held_format, per)
+                done.append((store, name, tensor))
+    if not done:
+        known = "keys and values in one" if other else "no buffer, attribute or cache object named key, value, k_cache"
+        raise UnsupportedError(
+            f"no {part} to keep in {held_format}: the model has {known}, of three dimensions or more"
+        )
+    return done
+
+
+def _narrowed_weights(model: nn.Module, weights: str) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
+    """Narrow the matrices of a model in place, each scaled per row; embeddings and recurrent layers are left alone."""
+    done: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+    made: dict[int, NarrowTensor] = {}  # tied weights stay tied
+    for module in model.modules():
+        if isinstance(module, nn.Embedding | nn.RNNBase | nn.RNNCellBase):
+            continue
+        store: dict[str, Any] = module._parameters
+        for name, tensor in list(store.items()):
+            if tensor is not None and tensor.is_floating_point() and tensor.ndim >= 2:
+                store[name] = made.setdefault(id(tensor), narrowed(tensor, weights, "row"))
+                done.append((store, name, tensor))
+    if not done:
+        raise UnsupportedError(f"no weights to keep in {weights}: the model has no matrix outside embeddings")
+    return done
+
+
+@contextmanager
+def held_narrow(model: nn.Module, *, caches: str = "", weights: str = "") -> Iterator[None]:
+    """Keep a model's caches or weights in narrow formats for the time of a block; then the originals are back."""
+    done: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+    try:
+        done += _narrowed_weights(model, weights) if weights else []
+        done += _narrowed_caches(model, caches) if caches else []
+        yield
+        lost = [name for store, name, _ in done if not isinstance(store[name], NarrowTensor)]
+        if lost:
+            raise UnsupportedError(f"the model puts a new tensor in the place of '{lost[0]}', which is not kept narrow")
+    finally:
+        for store, name, tensor in done:
+            store[name] = tensor
