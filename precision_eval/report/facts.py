@@ -290,7 +290,7 @@ def _heard_otherwise(row: Row) -> FactText | None:
 
 def _share_of_words(name: str) -> Callable[[Row, Group], FactText | None]:
     return lambda row, section: ranged(
-        record_of(row, "transcription"), (name,), f"{name}_low", f"{name}_high", write=percent
+        record_of(row, "transcription"), (name,), f"{name}_low", f"{name}_high", write=lambda x: percent(x, decimals=2)
     )
 
 
