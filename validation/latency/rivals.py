@@ -15,10 +15,12 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from precision_eval.core.errors import UnsupportedError
 from validation.latency.calls import Call
+
+Floats = NDArray[np.float64]
 
 RULES: dict[str, str] = {
     "ours": "compare_latency",
@@ -26,9 +28,12 @@ RULES: dict[str, str] = {
     "asv_1.01": "asv, factor 1.01",
     "pytest_median_2": "pytest-benchmark median:2%",
     "pytest_min_5": "pytest-benchmark min:5%",
+    "pytest_mean_2": "pytest-benchmark precision 1%, mean:2%",
     "torch_iqr": "torch.utils.benchmark, disjoint IQRs",
     "torch_compare": "torch Compare, not coloured best",
     "ttest_0.01": "t-test per iteration, p < 0.01",
+    "pyperf": "as pyperf: t-test of means of 0.1 s, 95 %",
+    "hyperfine": "as hyperfine: 1 beyond ratio ± its deviation",
 }
 """Name of a rule in the trials to its name in figures and plots; the tool's own default comes first."""
 
@@ -134,6 +139,8 @@ def asv_compared(base_s: Sequence[float], candidate_s: Sequence[float]) -> Judge
 # ---- pytest-benchmark
 
 PYTEST_CHECKS = {"pytest_median_2": "median:2%", "pytest_min_5": "min:5%"}
+PYTEST_PRECISION, PYTEST_PRECISE_CHECKS = 0.01, {"pytest_mean_2": "mean:2%"}
+"""``--benchmark-precision`` of each mean, and the check that two means which hold it can pass."""
 _PYTEST_DEFAULTS: dict[str, Any] = {
     **{"disable_gc": False, "min_rounds": 5, "min_time": 0.000005, "precision": None, "confidence": 0.99},
     **{"warmup": False, "warmup_iterations": 100_000, "calibration_precision": 10, "disabled": False},
@@ -147,7 +154,13 @@ def pytest_benchmark(base: Call, candidate: Call, *, budget_s: float, seed: int)
     return pytest_compared(*(_pytest_stats(call, max_time_s=budget_s / 2) for call in (base, candidate)))
 
 
-def _pytest_stats(call: Call, *, max_time_s: float) -> Any:
+def pytest_precise(base: Call, candidate: Call, *, budget_s: float, seed: int) -> Judged:
+    """Let the plugin run until each mean is within 1 % at its confidence, or half the budget is spent."""
+    stats = (_pytest_stats(call, max_time_s=budget_s / 2, precision=PYTEST_PRECISION) for call in (base, candidate))
+    return pytest_compared(*stats, checks=PYTEST_PRECISE_CHECKS, by="mean")
+
+
+def _pytest_stats(call: Call, *, max_time_s: float, precision: float | None = None) -> Any:
     """Return the fixture's own record of one benchmark; only the test item around it is a stub."""
     timers, utils = installed("pytest_benchmark.timers"), installed("pytest_benchmark.utils")
     fixture = installed("pytest_benchmark.fixture").BenchmarkFixture(
@@ -157,21 +170,22 @@ def _pytest_stats(call: Call, *, max_time_s: float) -> Any:
         add_stats=lambda stats: None,
         logger=SimpleNamespace(debug=lambda *args, **kwargs: None),
         warner=lambda warning: None,
-        **_PYTEST_DEFAULTS,
+        **{**_PYTEST_DEFAULTS, "precision": precision},
     )
     fixture(call)
     return fixture.stats
 
 
-def pytest_compared(base: Any, candidate: Any) -> Judged:
+def pytest_compared(
+    base: Any, candidate: Any, *, checks: Mapping[str, str] = PYTEST_CHECKS, by: str = "median"
+) -> Judged:
     """Apply the checks of ``--benchmark-compare-fail``, which is one-sided: for *faster* the two are exchanged."""
     parse = installed("pytest_benchmark.utils").parse_compare_fail
     said = {}
-    for rule, text in PYTEST_CHECKS.items():
+    for rule, text in checks.items():
         check = parse(text)
         said[rule] = say(slower=bool(check.fails(candidate, base)), faster=bool(check.fails(base, candidate)))
-    ratio = candidate["median"] / base["median"]
-    return Judged(said=said, ratio=ratio, base_s=base["median"], extra={"samples": base["rounds"]})
+    return Judged(said=said, ratio=candidate[by] / base[by], base_s=base[by], extra={"samples": base["rounds"]})
 
 
 # ---- torch.utils.benchmark
@@ -219,9 +233,10 @@ def _coloured_best(median_s: float, best_s: float) -> bool:
     return coloured.startswith(compare.BEST)
 
 
-# ---- the home-made test
+# ---- the home-made test, and two tools' rules on its samples
 
 P_BELOW = 0.01
+_PYPERF_VALUE_S, _PYPERF_P = 0.1, 0.05
 
 
 def ttest(base: Call, candidate: Call, *, budget_s: float, seed: int) -> Judged:
@@ -251,7 +266,11 @@ def ttest_compared(base_s: ArrayLike, candidate_s: ArrayLike) -> Judged:
     mean_s = float(base.mean())
     differs = float(test.pvalue) < P_BELOW
     return Judged(
-        said={"ttest_0.01": say(slower=differs and test.statistic > 0, faster=differs and test.statistic < 0)},
+        said={
+            "ttest_0.01": say(slower=differs and test.statistic > 0, faster=differs and test.statistic < 0),
+            "pyperf": as_pyperf(base, candidate),
+            "hyperfine": as_hyperfine(base, candidate),
+        },
         ratio=float(candidate.mean()) / mean_s,
         low=1.0 + float(interval.low) / mean_s,
         high=1.0 + float(interval.high) / mean_s,
@@ -260,10 +279,35 @@ def ttest_compared(base_s: ArrayLike, candidate_s: ArrayLike) -> Judged:
     )
 
 
+def as_pyperf(base_s: Floats, candidate_s: Floats) -> str:
+    """Apply Student's test, as ``pyperf compare_to`` does, to means over loops of at least 0.1 s; in one process."""
+    from scipy import stats
+
+    base, candidate = _means_of_loops(base_s), _means_of_loops(candidate_s)
+    if min(base.size, candidate.size) < 2:
+        return "same"
+    test: Any = stats.ttest_ind(candidate, base)
+    differs = float(test.pvalue) < _PYPERF_P
+    return say(slower=differs and test.statistic > 0, faster=differs and test.statistic < 0)
+
+
+def _means_of_loops(samples_s: Floats) -> Floats:
+    loop = np.floor(np.cumsum(samples_s) / _PYPERF_VALUE_S)  # number of the loop that a sample ends in
+    return np.array([samples_s[loop == number].mean() for number in np.unique(loop)])
+
+
+def as_hyperfine(base_s: Floats, candidate_s: Floats) -> str:
+    """Say what a reader does of hyperfine's *x ± y times faster*: y is of single runs, propagated to the ratio."""
+    ratio = float(candidate_s.mean() / base_s.mean())
+    deviation = ratio * float(np.hypot(*(one.std(ddof=1) / one.mean() for one in (base_s, candidate_s))))
+    return say(slower=ratio - deviation > 1.0, faster=ratio + deviation < 1.0)
+
+
 TOOLS: Mapping[str, Judge] = {
     "ours": ours,
     "asv": asv,
     "pytest_benchmark": pytest_benchmark,
+    "pytest_precise": pytest_precise,
     "torch": torch_benchmark,
     "ttest": ttest,
 }

@@ -46,13 +46,14 @@ PROCESS_VARIABLE = "PRECISION_EVAL_LATENCY_PROCESS"
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """Sizes of the measuring."""
+    """Sizes of the measuring; `together` measures all that is tracked of a place when the first of it is asked for."""
 
     name: str
     options: Options
     tiny: bool = False
     compiled_fixes: tuple[str, ...] | None = None
     limit_s: float = 240.0
+    together: bool = False
 
 
 FULL = Effort(name="full", options=Options(minutes=1 / 6, streams=4, steps=100, budget_s=0.3, processes=3))
@@ -61,6 +62,7 @@ QUICK = Effort(
     options=Options(minutes=1 / 60, streams=1, steps=10, budget_s=0.02, processes=1),
     tiny=True,
     compiled_fixes=("as_shipped", "full_float32"),
+    together=True,  # to start workers takes longer than what they do here
 )
 
 

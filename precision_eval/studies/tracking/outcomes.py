@@ -27,6 +27,7 @@ from precision_eval.studies.tracking import (
     Figure,
     TrackedCell,
     TrackedMetric,
+    metrics_of,
     numbers_of_processes,
     raise_unless_passed,
 )
@@ -86,11 +87,12 @@ def outcomes_of(
 
 
 def plan_of(place: TrackedCell, measure: str, effort: Effort, measures: Sequence[Measure] = TRACKED) -> Plan:
-    """Return the cells of one measure of a place, and those that come before it."""
+    """Return the cells of one measure of a place, or of all that is tracked of it, and those that come before."""
+    wanted = dict.fromkeys((measure, *(_measures_of(place) if effort.together else ())))
     selection = Selection(
         cases=(place.case,),
         fixes=tuple(fix.id for fix in place.fixes(effort)),
-        measures=tuple(_with_earlier(measure, measures)),
+        measures=tuple(dict.fromkeys(name for own in wanted for name in _with_earlier(own, measures))),
         modes=(place.mode,),
         sizes=(place.size,),
         device=DEVICE,
@@ -98,6 +100,14 @@ def plan_of(place: TrackedCell, measure: str, effort: Effort, measures: Sequence
         options=effort.options,
     )
     return make_plan(selection, measures=measures)
+
+
+def _measures_of(place: TrackedCell) -> Iterator[str]:
+    """Yield the measure of each tracked figure of a place."""
+    for metric in metrics_of(place.entry, place.mode):
+        name = metric.measure_of(place.entry.measures)
+        if name is not None:
+            yield name
 
 
 def _with_earlier(name: str, measures: Sequence[Measure]) -> Iterator[str]:
