@@ -36,7 +36,7 @@ from precision_eval.fixes.storage import storage_bytes
 from precision_eval.measure.admission import resolved_device
 from precision_eval.measure.allocator import GROWN, memory_held
 from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
-from precision_eval.measure.float64_reference import check_available, reference_of
+from precision_eval.measure.float64_reference import Reference, check_available, reference_of
 from precision_eval.measure.latency import sized_rounds, take_random_memory
 from precision_eval.measure.memory import call_memory
 from precision_eval.measure.model_calls import relative_error
@@ -52,6 +52,7 @@ MIN_ROUNDS = 15
 _ANCHOR_SHARE = 0.1
 _ANCHOR_ROUNDS = 5
 _PROCESS_LIMIT_S = 600.0
+_OTHER_COMPUTATION = 1e-6  # of the output, in float64; what is nearer may be a step that the code holds in float32
 _STORED = "measure each side by `precision-eval run` and compare the two run folders"
 
 
@@ -150,7 +151,19 @@ def _admit(tree: SourceTree, plan: GatePlan, case: str) -> None:
 def _check_sides(trees: tuple[SourceTree, SourceTree], plan: GatePlan, case: str) -> None:
     """Refuse sides that cannot be in one process, or are not the same computation."""
     torch.set_num_threads(plan.threads)
-    _sides(trees, plan, case, 0)
+    base, head, _ = _sides(trees, plan, case, 0)
+    exact = [_reference(side, base.inputs) for side in (base, head)]
+    if not all(found.name.startswith("float64") for found in exact):
+        return
+    before, after = (found.outputs or () for found in exact)
+    same = [output.shape for output in before] == [output.shape for output in after]
+    apart = max(map(relative_error, after, before), default=0.0) if same else math.inf
+    if apart > _OTHER_COMPUTATION:
+        raise ParameterError(
+            f"the case is not the same computation on both sides: in float64, where casts to narrower formats do "
+            f"nothing, the output of {trees[1].title} is {apart:.2g} of its size away from that of {trees[0].title}; "
+            "compare sides that compute the same"
+        )
 
 
 @contextmanager
@@ -382,8 +395,8 @@ def measured_in_process(
             calls = _called_pair(base, head, fix, mode, stack)
             log_ratio, seconds, to_anchor = _timed(*calls, plan, process)
             if reference is None and any(isinstance(call, GateCall) for call in calls):
-                reference, more = _reference(base)
-                doubts += more
+                found = _reference(base, base.inputs)
+                reference, doubts = found.outputs or (), [*doubts, *found.doubts]
             sides = [
                 _with_exact(call, reference, seconds.get(role), to_anchor.get(role), memory=process == 0)
                 for role, call in zip((BASE, HEAD), calls, strict=True)
@@ -451,12 +464,11 @@ def _log_ratio(rounds: Rounds, name: str, baseline: str) -> Location:
     return student_location(paired_log_ratios(times_s[name], times_s[baseline]))
 
 
-def _reference(base: GateSide) -> tuple[Tensors, tuple[str, ...]]:
-    """Run base's model in float64 on the inputs as stored; empty where it cannot be, with why."""
-    with base.modules.active():
-        subject = base.model if hasattr(base.model, "tensors") else packed(base.model, base.inputs)
-        found = reference_of(subject, available_bytes=check_available(None))  # type: ignore[arg-type]
-    return found.outputs or (), found.doubts
+def _reference(side: GateSide, inputs: Tensors) -> Reference:
+    """Run a side's model in float64 on the inputs as stored."""
+    with side.modules.active():
+        subject = side.model if hasattr(side.model, "tensors") else packed(side.model, inputs)
+        return reference_of(subject, available_bytes=check_available(None))  # type: ignore[arg-type]
 
 
 def _with_exact(

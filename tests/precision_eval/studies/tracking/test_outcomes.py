@@ -113,9 +113,11 @@ def test_the_voice_is_held_to_references_and_no_control_is_made(cells, tmp_path)
 def test_quick_measures_the_tiny_size_and_few_compiled_apart_from_full(cells, tmp_path):
     figure(DECODE, "bfloat16", metric_by_id("status"), folder=tmp_path, effort=QUICK)
     assert {cell.size for cell in cells.cells} == {"tiny"}
-    count = len(cells.cells)
+    count, traced = len(cells.cells), len(measured(cells, "trace"))
+    figure(DECODE, "bfloat16", metric_by_id("drift"), folder=tmp_path, effort=QUICK)
+    assert len(cells.cells) == count, "all that is tracked of a place was measured at once"
     outcomes_of(TrackedCell(case="attention-decode", mode="eager", size="tiny"), "trace", folder=tmp_path, effort=FULL)
-    assert len(cells.cells) == 2 * count
+    assert len(measured(cells, "trace")) == 2 * traced
     compiled = TrackedCell(case="attention-decode", mode="compiled", size="dia")
     with pytest.raises(NotApplicableError, match="left out of a quick run, compiled"):
         figure(compiled, "bfloat16", metric_by_id("status"), folder=tmp_path, effort=QUICK)
