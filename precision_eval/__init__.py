@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         assess,
         attention_yardsticks,
         operation_yardsticks,
+        sample_rows,
     )
     from precision_eval.measure.latency import Candidate, compare_latency
     from precision_eval.report.loading import choose, load
@@ -79,6 +80,7 @@ __all__ = [
     "generation_case",
     "load",
     "operation_yardsticks",
+    "sample_rows",
     "write_report",
 ]
 
@@ -118,6 +120,7 @@ _HOMES = {
     "load": "precision_eval.report.loading",
     "write_report": "precision_eval.report.writer",
     "operation_yardsticks": "precision_eval.measure.assess",
+    "sample_rows": "precision_eval.measure.assess",
 }
 
 

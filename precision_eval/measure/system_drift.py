@@ -245,6 +245,6 @@ def attention_drift(built: BuiltCase, applied: AppliedFix) -> Drift:
         found, exact_attention(built), yardstick=plain_attention(built, *operands), on_cast_inputs=exact
     )
     model: Any = built.model
-    yardsticks = attention_yardsticks(*operands, mask=model.mask.cpu(), scale=model.scale, backends=False)
+    yardsticks = attention_yardsticks(*operands, mask=model.mask.cpu(), scale=model.scale)
     judged = assess(found, exact, yardsticks)
     return replace(drift, assessment={"verdict": judged.verdict, "reasons": list(judged.reasons[:3])})

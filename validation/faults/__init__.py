@@ -2,9 +2,8 @@
 
 A line is one fault or honest variation on one input family, or operation, in one dtype, over all seeds
 (:mod:`.trials`). The rivals see the same candidate, the same float64 *reference* and one *plain* computation: eager,
-each step stored in the operands' dtype. The suite's judge draws its yardsticks from the operation. A third of all
-families, variations and faults is held out by :func:`~.families.is_held_out`: the judge's margins were set without
-them, and its targets are held to where both the family and the fault or variation are.
+each step stored in the operands' dtype. The suite's judge draws its yardsticks from the operation. It was settled
+without some families, variations and faults, and its targets are held to where both are such (``is_held_out``).
 """
 
 from __future__ import annotations
@@ -24,7 +23,21 @@ import torch
 from precision_eval.trace.operations import short
 from validation.faults import catalog, families, honest
 from validation.faults.operations import OPERATIONS
-from validation.faults.trials import OURS, POOL, Bools, Judgements, Key, Rate, collect, cost, stands, trial
+from validation.faults.trials import (
+    LARGE,
+    OURS,
+    POOL,
+    Bools,
+    Judgements,
+    Key,
+    Rate,
+    collect,
+    cost,
+    is_held_out,
+    is_seen,
+    stands,
+    trial,
+)
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.plots import Panel, Point, draw_shares
 
@@ -33,12 +46,15 @@ CAUGHT, CAUGHT_FROM_A_QUARTER, FALSE_ALARMS, COST = 0.97, 0.70, 0.01, 5.0
 HARDEST, FEWEST_TRIALS = 8, 20
 PARTS: dict[str, Callable[[str, str], bool]] = {
     "all": lambda name, family: True,
-    "held-out": lambda name, family: families.is_held_out(name) and families.is_held_out(family),
+    "held-out": is_held_out,
+    "seen": is_seen,
+    "cost": lambda name, family: False,
     "torch": lambda name, family: name.startswith(honest.TORCHS_OWN),
 }
-COMPILED = ("gaussian", "decode_one_key", "prefill_one_key", "sink")
+COMPILED = ("gaussian", "decode_one_key", "prefill_one_key", "sink", "low_rank", "clustered_decode")
 """Families on which torch.compile is tried, for its time."""
 TIMED = ("gaussian", "decode", "prefill", "linear_bias", "rms_norm")
+"""Small calls that judging is timed on, whole; beside :data:`~.trials.LARGE` ones."""
 QUICK = ("gaussian", "decode_one_key", "voice", "linear_bias", "rms_norm")
 
 
@@ -53,8 +69,6 @@ def _trials(options: Options) -> list[Trial]:
     seeds, compiled = options["seeds"], options["compile"]
     trials = []
     for dtype, family in product(families.DTYPES, options["families"] or (*families.FAMILIES, *OPERATIONS)):
-        if family in TIMED:
-            trials.append(Trial(str(Key("cost", "cost", family, short(dtype), seeds)), (None, family, dtype)))
         trials += [
             Trial(str(Key(kind, candidate.id, family, short(dtype), seeds)), (candidate, family, dtype))
             for kind, candidates in _candidates(family).items()
@@ -62,7 +76,9 @@ def _trials(options: Options) -> list[Trial]:
             if dtype in candidate.dtypes and (family in compiled or not candidate.id.startswith("compiled"))
             if any(PARTS[part](candidate.id, family) for part in options["part"])
         ]
-    return trials
+    timed = product(families.DTYPES, (*TIMED, *LARGE) if "cost" in options["part"] or "all" in options["part"] else ())
+    costs = [Trial(str(Key("cost", "cost", name, short(dtype), seeds)), (None, name, dtype)) for dtype, name in timed]
+    return trials + costs
 
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
@@ -71,8 +87,10 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
     torch.set_num_threads(1)  # so small that a second thread costs more than it brings
     try:
         for key, (candidate, family, dtype), _ in trials:
-            on = shared(family, dtype, options["seeds"])
-            yield {"key": key, **(cost(on[0]) if candidate is None else trial(candidate, on))}
+            if candidate is None:
+                yield {"key": key, **cost(family, dtype)}
+            else:
+                yield {"key": key, **trial(candidate, shared(family, dtype, options["seeds"]))}
     finally:
         torch.set_num_threads(threads)
 
@@ -143,10 +161,10 @@ def _rated(name: str, judged: Judgements, where: Bools, target: str) -> Figure:
 
 
 def _answers(faults: Judgements, variations: Judgements) -> list[Figure]:
-    """How often each answer goes where *one more rounding* is one."""
+    """How often each answer is given."""
     figures = []
     for words, judged, where in (
-        ("honest and more rounded", variations, variations.more_rounded),
+        ("honest variations", variations, variations.effect >= 0),
         ("faults, effect ≥ ¼", faults, faults.between(0.25, inf)),
     ):
         letters = judged.said[OURS][where]
@@ -177,18 +195,20 @@ def _hardest(faults: Judgements, variations: Judgements) -> list[Figure]:
 
 
 def _costs(costs: dict[str, Data]) -> list[Figure]:
-    """What drawing yardsticks and judging cost, over the plain operation on the same calls; no reference in it."""
+    """What drawing yardsticks and judging cost, over the plain operation; no reference in it."""
     figures = []
-    for name in ("attention", "other operations"):
-        chosen = {key: one for key, one in costs.items() if (key.split("/")[0] in OPERATIONS) == (name != "attention")}
+    for large, name in (
+        (True, "large calls, up to 32 rows of 4 heads judged"),
+        (False, "small calls, eight judged whole"),
+    ):
+        chosen = {key: one for key, one in costs.items() if (key.split("/")[0] in LARGE) is large}
         if chosen:
-            ratios = {key: (one["range_s"] + one["judge_s"]) / one["operation_s"] for key, one in chosen.items()}
-            worst = max(ratios, key=lambda key: ratios[key])
-            middle = median(ratios.values())
-            text = f"median {middle:.1f} ×, largest {ratios[worst]:.1f} × ({worst})"
-            more = f"; each further candidate {median(o['judge_s'] / o['operation_s'] for o in chosen.values()):.1f} ×"
-            limit = f"≤ {COST:g} ×"
-            figures.append(Figure(f"cost of drawing and judging, {name}", text + more, limit, middle <= COST))
+            spent = {key: one["range_s"] + one["judge_s"] for key, one in chosen.items()}
+            ratios = {key: seconds / chosen[key]["operation_s"] for key, seconds in spent.items()}
+            worst, middle = max(ratios, key=lambda key: ratios[key]), median(ratios.values())
+            low, high = (1e3 * one(spent.values()) for one in (min, max))
+            text = f"median {middle:.1f} ×, largest {ratios[worst]:.1f} × ({worst}); {low:.0f} to {high:.0f} ms"
+            figures.append(Figure(f"cost of judging, {name}", text, f"≤ {COST:g} ×", ratios[worst] <= COST))
     return figures
 
 

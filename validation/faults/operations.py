@@ -1,14 +1,13 @@
 """Operations besides attention: linear layers, norms, softmax, an activation, and attention with a learned sink.
 
-Each is written in plain torch; its honest variations and its faults are functions of the same operands. *More rounded*
-variations are honest and store one step more than the operation needs: they may be called worse by one rounding.
+Each is written in plain torch; its honest variations and its faults are functions of the same operands.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +35,6 @@ class Change:
     id: str
     operation: str
     function: Function
-    more_rounded: bool = False
     dtypes: tuple[torch.dtype, ...] = DTYPES
 
     def apply(self, operands: OperationOperands) -> Tensor:
@@ -64,7 +62,6 @@ class Operation:
     shapes: tuple[tuple[int, ...], ...]
     honest: dict[str, Function]
     faults: dict[str, Function]
-    more_rounded: dict[str, Function] = field(default_factory=dict)
 
     def sample(self, name: str, *, seed: int, dtype: torch.dtype) -> OperationOperands:
         """Draw operands: normal, every other seed with a few large channels; matrices of weights scaled to size one."""
@@ -76,10 +73,7 @@ class Operation:
 
     def changes(self, name: str, kind: str) -> tuple[Change, ...]:
         """Its honest variations or its faults."""
-        if kind == "fault":
-            return tuple(Change(key, name, one) for key, one in self.faults.items())
-        more = tuple(Change(key, name, one, more_rounded=True) for key, one in self.more_rounded.items())
-        return (*(Change(key, name, one) for key, one in self.honest.items()), *more)
+        return tuple(Change(key, name, one) for key, one in (self.faults if kind == "fault" else self.honest).items())
 
 
 def _wide(function: Function) -> Function:
@@ -151,13 +145,35 @@ def _with_sink(q: Tensor, k: Tensor, v: Tensor, sink: Tensor) -> Tensor:
     return extended.softmax(-1)[..., :-1] @ v
 
 
-def _sink_in_sum(q: Tensor, k: Tensor, v: Tensor, sink: Tensor, *, of_sink: Function = lambda s: s) -> Tensor:
+def _sink_in_sum(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sink: Tensor,
+    *,
+    of_sink: Function = lambda s: s,
+    stored: torch.dtype = torch.float32,
+) -> Tensor:
     """The same, the sink added to the sum of float32 weights at the end."""
     logits = q.float() @ k.float().mT * q.shape[-1] ** -0.5
     highest = logits.amax(-1, keepdim=True)
     weights = (logits - highest).exp()
-    total = weights.sum(-1, keepdim=True) + (of_sink(sink.float())[:, None, None] - highest).exp()
+    above = (of_sink(sink.float())[:, None, None] - highest).to(stored).float()
+    total = weights.sum(-1, keepdim=True) + above.exp()
     return (weights @ v.float() / total).to(q.dtype)
+
+
+def _convolved(x: Tensor, w: Tensor) -> Tensor:
+    return F.conv1d(x, w)
+
+
+def _without_mkldnn(x: Tensor, w: Tensor) -> Tensor:
+    with torch.backends.mkldnn.flags(enabled=False):
+        return F.conv1d(x, w)
+
+
+def _gated(x: Tensor, y: Tensor) -> Tensor:
+    return F.silu(x) * y
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -185,25 +201,24 @@ OPERATIONS: dict[str, Operation] = {
         {
             "wide": _wide(_biased),
             "addmm": lambda x, w, b: torch.addmm(b, x.flatten(0, 1), w.mT).unflatten(0, x.shape[:2]),
+            "unfused": lambda x, w, b: F.linear(x, w) + b,
         },
         {
             "no_bias": lambda x, w, b: F.linear(x, w),
             "bias_in_fp8": _coarse(_biased, torch.float8_e4m3fn, 2),
             "bias_shifted": lambda x, w, b: F.linear(x, w, b.roll(1)),
         },
-        {"unfused": lambda x, w, b: F.linear(x, w) + b},
     ),
     "rms_norm": Operation(
         _rms_norm,
         ((4, 48, 192), (192,)),
-        {"wide": _wide(_rms_norm), "by_torch": lambda x, w: F.rms_norm(x, (x.shape[-1],), w, EPS)},
+        {"wide": _wide(_rms_norm), "by_torch": lambda x, w: F.rms_norm(x, (x.shape[-1],), w, EPS), "llama": _llama},
         {
             "eps_1e-3": lambda x, w: _wide(lambda a, b: _rms_norm(a, b, 1e-3))(x, w),
             "one_less": lambda x, w: _wide(_rms_norm)(x, w * (191 / 192) ** 0.5),
             "no_weight": lambda x, w: _wide(_rms_norm)(x, torch.ones_like(w)),
             "weight_in_fp8": _coarse(_llama, torch.float8_e4m3fn, 1),
         },
-        {"llama": _llama},
     ),
     "layer_norm": Operation(
         _layer_norm,
@@ -243,7 +258,48 @@ OPERATIONS: dict[str, Operation] = {
             "sink_scaled": lambda *x: _sink_in_sum(*x, of_sink=lambda s: s / 8.0),
             "sink_left_out": lambda *x: _sink_in_sum(*x, of_sink=lambda s: s - 100.0),
             "sink_not_in_log2": lambda *x: _sink_in_sum(*x, of_sink=lambda s: s * math.log(2.0)),
+            "sink_in_bfloat16": _coarse(_sink_in_sum, torch.bfloat16, 3),
+            "sink_less_maximum_in_bfloat16": lambda *x: _sink_in_sum(*x, stored=torch.bfloat16),
             "sink_of_next_head": lambda q, k, v, s: _sink_in_sum(q, k, v, s.roll(1)),
+        },
+    ),
+    "conv1d": Operation(
+        _convolved,
+        ((4, 48, 64), (96, 48, 5)),
+        {
+            "wide": _wide(_convolved),
+            "by_product": lambda x, w: torch.einsum("bcld,ocd->bol", x.unfold(-1, 5, 1), w),
+            "without_mkldnn": _without_mkldnn,
+        },
+        {
+            "tap_dropped": lambda x, w: _convolved(x[..., 1:], w[..., 1:]),
+            "taps_reversed": lambda x, w: _convolved(x, w.flip(-1)),
+            "weight_in_fp8": _coarse(_convolved, torch.float8_e4m3fn, 1),
+            "gain_0.1%": lambda x, w: (_wide(_convolved)(x, w).float() * 1.001).to(x.dtype),
+        },
+    ),
+    "log_softmax": Operation(
+        lambda x: x.log_softmax(-1),
+        ((4, 48, 192),),
+        {
+            "wide": _wide(lambda x: x.log_softmax(-1)),
+            "by_logsumexp": _wide(lambda x: x - x.logsumexp(-1, keepdim=True)),
+        },
+        {
+            "of_softmax": lambda x: x.softmax(-1).log(),
+            "epsilon": _wide(lambda x: x - (x.exp().sum(-1, keepdim=True) + 1.0).log()),
+            "sum_stored": lambda x: x - x.exp().sum(-1, keepdim=True).log(),
+        },
+    ),
+    "gated": Operation(
+        _gated,
+        ((4, 48, 192), (4, 48, 192)),
+        {"wide": _wide(_gated), "by_exp": _wide(lambda x, y: x / (1.0 + (-x).exp()) * y)},
+        {
+            "hard": _wide(lambda x, y: F.hardswish(x) * y),
+            "gate_in_fp8": _coarse(_gated, torch.float8_e4m3fn, 1),
+            "turned_round": _wide(lambda x, y: _gated(y, x)),
+            "sigmoid_8_bits": _wide(lambda x, y: x * torch.sigmoid(x).bfloat16().float() * y),
         },
     ),
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -25,10 +25,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from precision_eval.measure.assess import HonestRange, attention_yardsticks, operation_yardsticks
+from precision_eval.measure.assess import HonestRange, attention_yardsticks, operation_yardsticks, sample_rows
 from precision_eval.stats import wilson_interval
+from validation.faults import catalog, families, honest
 from validation.faults.catalog import SEEDS_PER_HOST, Fault
-from validation.faults.families import FAMILIES, Operands, is_held_out, sample
+from validation.faults.families import FAMILIES, Operands, sample
 from validation.faults.honest import HONEST, Variation
 from validation.faults.kernels import exact, yardstick
 from validation.faults.operations import OPERATIONS, Change, OperationOperands
@@ -137,7 +138,17 @@ OURS = "assess"
 RULES = (OURS, *RIVALS)
 LETTERS = {"as expected of the format": ".", "worse, by one more rounding": "r", "worse": "w", "non-finite": "w"}
 Bools = NDArray[np.bool_]
-MORE_ROUNDED = tuple(name for operation in OPERATIONS.values() for name in operation.more_rounded)
+HELD_OUT = {one.id for one in (*catalog.HELD_OUT, *honest.HELD_OUT)}
+
+
+def is_held_out(name: str, family: str) -> bool:
+    """Whether the judge was settled without both the family and the fault or variation."""
+    return family in families.HELD_OUT and (family in OPERATIONS or name in HELD_OUT)
+
+
+def is_seen(name: str, family: str) -> bool:
+    """Whether the judge may have been tuned on both."""
+    return family not in families.HELD_OUT and name not in HELD_OUT
 
 
 class Key(NamedTuple):
@@ -227,9 +238,9 @@ def _exact(o: AnyOperands) -> Tensor:
 
 
 def _yardsticks(o: AnyOperands) -> dict[str, Tensor]:
-    """Without torch's kernels, so that these are no yardsticks of their own."""
+    """As a user draws them."""
     if isinstance(o, Operands):
-        return attention_yardsticks(o.q, o.k, o.v, mask=o.mask, scale=o.scale, backends=False)
+        return attention_yardsticks(o.q, o.k, o.v, mask=o.mask, scale=o.scale)
     return operation_yardsticks(OPERATIONS[o.family].function, *o.tensors)
 
 
@@ -268,20 +279,52 @@ def trial(candidate: Candidate, on: Sequence[Stand]) -> dict[str, Any]:
     return line
 
 
-def cost(stand: Stand) -> dict[str, float]:
-    """Seconds of the eager operation on all calls of a stand, of drawing yardsticks and of judging; best of three."""
+LARGE: dict[str, tuple[tuple[int, ...], ...]] = {
+    "large_prefill": ((1, 16, 1024, 64), (1, 16, 1024, 64), (1, 16, 1024, 64)),
+    "large_decode": ((1, 32, 1, 128), (1, 32, 4096, 128), (1, 32, 4096, 128)),
+    "large_linear": ((4096, 1024), (1024, 1024)),
+    "large_rms_norm": ((16384, 1024), (1024,)),
+}
+"""Calls of which some rows are judged, by the shapes of their operands."""
+
+
+def large(name: str, dtype: torch.dtype) -> tuple[AnyOperands, AnyOperands]:
+    """Draw the operands of a large call, and those of the rows that are judged of it."""
+    generator = torch.Generator().manual_seed(0)
+    first, *rest = (torch.randn(shape, generator=generator).to(dtype) for shape in LARGE[name])
+    heads, rows = sample_rows(first.shape[-2], first.shape[1])
+    if first.ndim == 2:
+        family = name.removeprefix("large_")
+        parts = (OperationOperands((x, *rest), family, 0) for x in (first, first[rows]))
+        return next(parts), next(parts)
+    k, v = rest
+    mask = torch.ones(first.shape[-2], k.shape[-2], dtype=torch.bool).tril(k.shape[-2] - first.shape[-2])
+    whole = Operands(first, k, v, mask, first.shape[-1] ** -0.5, name, 0)
+    q = first[:, heads][:, :, rows]
+    return whole, replace(whole, q=q, k=k[:, heads], v=v[:, heads], mask=mask[rows])
+
+
+def cost(family: str, dtype: torch.dtype) -> dict[str, float]:
+    """Process seconds of the eager operation, of drawing yardsticks and of judging; least of three.
+
+    On a large call, with some of its rows judged, or on eight small ones, which are judged whole.
+    """
+    whole, part = (
+        ([one] for one in large(family, dtype)) if family in LARGE else 2 * [stands(family, dtype, POOL)[0].calls]
+    )
+    first = Stand(part)
     best = dict.fromkeys(("operation_s", "range_s", "judge_s"), math.inf)
     for _ in range(4):  # the first also warms up
-        fresh = Stand(stand.calls)
-        fresh.reference, plain = stand.reference, stand.plain
-        marks = [time.perf_counter()]
-        for _ in map(_eager, fresh.calls):
+        fresh = Stand(part)
+        fresh.reference, plain = first.reference, first.plain
+        marks = [time.process_time()]
+        for _ in map(_eager, whole):
             pass
-        marks.append(time.perf_counter())
+        marks.append(time.process_time())
         span = fresh.range
-        marks.append(time.perf_counter())
+        marks.append(time.process_time())
         span.assess(plain)
-        marks.append(time.perf_counter())
+        marks.append(time.process_time())
         for name, (begin, end) in zip(best, pairwise(marks), strict=True):
             best[name] = min(best[name], end - begin)
     return {name: round(seconds, 6) for name, seconds in best.items()}
@@ -338,9 +381,8 @@ class Judgements:
     said: dict[str, NDArray[np.str_]]
 
     def alarm(self, rule: str) -> Bools:
-        """Where a rule raised an alarm; *one more rounding* is none for what is more rounded."""
-        said = self.said[rule]
-        return (said == "w") | ((said == "r") & ~self.more_rounded)
+        """Where a rule raised an alarm; *one more rounding* is one."""
+        return self.said[rule] != "."
 
     def rate(self, rule: str, where: Bools | None = None) -> Rate:
         """How often `rule` raised an alarm among the trials at `where`, or all of them."""
@@ -351,22 +393,18 @@ class Judgements:
         """Trials with an effect in [low, high)."""
         return (self.effect >= low) & (self.effect < high) & (self.effect > 0)
 
-    @property
-    def more_rounded(self) -> Bools:
-        """Trials of honest variations that store one step more."""
-        return np.isin(self.id, MORE_ROUNDED)
-
     @cached_property
     def unseen(self) -> Bools:
         """Trials whose family and whose fault or variation the judge was tuned without."""
-        held = np.array([is_held_out(name) for name in self.id.tolist()], dtype=bool)
-        return held & np.array([is_held_out(name) for name in self.family.tolist()], dtype=bool)
+        return self._where(is_held_out)
 
     @cached_property
     def tuned_on(self) -> Bools:
         """Trials that the judge was tuned on: neither is held out."""
-        names = zip(self.id.tolist(), self.family.tolist(), strict=True)
-        return np.array([not (is_held_out(a) or is_held_out(b)) for a, b in names], dtype=bool)
+        return self._where(is_seen)
+
+    def _where(self, rule: Callable[[str, str], bool]) -> Bools:
+        return np.array([rule(a, b) for a, b in zip(self.id.tolist(), self.family.tolist(), strict=True)], dtype=bool)
 
     def missed(self, rule: str, where: Bools) -> list[tuple[str, Rate]]:
         """Rate of each id that was not always caught at `where`, lowest first."""

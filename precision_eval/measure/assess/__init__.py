@@ -2,7 +2,8 @@
 
 Conventions: the *candidate* is what an implementation returned, in its dtype; the *reference* float64 arithmetic on the
 same stored inputs; *yardsticks* are honest computations of the same call on the same machine, which say what the format
-costs here: :func:`attention_yardsticks` and :func:`operation_yardsticks` draw them. The last axis holds channels, the
+costs here: :func:`attention_yardsticks` and :func:`operation_yardsticks` draw them, of a large call on the rows of
+:func:`sample_rows`. The last axis holds channels, the
 one before rows, the one before that heads; see :mod:`.pooled`.
 """
 
@@ -15,7 +16,7 @@ from precision_eval.measure.assess.description import bias_of, pooled_split, ulp
 from precision_eval.measure.assess.pooled import NonFinite, Tensors, Yardsticks, pool
 from precision_eval.measure.assess.results import Assessment, Bias, Verdict, WorstPlace
 from precision_eval.measure.assess.statistics import STATISTICS, Range
-from precision_eval.measure.assess.yardsticks import attention_yardsticks, operation_yardsticks
+from precision_eval.measure.assess.yardsticks import attention_yardsticks, operation_yardsticks, sample_rows
 
 __all__ = [
     "Assessment",
@@ -27,6 +28,7 @@ __all__ = [
     "assess",
     "attention_yardsticks",
     "operation_yardsticks",
+    "sample_rows",
 ]
 
 ONE_MORE = 1.6  # × the roughest yardstick's error: one more rounding of the same size makes it 1.4
@@ -128,9 +130,7 @@ class HonestRange:
         if numbers:
             verdict = "non-finite"
         elif crossed:
-            noise = found["rms"] <= ONE_MORE and not any(
-                s.kind == "structure" and found[s.name] > s.chance for s in crossed
-            )
+            noise = found["rms"] <= ONE_MORE and not any(s.kind == "structure" for s in crossed)
             verdict = "worse, by one more rounding" if noise and span.is_even(output) else "worse"
         row, head, channel = worst_places(error, (span.outputs - pooled.reference).square().mean(0), span.rounding)
         count = len(pooled.names)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from scipy.stats import t as student
 from torch import Tensor
 
 from precision_eval.measure.assess.pooled import Pooled
@@ -25,14 +26,18 @@ LEAST = 0.25  # of the honest rest's square: a smaller one does not make a struc
 ROUNDING = 0.1  # of a rounding's square belongs to every honest rest
 FLOOR = 2.0**-44  # of the mean square reference: float32 sums, where the reference happens to be nearly zero
 ALONE = 2.0  # margins are as much wider where one yardstick is all there is
-CLUSTERS = 3.0  # standard errors by which a mean over rows has to leave zero
+CLUSTERS = 0.99865  # of Student's t: the quantile, in standard errors, by which a mean over rows has to leave zero
+FACTOR = 2.0**-23  # what a row's factor, rounded to float32 twice, scales the row by at most
 EVEN_ROW, EVEN_ELEMENT = 6.0, 16.0  # × the RMS of the rest
+TOGETHER = 1 << 17  # elements of yardsticks that are taken at once
 _TINY = 1e-300
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """One statistic, as data; `margin` is in units of log(value + offset), `chance` what mere noise stays below."""
+    """One statistic, as data; `margin` is in units of log(value + offset), `chance` what mere noise and flipped
+    roundings stay below, however little the yardsticks differ.
+    """
 
     name: str
     kind: Literal["noise", "place", "structure"]
@@ -47,63 +52,66 @@ STATISTICS: tuple[Statistic, ...] = (
         "rms",
         "noise",
         1e-06,
-        0.3,
+        0.35,
         "RMS error {value:.3g} × the roughest yardstick's",
     ),
     Statistic(
         "typical_row",
         "noise",
         1e-06,
-        0.3,
+        0.25,
         "error of the typical row {value:.3g} × the yardsticks'",
     ),
     Statistic(
         "max",
         "noise",
         1e-06,
-        0.5,
+        0.65,
         "largest error {value:.3g} × the roughest yardstick's RMS error",
     ),
     Statistic(
         "head",
         "place",
         1e-06,
-        0.5,
+        0.4,
         "error of the worst head {value:.3g} × the yardsticks' there: heads exchanged, or one head's cache or scale",
     ),
     Statistic(
         "rest",
         "noise",
         0.2,
-        0.55,
+        0.25,
         "error that no yardstick shares: {value:.3g} × what honest computations differ by",
+        1.0,
     ),
     Statistic(
         "rest_of_row",
         "noise",
         0.2,
-        0.55,
+        0.2,
         "the same in the typical row: {value:.3g}",
+        1.0,
     ),
     Statistic(
         "rest_of_head",
         "place",
         0.2,
-        0.65,
+        0.7,
         "the same in the worst head: {value:.3g}: heads exchanged, or one head's cache or scale",
+        1.0,
     ),
     Statistic(
         "worst_row",
         "place",
         0.5,
-        1.4,
+        1.3,
         "the same in the worst row: {value:.3g}: a stale slot, a key too many or too few, or a mask, in that row",
     ),
     Statistic(
         "worst_element",
         "place",
         2.0,
-        1.4,
+        1.3,
         "the same in the worst element: {value:.3g}: a place wrongly written or a flipped bit",
     ),
     Statistic(
@@ -118,7 +126,7 @@ STATISTICS: tuple[Statistic, ...] = (
         "gain_of_head",
         "structure",
         0.5,
-        1.0,
+        1.3,
         "so it does in one head at {value:.3g} standard errors",
         4.5,
     ),
@@ -126,7 +134,7 @@ STATISTICS: tuple[Statistic, ...] = (
         "contrast",
         "structure",
         0.5,
-        1.0,
+        0.5,
         "the error follows the reference's departure from its mean row at {value:.3g} standard errors: logits"
         " scaled or approximated wrongly",
         4.0,
@@ -151,7 +159,7 @@ STATISTICS: tuple[Statistic, ...] = (
         "offset",
         "place",
         0.5,
-        0.95,
+        0.4,
         "a constant is added, at {value:.3g} standard errors",
         4.0,
     ),
@@ -189,13 +197,15 @@ STATISTICS: tuple[Statistic, ...] = (
         "coarse",
         "structure",
         0.05,
-        0.3,
+        0.2,
         "{value:.2f} of the results that need the dtype's last two bits leave them zero: another format "
         "posing as this one",
-        0.2,
+        0.3,
     ),
 )
-"""What is looked at. The margins were set on the tuning part of the trials (`python -m validation faults`)."""
+"""What is looked at. A margin is what honest variations in the tuning part of the trials needed at most, pooled or
+alone, and about a quarter more, at least 0.2 (`python -m validation faults --set part=seen`).
+"""
 
 
 class Range:
@@ -216,20 +226,28 @@ class Range:
         self.own = ((self.outputs - reference) * self.weight).flatten(1)
         self.gram = self.weighted @ self.weighted.mT
         self.squares = self.own.square().sum(1)
-        rests = [self._rest(y, without=i) for i, y in enumerate(self.outputs)]
-        honest = torch.stack(rests).square().mean(0)
-        self.scale = (_pattern(honest) + ROUNDING * _pattern(self.rounding) + floor).clamp_min(_TINY).rsqrt()
-        own = [self._taken(y, rest) for y, rest in zip(self.outputs, rests, strict=True)]
-        self.highest = {name: max(one[name] for one in own) for name in own[0]}
+        rests = torch.cat([self._rests(self.outputs[at], apart=at) for at in self._parts()])
+        honest = rests.square().mean(0)
+        self.scale = (
+            (_pattern(honest) + ROUNDING * torch.maximum(_pattern(self.rounding), self.rounding) + floor)
+            .clamp_min(_TINY)
+            .rsqrt()
+        )
+        own = [self._taken(self.outputs[at], rests[at]) for at in self._parts()]
+        self.highest = {name: max(float(part[name].max()) for part in own) for name in own[0]}
         self.width = ALONE if len(rests) == 1 else 1.0
+
+    def _parts(self) -> tuple[Tensor, ...]:
+        """Yardsticks that fit into a processor's cache together."""
+        return torch.arange(len(self.outputs)).split(max(1, TOGETHER // self.pooled.reference.numel()))
 
     def statistics(self, candidate: Tensor) -> dict[str, float]:
         """Take every statistic of a candidate in the layout of the pool."""
-        return self._taken(candidate, self._rest(candidate))
+        return {name: float(x) for name, x in self._taken(candidate[None], self._rests(candidate[None])).items()}
 
     def is_even(self, candidate: Tensor) -> bool:
         """Whether no row and no element holds more of the rest than a rounding puts there: of itself, or on average."""
-        square, own = self._rest(candidate).square(), 16.0 * self.rounding
+        square, own = self._rests(candidate[None])[0].square(), 16.0 * self.rounding
         mean = square.mean()
         by_row = square.mean(-1) <= EVEN_ROW**2 * mean + own.mean(-1)
         return bool(by_row.all() and (square <= EVEN_ELEMENT**2 * mean + 12.0 * own).all())
@@ -237,80 +255,92 @@ class Range:
     def limit(self, statistic: Statistic) -> float:
         """Largest value that is as expected of the format here."""
         widened = (self.highest[statistic.name] + statistic.offset) * math.exp(self.width * statistic.margin)
-        return (widened - statistic.offset) * (1.0 + 1e-9)
+        return max(widened - statistic.offset, statistic.chance) * (1.0 + 1e-9)
 
     def _stored(self, x: Tensor) -> Tensor:
         return x.to(self.pooled.dtype).to(torch.float64)
 
-    def _rest(self, output: Tensor, without: int | None = None) -> Tensor:
-        """Subtract the mixture of the yardsticks, but for one, that comes nearest, or the nearest yardstick."""
-        among = [j for j in range(len(self.outputs)) if j != without]
-        reference, weight = self.pooled.reference, self.weight
-        if not among:
-            return output - self._stored(reference)
-        weighted = ((output - reference) * weight).flatten()
-        distances = self.squares[among] - 2.0 * (self.own @ weighted)[among]
-        rest = output - self.outputs[among[int(distances.argmin())]]
-        if len(weighted) < 4 * len(among) or not rest.any():
-            return rest
-        gram = self.gram[among][:, among]
-        ridge = torch.diag(RIDGE * gram.diagonal() + 1e-12 * len(weighted))
-        coefficients = torch.zeros(len(self.outputs), dtype=torch.float64)
-        coefficients[among] = torch.linalg.solve(gram + ridge, (self.weighted @ weighted)[among])
-        fitted = output - self._stored(reference + torch.tensordot(coefficients, self.errors, 1))
-        return min(rest, fitted, key=lambda one: float((one * weight).square().sum()))
+    def _rests(self, outputs: Tensor, apart: Tensor | None = None) -> Tensor:
+        """Subtract the mixture of yardsticks that comes nearest, or the nearest one; of the yardsticks `apart`, the
+        mixture of all others.
+        """
+        reference, weight, count = self.pooled.reference, self.weight, len(self.outputs)
+        if apart is not None and count == 1:
+            return outputs - self._stored(reference)
+        weighted = ((outputs - reference) * weight).flatten(1)
+        distances = self.squares - 2.0 * weighted @ self.own.mT
+        gram = self.gram + torch.diag(RIDGE * self.gram.diagonal() + 1e-12 * weighted.shape[1])
+        gram, shares = gram.repeat(len(outputs), 1, 1), weighted @ self.weighted.mT
+        if apart is not None:
+            at = torch.arange(len(apart))
+            distances[at, apart] = math.inf
+            gram[at, apart], gram[at, :, apart], shares[at, apart] = 0.0, 0.0, 0.0
+            gram[at, apart, apart] = 1.0
+        rests = outputs - self.outputs[distances.argmin(1)]
+        if weighted.shape[1] < 4 * (count - (apart is not None)):
+            return rests
+        coefficients = torch.linalg.solve(gram, shares[..., None])[..., 0]
+        fitted = outputs - self._stored(reference + torch.tensordot(coefficients, self.errors, 1))
+        nearer = [(x * weight).square().sum((1, 2, 3, 4)) for x in (rests, fitted)]
+        return torch.where((nearer[0] <= nearer[1])[:, None, None, None, None], rests, fitted)
 
-    def _taken(self, output: Tensor, rest: Tensor) -> dict[str, float]:
-        pooled, error = self.pooled, output - self.pooled.reference
-        rows = error.square().mean(-1)
-        z = rest * self.scale
+    def _taken(self, outputs: Tensor, rests: Tensor) -> dict[str, Tensor]:
+        """Every statistic of each of some outputs, (n, groups, heads, rows, channels)."""
+        pooled, errors = self.pooled, outputs - self.pooled.reference
+        rows = errors.square().mean(-1)
+        z = rests * self.scale
         square = z.square()
         by_row = square.mean(-1)
-        found = {
-            "rms": float(rows.mean().sqrt()) / self.roughest,
-            "typical_row": _typical(rows / self.row_square),
-            "max": float(error.abs().max()) / self.roughest,
-            "head": float((rows.mean((0, 2)) / self.row_square.mean((0, 2))).max().sqrt()),
-            "rest": float(square.mean().sqrt()),
-            "rest_of_row": _typical(by_row),
-            "rest_of_head": float(square.mean((0, 2, 3)).max().sqrt()),
-            "worst_row": float(by_row.max().sqrt()),
-            "worst_element": float(square.max().sqrt()),
-            "channel_offset": _channel_offset(z, square),
-            "outward": self._outward(error),
-            "outward_rest": self._outward(rest),
-            **self._on_grid(output),
-        }
+        flip = (pooled.ulp * self.scale).square()  # one rounding that fell to the other side
         reference = pooled.reference * self.scale
         axes = tuple(axis for axis in (0, 2) if reference.shape[axis] > 1)
         mean = pooled.reference.mean(axes, keepdim=True) if axes else torch.zeros(())
-        found["gain"], found["gain_of_head"], along = _gain(z, reference)
-        found["contrast"] = _gain(z, (pooled.reference - mean) * self.scale)[0]
-        found["offset"] = _gain(z, self.scale)[0]
+        gain, gain_of_head, along = _gain(z, reference)
         size = reference.square().sum(-1).clamp_min(_TINY)
-        found["row_gain"] = math.sqrt(
-            float((along.square() / size).sum() / (by_row.sum().clamp_min(LEAST * by_row.numel())))
-        )
-        found["row_gain_eps"] = float((along / size / pooled.format.eps).square().mean().sqrt())
-        return found
+        along = (along.square() - (FACTOR * size).square()).clamp_min(0.0).sqrt()
+        return {
+            "rms": rows.mean((1, 2, 3)).sqrt() / self.roughest,
+            "typical_row": _typical(rows / self.row_square),
+            "max": errors.abs().amax((1, 2, 3, 4)) / self.roughest,
+            "head": (rows.mean((1, 3)) / self.row_square.mean((0, 2))).amax(1).sqrt(),
+            "rest": by_row.mean((1, 2, 3)).sqrt(),
+            "rest_of_row": _typical(by_row),
+            "rest_of_head": by_row.mean((1, 3)).amax(1).sqrt(),
+            "worst_row": (by_row / (1.0 + flip.amax(-1) / flip.shape[-1])).amax((1, 2, 3)).sqrt(),
+            "worst_element": (square / (1.0 + flip)).amax((1, 2, 3, 4)).sqrt(),
+            "channel_offset": _channel_offset(z, by_row),
+            "outward": self._outward(errors),
+            "outward_rest": self._outward(rests),
+            **self._on_grid(outputs),
+            "gain": gain,
+            "gain_of_head": gain_of_head,
+            "contrast": _gain(z, (pooled.reference - mean) * self.scale)[0],
+            "offset": _gain(z, self.scale)[0],
+            "row_gain": (
+                (along.square() / size).sum((1, 2, 3)) / by_row.sum((1, 2, 3)).clamp_min(LEAST * size.numel())
+            ).sqrt(),
+            "row_gain_eps": (along / size / pooled.format.eps).square().mean((1, 2, 3)).sqrt(),
+        }
 
-    def _outward(self, error: Tensor) -> float:
+    def _outward(self, errors: Tensor) -> Tensor:
         """Mean signed error in ULPs, less what chance gives it over rows."""
-        rows = (error * self.pooled.reference.sign() / self.pooled.ulp).clamp(-1.0, 1.0).mean(-1).flatten()
-        if len(rows) == 1:
-            return 0.0
-        return max(float(rows.mean().abs() - CLUSTERS * rows.std() / len(rows) ** 0.5), 0.0)
+        rows = (errors * (self.pooled.reference.sign() / self.pooled.ulp)).clamp(-1.0, 1.0).mean(-1).flatten(1)
+        if rows.shape[1] == 1:
+            return torch.zeros(len(rows))
+        beyond = student.ppf(CLUSTERS, rows.shape[1] - 1) / rows.shape[1] ** 0.5
+        return (rows.mean(1).abs() - beyond * rows.std(1)).clamp_min(0.0)
 
-    def _on_grid(self, output: Tensor) -> dict[str, float]:
+    def _on_grid(self, outputs: Tensor) -> dict[str, Tensor]:
         """Results on a coarser grid than the dtype's, and subnormals set to zero."""
-        pooled = self.pooled
-        steps, should = output / (4.0 * pooled.ulp), pooled.rounded / (4.0 * pooled.ulp)
+        pooled, axes = self.pooled, (1, 2, 3, 4)
+        steps, should = outputs / (4.0 * pooled.ulp), pooled.rounded / (4.0 * pooled.ulp)
         off = should != should.round()
-        coarse = ((steps == steps.round()) & off).sum() / (off.sum() + 8.0)
+        coarse = ((steps == steps.round()) & off).sum(axes) / (off.sum() + 8.0)
         size, smallest = pooled.reference.abs(), pooled.format.smallest_subnormal
         subnormal = (size >= 2.0 * smallest) & (size < pooled.format.smallest_normal)
-        flushed = (subnormal & (output == 0)).sum() - (subnormal & (output != 0)).sum()
-        return {"coarse": float(coarse), "flushed": max(float(flushed), 0.0)}
+        zero = outputs == 0
+        flushed = (subnormal & zero).sum(axes) - (subnormal & ~zero).sum(axes)
+        return {"coarse": coarse, "flushed": flushed.clamp_min(0)}
 
 
 def _pattern(square: Tensor) -> Tensor:
@@ -320,25 +350,25 @@ def _pattern(square: Tensor) -> Tensor:
     return square.mean(-1, keepdim=True) * channels[None, :, None, :]
 
 
-def _typical(square: Tensor) -> float:
+def _typical(square: Tensor) -> Tensor:
     """Root of the geometric mean."""
-    return float((square + 0.01).log().mean().mul(0.5).exp())
+    return (square + 0.01).log().mean((1, 2, 3)).mul(0.5).exp()
 
 
-def _channel_offset(z: Tensor, square: Tensor) -> float:
-    groups, _, rows, _ = z.shape
-    by_channel = z.sum((0, 2)).square() / (groups * rows)
-    return float(by_channel.mean() / square.mean().clamp_min(LEAST))
+def _channel_offset(z: Tensor, by_row: Tensor) -> Tensor:
+    groups, _, rows = by_row.shape[1:]
+    by_channel = z.sum((1, 3)).square() / (groups * rows)
+    return by_channel.mean((1, 2)) / by_row.mean((1, 2, 3)).clamp_min(LEAST)
 
 
-def _gain(z: Tensor, reference: Tensor) -> tuple[float, float, Tensor]:
+def _gain(z: Tensor, reference: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Regress on a reference: in standard errors over all and in the worst head; the products by row."""
-    products, sizes = (z * reference).sum(-1), reference.square().sum(-1)  # (groups, heads, rows)
+    products, sizes = (z * reference).sum(-1), reference.square().sum(-1)[None]  # (n, groups, heads, rows)
 
     def in_errors(axes: tuple[int, ...]) -> Tensor:
         total = products.sum(axes, keepdim=True)
         gain = total / sizes.sum(axes, keepdim=True).clamp_min(_TINY)
         spread = (products - gain * sizes).square().sum(axes, keepdim=True) + LEAST * sizes.sum(axes, keepdim=True)
-        return (total.abs() / spread.clamp_min(_TINY).sqrt()).max()
+        return (total.abs() / spread.clamp_min(_TINY).sqrt()).amax((1, 2, 3))
 
-    return float(in_errors((0, 1, 2))), float(in_errors((0, 2))), products
+    return in_errors((1, 2, 3)), in_errors((1, 3)), products

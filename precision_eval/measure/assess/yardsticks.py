@@ -22,10 +22,42 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from precision_eval.core.errors import ParameterError
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-LAG = 0.35  # by which the lazy one overtakes a new maximum, so that its weights are rounded otherwise
+SHIFTS = (0.0, 0.2, 0.35, 0.5)  # of the maximum: weights lie elsewhere in their binades and are rounded otherwise
+BLOCKS = 4
+POINTS = 8
 _LOG2_E = math.log2(math.e)
 _BACKENDS = ("MATH", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION")
 Function = Callable[..., Tensor]
+
+
+def sample_rows(
+    rows: int, heads: int = 1, *, most_rows: int = 32, most_heads: int = 4, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Draw heads and rows to judge in place of all, which of a large call costs a fraction.
+
+    Give `assess`, the reference and the yardsticks ``q[:, heads][:, :, rows]``, ``k[:, heads]``, ``v[:, heads]``,
+    ``mask[rows]`` and ``output[:, heads][:, :, rows]``. What is wrong in other places alone is not seen: let each of
+    several calls have a seed of its own.
+
+    Parameters
+    ----------
+    rows, heads : int
+        How many there are.
+    most_rows, most_heads : int
+        How many are drawn at most. The first and the last row are always among them.
+    seed : int
+
+    Returns
+    -------
+    heads, rows : torch.Tensor of int64, ascending
+    """
+    if min(rows, heads, most_heads) < 1 or most_rows < 2:
+        raise ParameterError(
+            f"found {rows} rows, {heads} heads, at most {most_rows} and {most_heads}; expected at least 1, and 2 rows"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.cat([torch.tensor([0, rows - 1]), torch.randperm(max(rows - 2, 0), generator=generator) + 1])
+    return torch.randperm(heads, generator=generator)[:most_heads].sort().values, order[:most_rows].unique()
 
 
 def attention_yardsticks(
@@ -48,14 +80,15 @@ def attention_yardsticks(
     scale : float, optional
         1/√D where not given.
     backends : bool, default True
-        With torch's own kernels. Leave them out where the candidate is one of them: none is to judge itself.
+        With torch's own kernels: what torch ships is honest, and so is what errs no more. Without them, one of them
+        can be held to all others.
 
     Returns
     -------
     dict of str to torch.Tensor, each of shape (B, H, L, E)
         By the name of the computation, in float32 before the output is rounded. Eager attention with its logits stored
-        in the dtype in several ways, or not stored; unnormalised weights by exp2; softmax over blocks of keys; and, in
-        the operands' dtype, those of torch's own backends that run on them.
+        in the dtype in several ways, or not stored; unnormalised weights by exp2, under several maxima; softmax over
+        blocks of keys; and, in the operands' dtype, eager attention and those of torch's backends that run on them.
 
     Raises
     ------
@@ -73,8 +106,9 @@ def attention_yardsticks(
     if mask is not None:
         logits = {name: one.masked_fill(~mask, -math.inf) for name, one in logits.items()}
     found = _outputs(logits, v, stored, rounds=dtype is not torch.float32)
-    found["online"] = _in_blocks(logits["wide"], v, max(64, keys // 16), stored)
-    found["online, lazy"] = _in_blocks(logits["wide"], v, max(16, keys // 32), stored, lag=LAG)
+    found["online"] = _in_blocks(logits["wide"], v, max(16, -(-keys // BLOCKS)), stored)
+    found["eager"] = _eager(query, key, value, mask, scale)
+    found["eager, transposed"] = _eager(query, _transposed(key), _transposed(value), mask, scale)
     for name in _BACKENDS if backends else ():
         backend = getattr(SDPBackend, name, None)
         output = None if backend is None else _by_backend(backend, query, key, value, mask, scale)
@@ -95,6 +129,7 @@ def _logits(q: Tensor, k: Tensor, scale: float, stored: Function, *, rounds: boo
     logits["stored"] = stored(stored(products) * scale)
     logits["stored, products in parts"] = stored(stored(in_parts) * scale)
     logits["stored once"] = stored(products * scale)
+    logits["stored once, products in parts"] = stored(in_parts * scale)
     return logits
 
 
@@ -102,12 +137,15 @@ def _outputs(logits: Mapping[str, Tensor], v: Tensor, stored: Function, *, round
     """Softmax and product with the values: divided before, or late; V is read once or twice for all."""
     rows, third = logits["wide"].shape[-2], -(-v.shape[-2] // 3)
     weights = {name: stored(one.softmax(-1)) for name, one in logits.items()}
+    late = [("wide", shift) for shift in SHIFTS if rounds or not shift]
+    late += [(name, 0.0) for name in ("scaled query", "stored") if name in logits]
     totals: dict[str, Tensor] = {}
-    for name in ("split", "wide", "scaled query", *(["stored"] if rounds else [])):
-        one, late = logits["wide" if name == "split" else name], name if name == "split" else f"{name}, divided late"
-        shifted = torch.exp2((one - one.amax(-1, keepdim=True)) * _LOG2_E)
-        totals[late] = shifted.sum(-1, keepdim=True)
-        weights[late] = shifted if name == "split" else stored(shifted)
+    for name, shift in late:
+        key, one = f"{name}, divided late, {shift}", logits[name]
+        unnormalised = torch.exp2((one - (one.amax(-1, keepdim=True) + shift)) * _LOG2_E)
+        totals[key], weights[key] = unnormalised.sum(-1, keepdim=True), stored(unnormalised)
+        if name == "wide" and rounds and not shift:
+            totals["split"], weights["split"] = totals[key], unnormalised
     stacked = torch.cat(list(weights.values()), -2)
     parts = [w @ x for w, x in zip(stacked.split(third, -1), v.split(third, -2), strict=True)]
     found = dict(zip(weights, sum(parts[1:], parts[0]).split(rows, -2), strict=True))
@@ -120,22 +158,29 @@ def _outputs(logits: Mapping[str, Tensor], v: Tensor, stored: Function, *, round
     return found | {name: found[name] / total for name, total in totals.items()}
 
 
-def _in_blocks(logits: Tensor, v: Tensor, block: int, stored: Function, *, lag: float = 0.0) -> Tensor:
-    """Online softmax over blocks of keys, float32 accumulator, divided after the product; with a lag, by the sum of the
-    weights as stored.
-    """
+def _in_blocks(logits: Tensor, v: Tensor, block: int, stored: Function) -> Tensor:
+    """Online softmax over blocks of keys, float32 accumulator, divided after the product."""
     maximum = torch.full((*logits.shape[:-1], 1), -math.inf, device=logits.device)
     total, accumulator = torch.zeros_like(maximum), torch.zeros((), device=logits.device)
     for part, values in zip(logits.split(block, -1), v.split(block, -2), strict=True):
-        highest = part.amax(-1, keepdim=True)
-        newest = torch.where(highest > maximum, highest + lag, maximum)
+        newest = torch.maximum(part.amax(-1, keepdim=True), maximum)
         shift = newest.clamp_min(-1e30)  # where nothing is seen yet
         weights, fade = (part - shift).exp(), (maximum - shift).exp()
-        kept = stored(weights)
-        total = total * fade + (kept if lag else weights).sum(-1, keepdim=True)
-        accumulator = accumulator * fade + kept @ values
+        total = total * fade + weights.sum(-1, keepdim=True)
+        accumulator = accumulator * fade + stored(weights) @ values
         maximum = newest
     return accumulator / total
+
+
+def _eager(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """Operator by operator in the operands' dtype, by the kernels that torch takes for these shapes."""
+    logits = query @ key.mT * scale
+    return (logits if mask is None else logits.masked_fill(~mask, -math.inf)).softmax(-1) @ value
+
+
+def _transposed(x: Tensor) -> Tensor:
+    """The same in the other memory layout, for which torch has other kernels."""
+    return x.mT.contiguous().mT if x.ndim > 1 else x
 
 
 def _by_backend(
@@ -164,9 +209,11 @@ def operation_yardsticks(function: Function, *operands: Tensor) -> dict[str, Ten
     Returns
     -------
     dict of str to torch.Tensor, each of the output's shape
-        By the name of the computation: each step stored in the dtype, and in float32 with nothing stored; both as they
-        are, and with the terms of every sum, mean, softmax, normalisation and product of matrices in two other orders,
-        exp by exp2 and gelu by erf in one of them; and in float64.
+        By the name of the computation: each step stored in the dtype, also with the operands in the other memory
+        layout, and in float32 with nothing stored; both as they are, and with the terms of every sum, mean, softmax,
+        normalisation and product of matrices in two other orders, exp by exp2 and gelu by erf in one of them; in
+        float64; and in float32 with the result of one of torch's operators stored, each in turn, a product being one
+        of its own where a bias is added to it.
 
     Raises
     ------
@@ -186,6 +233,7 @@ def operation_yardsticks(function: Function, *operands: Tensor) -> dict[str, Ten
     """
     dtype = _dtype_of(*operands)
     found = {"in float64": function(*(x.double() for x in operands))}
+    found["stored, transposed"] = function(*map(_transposed, operands))
     for name, given in (("stored", operands), ("wide", tuple(x.float() for x in operands))):
         if name == "wide" and dtype is torch.float32:
             continue
@@ -193,7 +241,33 @@ def operation_yardsticks(function: Function, *operands: Tensor) -> dict[str, Ten
         for order in ("reversed", "halves"):
             with OtherOrder(order):
                 found[f"{name}, {order}"] = function(*given)
+    if dtype is not torch.float32:
+        with StoringStep(dtype) as counted:
+            function(*given)
+        steps = range(counted.steps - 1)  # the last is the output, which is rounded anyway
+        for step in steps[:: -(-len(steps) // POINTS) or 1]:
+            with StoringStep(dtype, step):
+                found[f"wide, step {step + 1} stored"] = function(*given)
     return found
+
+
+class StoringStep(TorchDispatchMode):
+    """While active, the result of one of torch's operators is stored in a dtype; they are counted."""
+
+    def __init__(self, dtype: torch.dtype, step: int = -1) -> None:
+        super().__init__()
+        self.dtype, self.step, self.steps = dtype, step, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ in ("addmm", "baddbmm") and not kwargs:
+            return self._stored(self._stored(args[1] @ args[2]) + args[0])
+        output = func(*args, **(kwargs or {}))
+        counts = isinstance(output, Tensor) and output.dtype is torch.float32 and not func.is_view
+        return self._stored(output) if counts else output
+
+    def _stored(self, output: Tensor) -> Tensor:
+        self.steps += 1
+        return output.to(self.dtype).float() if self.steps - 1 == self.step else output
 
 
 class OtherOrder(TorchDispatchMode):
@@ -214,8 +288,9 @@ class OtherOrder(TorchDispatchMode):
             x, dim, half_to_float = args
             if self.order == "reversed":
                 return func(x.flip(dim), dim, half_to_float).flip(dim)
-            shifted = torch.exp2((x.float() - x.float().amax(dim, keepdim=True)) * _LOG2_E)
-            return (shifted / shifted.sum(dim, keepdim=True)).to(torch.float32 if half_to_float else x.dtype)
+            powers = (x.float() - x.float().amax(dim, keepdim=True)) * _LOG2_E
+            total = torch.exp2(powers).sum(dim, keepdim=True)
+            return torch.exp2(powers - total.log2()).to(torch.float32 if half_to_float else x.dtype)
         if name == "gelu" and self.order == "halves" and not kwargs:
             wide = args[0].float()
             return (0.5 * wide * (1.0 + torch.erf(wide * 0.5**0.5))).to(args[0].dtype)

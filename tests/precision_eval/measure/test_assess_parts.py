@@ -7,10 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import format_by_name, ulp
 from precision_eval.measure.assess.pooled import DTYPES, pool, spacing
 from precision_eval.measure.assess.statistics import LEAST, STATISTICS, Range
-from precision_eval.measure.assess.yardsticks import OtherOrder, attention_yardsticks, operation_yardsticks
+from precision_eval.measure.assess.yardsticks import OtherOrder, attention_yardsticks, operation_yardsticks, sample_rows
 
 
 def draw(seed=0, shape=(2, 3, 16, 8)):
@@ -35,18 +36,18 @@ def test_a_mixture_of_yardsticks_leaves_no_rest_and_a_stranger_does():
     held_to = span(reference, *((reference + part).float() for part in parts))
     mixture = (reference + 0.5 * parts[0] + 0.4 * parts[1]).half().double()
     rounding = float((reference - reference.half().double()).square().mean().sqrt())
-    left = float(held_to._rest(mixture).square().mean().sqrt())
+    left = float(held_to._rests(mixture[None])[0].square().mean().sqrt())
     assert left < 0.5 * rounding
     strange = (reference + 1e-2 * draw(4)).half().double()
-    assert float(held_to._rest(strange).square().mean().sqrt()) == pytest.approx(1e-2, rel=0.1)
-    assert held_to._rest((reference + parts[0]).half().double()).abs().max() == 0.0
+    assert float(held_to._rests(strange[None])[0].square().mean().sqrt()) == pytest.approx(1e-2, rel=0.1)
+    assert held_to._rests((reference + parts[0]).half().double()[None])[0].abs().max() == 0.0
 
 
 def test_gain_over_clusters_against_numpy():
     reference = draw(3)
     held_to = span(reference, *((reference + 1e-3 * draw(seed)).half() for seed in (4, 5, 6)))
     candidate = (reference * 1.01).half().double()
-    rest, scale = held_to._rest(candidate).numpy(), held_to.scale.numpy()
+    rest, scale = held_to._rests(candidate[None])[0].numpy(), held_to.scale.numpy()
     z, w = rest * scale, reference.numpy() * scale
     products, sizes = (z * w).sum(-1), (w * w).sum(-1)
     gain = products.sum() / sizes.sum()
@@ -82,7 +83,7 @@ def test_limits_are_the_largest_yardsticks_widened_and_doubly_for_one_alone():
         for held_to, width in ((several, 1.0), (alone, 2.0)):
             highest = held_to.highest[statistic.name]
             expected = (highest + statistic.offset) * math.exp(width * statistic.margin) - statistic.offset
-            assert held_to.limit(statistic) == pytest.approx(expected, rel=1e-6)
+            assert held_to.limit(statistic) == pytest.approx(max(expected, statistic.chance), rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -112,9 +113,38 @@ def test_drawn_operations_are_the_operation_in_other_orders():
     ):
         exact = function(*(t.double() for t in operands))
         drawn = operation_yardsticks(function, *operands)
-        assert set(drawn) == {"in float64", "stored", "stored, reversed", "stored, halves"}
+        names = {"in float64", "stored", "stored, transposed", "stored, reversed", "stored, halves"}
+        assert set(drawn) == names
         for name, found in drawn.items():
             assert (found.double() - exact).abs().max() < 1e-4 * (1.0 + exact.abs().max()), name
         assert any(not torch.equal(drawn["stored"], drawn[f"stored, {order}"]) for order in ("reversed", "halves"))
     with OtherOrder("reversed"):
         assert torch.equal(torch.eye(3) @ torch.eye(3), torch.eye(3))
+
+
+def test_every_step_that_the_operation_stores_is_stored_alone():
+    """A bias is added to the product as stored, and a norm's weight to the row as stored; each at its own step."""
+    x, w = draw(1, (8, 32)).half(), draw(2, (16, 32)).half()
+    drawn = operation_yardsticks(lambda x, w: F.linear(x, w, w[:, 0]), x, w)
+    unfused = (x.float() @ w.float().mT).half().float() + w.float()[:, 0]
+    assert sum(torch.equal(found.half(), unfused.half()) for found in drawn.values()) == 1
+
+    def norm(x, w):
+        return x * x.square().mean(-1, keepdim=True).rsqrt() * w
+
+    drawn = operation_yardsticks(norm, x, w[0])
+    wide = x.float()
+    cast = (wide * wide.square().mean(-1, keepdim=True).rsqrt()).half().float() * w[0].float()
+    assert sum("step" in name for name in drawn) == 4  # square, mean, rsqrt, product; the last is the output
+    assert any(torch.equal(found, cast) for name, found in drawn.items() if "step" in name)
+
+
+def test_rows_are_drawn_with_the_first_and_the_last():
+    heads, rows = sample_rows(100, 16, most_rows=8, seed=3)
+    assert (len(heads), len(rows), rows[0], rows[-1]) == (4, 8, 0, 99)
+    assert len(heads.unique()) == 4
+    assert [x.tolist() for x in sample_rows(1, 2)] == [[0, 1], [0]]
+    assert sample_rows(5)[1].tolist() == [0, 1, 2, 3, 4]
+    assert not torch.equal(sample_rows(100, seed=4)[1], sample_rows(100, seed=5)[1])
+    with pytest.raises(ParameterError, match="found 0 rows, 1 heads"):
+        sample_rows(0)
