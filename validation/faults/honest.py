@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from validation.faults.families import DTYPES, Operands
-from validation.faults.kernels import FLASH, FUSED, PLAIN, Kernel, attend
+from validation.faults.kernels import FLASH, FUSED, PLAIN, Kernel, attend, without_mkldnn
 
 HALVES = (torch.float16, torch.bfloat16)
 _LOG2_E = math.log2(math.e)
@@ -207,7 +207,7 @@ def _high_and_low(o: Operands) -> Tensor:
 
 
 def _without_mkldnn(o: Operands) -> Tensor:
-    with torch.backends.mkldnn.flags(enabled=False):
+    with without_mkldnn():
         return _logits(o).softmax(-1) @ o.v
 
 

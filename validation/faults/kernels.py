@@ -8,7 +8,9 @@ stores in the operands' dtype, other names are those of :func:`stored`. So a ker
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -191,3 +193,12 @@ def exact(operands: Operands) -> Tensor:
 def yardstick(operands: Operands) -> Tensor:
     """Plain attention, each step stored in the operands' dtype; shape (1, H, L, D)."""
     return attend(operands, PLAIN)
+
+
+@contextmanager
+def without_mkldnn() -> Iterator[None]:
+    """Let torch take its own kernels in place of oneDNN's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a switch for other devices is set along with it
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from validation.faults.families import DTYPES
+from validation.faults.kernels import without_mkldnn
 
 Function = Callable[..., Tensor]
 EPS = 1e-5
@@ -168,7 +169,7 @@ def _convolved(x: Tensor, w: Tensor) -> Tensor:
 
 
 def _without_mkldnn(x: Tensor, w: Tensor) -> Tensor:
-    with torch.backends.mkldnn.flags(enabled=False):
+    with without_mkldnn():
         return F.conv1d(x, w)
 
 

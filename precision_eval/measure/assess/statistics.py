@@ -48,27 +48,9 @@ class Statistic:
 
 
 STATISTICS: tuple[Statistic, ...] = (
-    Statistic(
-        "rms",
-        "noise",
-        1e-06,
-        0.35,
-        "RMS error {value:.3g} × the roughest yardstick's",
-    ),
-    Statistic(
-        "typical_row",
-        "noise",
-        1e-06,
-        0.25,
-        "error of the typical row {value:.3g} × the yardsticks'",
-    ),
-    Statistic(
-        "max",
-        "noise",
-        1e-06,
-        0.65,
-        "largest error {value:.3g} × the roughest yardstick's RMS error",
-    ),
+    Statistic("rms", "noise", 1e-06, 0.35, "RMS error {value:.3g} × the roughest yardstick's"),
+    Statistic("typical_row", "noise", 1e-06, 0.25, "error of the typical row {value:.3g} × the yardsticks'"),
+    Statistic("max", "noise", 1e-06, 0.65, "largest error {value:.3g} × the roughest yardstick's RMS error"),
     Statistic(
         "head",
         "place",
@@ -84,14 +66,7 @@ STATISTICS: tuple[Statistic, ...] = (
         "error that no yardstick shares: {value:.3g} × what honest computations differ by",
         1.0,
     ),
-    Statistic(
-        "rest_of_row",
-        "noise",
-        0.2,
-        0.2,
-        "the same in the typical row: {value:.3g}",
-        1.0,
-    ),
+    Statistic("rest_of_row", "noise", 0.2, 0.2, "the same in the typical row: {value:.3g}", 1.0),
     Statistic(
         "rest_of_head",
         "place",
@@ -122,14 +97,7 @@ STATISTICS: tuple[Statistic, ...] = (
         "the error follows the reference at {value:.3g} standard errors: a gain, a wrong scale, or truncation",
         4.0,
     ),
-    Statistic(
-        "gain_of_head",
-        "structure",
-        0.5,
-        1.3,
-        "so it does in one head at {value:.3g} standard errors",
-        4.5,
-    ),
+    Statistic("gain_of_head", "structure", 0.5, 1.3, "so it does in one head at {value:.3g} standard errors", 4.5),
     Statistic(
         "contrast",
         "structure",
@@ -148,21 +116,8 @@ STATISTICS: tuple[Statistic, ...] = (
         "direction: a sum, reciprocal or rescale factor kept too coarsely",
         2.0,
     ),
-    Statistic(
-        "row_gain_eps",
-        "noise",
-        0.02,
-        0.8,
-        "rows are scaled by {value:.3g} eps each",
-    ),
-    Statistic(
-        "offset",
-        "place",
-        0.5,
-        0.4,
-        "a constant is added, at {value:.3g} standard errors",
-        4.0,
-    ),
+    Statistic("row_gain_eps", "noise", 0.02, 0.8, "rows are scaled by {value:.3g} eps each"),
+    Statistic("offset", "place", 0.5, 0.4, "a constant is added, at {value:.3g} standard errors", 4.0),
     Statistic(
         "channel_offset",
         "place",
