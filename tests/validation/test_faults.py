@@ -59,6 +59,8 @@ def test_each_fault_of_an_operation_shows_and_honest_variations_are_near(name):
             outputs = torch.stack([fault.apply(o) for o in stand.calls])
             if dtype is torch.float32 and fault.id in ("chunks_stored", "stored_steps", "moments_stored"):
                 continue  # in float32 that is the honest order
+            if (fault.id, dtype) in (("sink_in_bfloat16", torch.bfloat16), ("gain_0.1%", torch.bfloat16)):
+                continue  # and in bfloat16 these change nothing
             assert max(stand.effects(outputs, fault)) > 0.01, (fault.id, dtype)
         for change in OPERATIONS[name].changes(name, "honest"):
             outputs = torch.stack([change.apply(o) for o in stand.calls])

@@ -138,7 +138,7 @@ OURS = "assess"
 RULES = (OURS, *RIVALS)
 LETTERS = {"as expected of the format": ".", "worse, by one more rounding": "r", "worse": "w", "non-finite": "w"}
 Bools = NDArray[np.bool_]
-HELD_OUT = {one.id for one in (*catalog.HELD_OUT, *honest.HELD_OUT)}
+HELD_OUT = {one.id for one in catalog.HELD_OUT} | {one.id for one in honest.HELD_OUT}
 
 
 def is_held_out(name: str, family: str) -> bool:

@@ -128,6 +128,7 @@ def _logits(q: Tensor, k: Tensor, scale: float, stored: Function, *, rounds: boo
         return {**logits, "products in parts": in_parts * scale}
     logits["stored"] = stored(stored(products) * scale)
     logits["stored, products in parts"] = stored(stored(in_parts) * scale)
+    logits["stored before the scale"] = stored(products) * scale
     logits["stored once"] = stored(products * scale)
     logits["stored once, products in parts"] = stored(in_parts * scale)
     return logits
