@@ -85,25 +85,27 @@ def _run(
     version = str(torch.__version__)
     expected = None if record else column_for(table, version)
     with StatusConsole(stderr=True).status("running") as status:
-        found = observe(
+        observed = observe(
             modes,
             cases=_chosen(cases),
             on_cell=lambda cell: status.update(f"running {cell}"),
         )
-    if not found.cells:
+    if not observed.cells:
         raise ParameterError("no cell was run; name a mode, and a case that has the size tiny")
     if expected is None:
         old = table.get(release(version))
-        table = updated(table, version, found)
+        table = updated(table, version, observed)
         save_table(table, path)
-        console.print(f"recorded {len(found.cells)} cells of torch {release(version)} in {path.name}", highlight=False)
+        console.print(
+            f"recorded {len(observed.cells)} cells of torch {release(version)} in {path.name}", highlight=False
+        )
         if old is not None:
-            _print_differences(console, [d for d in differences(old, found, same_version=True) if d.expected])
+            _print_differences(console, [d for d in differences(old, observed, same_version=True) if d.expected])
         return
     recorded, column = expected
-    found_differences = differences(column, found, same_version=recorded == release(version))
+    found_differences = differences(column, observed, same_version=recorded == release(version))
     _print_differences(console, found_differences)
-    against = f"{len(found.cells)} cells of torch {version} against those of {recorded}"
+    against = f"{len(observed.cells)} cells of torch {version} against those of {recorded}"
     if found_differences:
         console.print(f"{against}: {len(found_differences)} differ; {REMEDY}", highlight=False)
         raise typer.Exit(EXIT_VERDICT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -161,10 +160,6 @@ def sweep(
     processes: options.Processes = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of tensors and order.")] = None,
     refine: Annotated[int, typer.Option(min=0, help="Then halve so many times the gap that holds a crossing.")] = 0,
-    stop_after: Annotated[
-        float | None,
-        typer.Option(metavar="MINUTES", help="Start no job that would end later; the same command goes on."),
-    ] = None,
     quick: options.Quick = False,
     report_only: options.ReportOnly = False,
 ) -> None:
@@ -185,37 +180,29 @@ def sweep(
     }
     changes = {name: value for name, value in given.items() if value is not None}
     plan = replace(QUICK if quick else FULL, **changes)  # bad names end here, before anything is started
-    run_sweep(plan, out, refine=refine, minutes=stop_after, report_only=report_only)
+    run_sweep(plan, out, refine=refine, report_only=report_only)
 
 
-def run_sweep(
-    plan: Sweep, out: Path, *, refine: int = 0, minutes: float | None = None, report_only: bool = False
-) -> None:
+def run_sweep(plan: Sweep, out: Path, *, refine: int = 0, report_only: bool = False) -> None:
     """Measure, print, draw and write."""
     from rich.console import Console
 
     from precision_eval.core.files import TrialFile
 
     check_own_folder(out, "lengths.jsonl")
-    if minutes is not None and not 0.0 < minutes < math.inf:
-        raise ParameterError(f"--stop-after {minutes:g}; give a finite number above 0, or leave it out")
     console, file = Console(emoji=False), TrialFile(out / "lengths.jsonl")
     if not report_only:
         with _stoppable("Jobs", console):
-            left = _measure(plan, file, console, refine=refine, minutes=minutes)
-        if left:
-            console.print(f"Out of time with {left} lines to measure; the same command goes on from there.")
-            if not file.read():
-                return
+            _measure(plan, file, console, refine=refine)
     _report_sweep(out, file, console)
 
 
-def _measure(plan: Sweep, file: TrialFile, console: Console, *, refine: int, minutes: float | None) -> int:
-    """Run what is missing and return how many lines the time limit left out."""
+def _measure(plan: Sweep, file: TrialFile, console: Console, *, refine: int) -> None:
+    """Run what is missing."""
     from precision_eval.cli.progress import bar_on
     from precision_eval.core.environment import collect, store_environment
     from precision_eval.run.executor import IsolatedExecutor, modules_to_preload
-    from precision_eval.studies.sweep.running import SweepRun, TimeLimit
+    from precision_eval.studies.sweep.running import SweepRun
 
     worker_limit_s = 120.0 + len(plan.lengths) * (60.0 + 4.0 * plan.budget_s)
     preload = modules_to_preload("precision_eval.studies.sweep.measuring", compiled="compiled" in plan.modes)
@@ -233,9 +220,9 @@ def _measure(plan: Sweep, file: TrialFile, console: Console, *, refine: int, min
             executor=executor,
             environment=store_environment(environment, file.path.parent),
             progress=show,
-            limit=TimeLimit() if minutes is None else TimeLimit(60.0 * minutes),
         )
-        return run.measure_missing() or run.refine(refine)
+        run.measure_missing()
+        run.refine(refine)
 
 
 def _report_sweep(out: Path, file: TrialFile, console: Console) -> None:

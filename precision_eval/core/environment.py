@@ -262,14 +262,14 @@ def _device(device: str) -> dict[str, Any]:
     kind, _, index = device.partition(":")
     if kind != "cuda" or not torch.cuda.is_available() or int(index) >= torch.cuda.device_count():
         return {"name": device}
-    found = torch.cuda.get_device_properties(int(index))
+    properties = torch.cuda.get_device_properties(int(index))
     driver = _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"])
     return {
         "name": device,
-        "model": found.name,
-        "capability": f"{found.major}.{found.minor}",
-        "memory_bytes": int(found.total_memory),
-        "multiprocessors": int(found.multi_processor_count),
+        "model": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+        "memory_bytes": int(properties.total_memory),
+        "multiprocessors": int(properties.multi_processor_count),
         "driver": driver,
         "native_bfloat16": bool(torch.cuda.is_bf16_supported(including_emulation=False)),
     }

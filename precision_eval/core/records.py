@@ -185,10 +185,10 @@ class RecordFile:
 
 def latest(records: Iterable[Record]) -> dict[str, Record]:
     """Return the last record of each cell, in the order in which the cells first appeared."""
-    found: dict[str, Record] = {}
+    newest: dict[str, Record] = {}
     for record in records:
-        found[record.cell] = record
-    return found
+        newest[record.cell] = record
+    return newest
 
 
 def _misfit(content: dict[str, Any]) -> str:

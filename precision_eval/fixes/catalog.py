@@ -38,8 +38,6 @@ class Fix:
         Name used in cells and records.
     title : str
         A few words for tables.
-    seed_wording : str
-        How the reports and threads put it; ``"–"`` for the control.
     storage : {"as_shipped", "float16", "bfloat16", "float32", "per_case"}
         Dtype of floating parameters and buffers while the fix is applied.
     agreement : {"none", "activation_to_storage", "storage_to_activation", "autocast", "per_case"}
@@ -72,7 +70,6 @@ class Fix:
 
     id: str
     title: str = ""
-    seed_wording: str = "–"
     storage: Storage = "as_shipped"
     agreement: Agreement = "none"
     modes: tuple[Mode, ...] = MODES
@@ -122,7 +119,6 @@ FIXES: tuple[Fix, ...] = (
     Fix(
         id="as_shipped",
         title="as shipped",
-        seed_wording="–",
         storage="as_shipped",
         agreement="none",
         explanation="The control: the model as it raises. A case that passes here does not have the bug.",
@@ -131,7 +127,6 @@ FIXES: tuple[Fix, ...] = (
     Fix(
         id="query_to_half",
         title="query → cache dtype",
-        seed_wording="q = q.half()",
         storage="as_shipped",
         agreement="activation_to_storage",
         explanation=(
@@ -143,7 +138,6 @@ FIXES: tuple[Fix, ...] = (
     Fix(
         id="kv_to_query",
         title="cache → query dtype",
-        seed_wording="cast k/v to q's dtype",
         storage="as_shipped",
         agreement="storage_to_activation",
         explanation=(
@@ -155,7 +149,6 @@ FIXES: tuple[Fix, ...] = (
     Fix(
         id="full_float32",
         title="everything float32",
-        seed_wording="everything float32",
         storage="float32",
         agreement="none",
         explanation="One dtype everywhere, the widest in use. Nothing left to disagree; twice the memory of half.",
@@ -164,7 +157,6 @@ FIXES: tuple[Fix, ...] = (
     Fix(
         id="bfloat16",
         title="everything bfloat16",
-        seed_wording="BF16 mode",
         storage="bfloat16",
         agreement="none",
         explanation="One dtype everywhere: float32's range with 8 bits of significand. Emulated on older devices.",
@@ -173,7 +165,6 @@ FIXES: tuple[Fix, ...] = (
     Fix(
         id="dynamo_fallback",
         title="suppress Dynamo errors",
-        seed_wording="torch._dynamo.config.suppress_errors = True",
         storage="as_shipped",
         agreement="none",
         modes=("compiled",),
@@ -187,7 +178,6 @@ FIXES: tuple[Fix, ...] = (
     Fix(
         id="float16",
         title="everything float16",
-        seed_wording="force FP16",
         storage="float16",
         agreement="none",
         explanation="One dtype everywhere: 11 bits of significand, but nothing beyond 65504.",
@@ -196,7 +186,6 @@ FIXES: tuple[Fix, ...] = (
     Fix(
         id="autocast",
         title="autocast",
-        seed_wording="autocast context",
         storage="as_shipped",
         agreement="autocast",
         explanation=(
@@ -208,7 +197,6 @@ FIXES: tuple[Fix, ...] = (
     Fix(
         id="upstream",
         title="what landed upstream",
-        seed_wording="–",
         storage="per_case",
         agreement="per_case",
         explanation=(

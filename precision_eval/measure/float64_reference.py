@@ -71,15 +71,15 @@ def _first_that_runs(subject: ExaminedModel, available_bytes: int, *, seed: int)
                     "reference is float64 layer by layer"
                 )
                 continue
-            found = run_as(subject, hold, seed=seed)
-            if _may_serve(subject, found):
-                return Reference(found.outputs, name, tuple(doubts))
-            doubts.append(f"no reference in {name}: {_why(found)}")
-    found = run_as(subject, in_float32, torch.float32, seed=seed)
-    if _may_serve(subject, found):
+            reference = run_as(subject, hold, seed=seed)
+            if _may_serve(subject, reference):
+                return Reference(reference.outputs, name, tuple(doubts))
+            doubts.append(f"no reference in {name}: {_why(reference)}")
+    reference = run_as(subject, in_float32, torch.float32, seed=seed)
+    if _may_serve(subject, reference):
         doubts.append("drift is held to float32, so what is finer than float32 is not seen")
-        return Reference(found.outputs, "float32", tuple(doubts))
-    return Reference(None, "", (*doubts, f"no reference in float32 either: {_why(found)}; drift was not measured"))
+        return Reference(reference.outputs, "float32", tuple(doubts))
+    return Reference(None, "", (*doubts, f"no reference in float32 either: {_why(reference)}; drift was not measured"))
 
 
 def _may_serve(subject: ExaminedModel, found: CallOutcome) -> bool:

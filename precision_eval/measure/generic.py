@@ -59,11 +59,11 @@ def trace(cell: Cell, run_dir: Path) -> list[Outcome]:
         if broken:
             return [broken]
         with _measuring(fix, "trace"):
-            found = _observed(cell, call, inputs)
+            observed = _observed(cell, call, inputs)
     if built.own is not None:
-        found |= {"not_applicable": list(built.own.not_applicable), "tolerances": dict(built.own.tolerances)}
-    unlike = unlike_pin(cell.options.sdpa_backend, found)
-    return [passed(fix, found) if unlike is None else failed(fix, "unsupported", unlike)]
+        observed |= {"not_applicable": list(built.own.not_applicable), "tolerances": dict(built.own.tolerances)}
+    unlike = unlike_pin(cell.options.sdpa_backend, observed)
+    return [passed(fix, observed) if unlike is None else failed(fix, "unsupported", unlike)]
 
 
 def _observed(cell: Cell, call: AppliedFix, inputs: tuple[Any, ...]) -> dict[str, Any]:
@@ -151,22 +151,22 @@ def sampler_drift(built: BuiltCase, dtype: torch.dtype, *, settings: torch.dtype
     with torch.no_grad():
         inputs = (x.double() if x.is_floating_point() else x for x in built.inputs)
         logits = built.model.in_float64()(*inputs)[0]  # (2, s, V)
-        found = [
+        roundings = [
             sampler_rounding(logits[:, [s]], dtype=dtype, settings=settings).to_dict() for s in range(logits.shape[1])
         ]
 
     def mean(name: str) -> float:
-        return sum(float(one[name]) for one in found) / len(found)
+        return sum(float(rounding[name]) for rounding in roundings) / len(roundings)
 
     return SamplerDrift(
         dtype=str(dtype).removeprefix("torch."),
         settings_dtype=str(settings or dtype).removeprefix("torch."),
-        positions=len(found),
-        changed_nucleus=sum(one["boundary_flips"] > 0 for one in found) / len(found),
+        positions=len(roundings),
+        changed_nucleus=sum(rounding["boundary_flips"] > 0 for rounding in roundings) / len(roundings),
         total_variation=mean("total_variation"),
         kept=mean("kept"),
         kept_in_float64=mean("kept_in_float64"),
-        cast_changed_nucleus=sum(one["input_cast_flips"] > 0 for one in found) / len(found),
+        cast_changed_nucleus=sum(rounding["input_cast_flips"] > 0 for rounding in roundings) / len(roundings),
         cast_total_variation=mean("input_cast_total_variation"),
     )
 
@@ -177,8 +177,8 @@ def memory(cell: Cell, run_dir: Path) -> list[Outcome]:
 
     fix, built = _only_fix(cell), _built(cell)
     with _applied(cell, fix, built) as call:
-        found = call_memory(call, call.prepare(built.inputs), model=call.model, device=cell.device)
-    return [passed(fix, found.to_dict())]
+        measured = call_memory(call, call.prepare(built.inputs), model=call.model, device=cell.device)
+    return [passed(fix, measured.to_dict())]
 
 
 def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
@@ -192,19 +192,19 @@ def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
         return [_as_outcome(fix, [timed_once[fix]]) for fix in cell.fixes]
     cells = [replace(cell, options=replace(cell.options, memory=state)) for state in states]
     each = [[in_process(_timed_once, one, index) for index in range(processes)] for one in cells]
-    found = [over_all(results) if processes > 1 else results[0] for results in each]
-    return [_as_outcome(fix, [timed[fix] for timed in found]) for fix in cell.fixes]
+    timed_states = [over_all(results) if processes > 1 else results[0] for results in each]
+    return [_as_outcome(fix, [timed[fix] for timed in timed_states]) for fix in cell.fixes]
 
 
 def _as_outcome(fix: str, by_memory: Sequence[Timed]) -> Outcome:
     """Plain data of what was timed: the warm ratio, with the cold one inside it on CUDA, and other states' likewise."""
     states: list[dict[str, Any]] = []
-    for found in by_memory:
-        if isinstance(found, Outcome):
-            return found
-        states.append(found["warm"].to_dict())
-        if "cold" in found:
-            states[-1]["cold_l2"] = found["cold"].to_dict()
+    for timed in by_memory:
+        if isinstance(timed, Outcome):
+            return timed
+        states.append(timed["warm"].to_dict())
+        if "cold" in timed:
+            states[-1]["cold_l2"] = timed["cold"].to_dict()
     first, *others = states
     return passed(fix, first | ({"by_memory": {one["memory"]: one for one in others}} if others else {}))
 
@@ -249,30 +249,30 @@ def _timed_once(cell: Cell, process: int) -> dict[str, Timed]:
     """Build the candidates and time them, in this process."""
     built = _built(cell)
     with ExitStack() as stack:
-        found: dict[str, Timed] = {}
+        timed: dict[str, Timed] = {}
         candidates: dict[str, Candidate] = {}
         for fix in [fix for fix in cell.fixes if fix != BASELINE]:
-            _sort_in(fix, prepared(cell, fix, built, stack), candidates, found)
+            _sort_in(fix, prepared(cell, fix, built, stack), candidates, timed)
         own = cell  # of the baseline
         if BASELINE in cell.fixes or candidates:
-            _sort_in(BASELINE, prepared(own, BASELINE, built, stack), candidates, found)
-            refused = found.get(BASELINE)
+            _sort_in(BASELINE, prepared(own, BASELINE, built, stack), candidates, timed)
+            refused = timed.get(BASELINE)
             if candidates and isinstance(refused, Outcome) and _without_pin(cell) != cell:
                 own = _without_pin(cell)
-                _sort_in(BASELINE, prepared(own, BASELINE, built, stack), candidates, found)
+                _sort_in(BASELINE, prepared(own, BASELINE, built, stack), candidates, timed)
         if BASELINE in candidates:
             twin = prepared(own, BASELINE, built, stack)
             assert isinstance(twin, Candidate)  # the very computation that has just worked
-            found |= _ratios(cell, process, candidates, twin, own=own)
+            timed |= _ratios(cell, process, candidates, twin, own=own)
             if own != cell:  # what ran free is a reference and no answer to what runs under the pin
                 assert isinstance(refused, Outcome)
-                found[BASELINE] = refused
+                timed[BASELINE] = refused
         else:
-            broken = found.get(BASELINE, failed(BASELINE, "raised", "nothing else can be timed"))
+            broken = timed.get(BASELINE, failed(BASELINE, "raised", "nothing else can be timed"))
             assert isinstance(broken, Outcome)
             reason = f"the baseline {BASELINE} cannot be timed: {broken.reason}"
-            found |= {fix: failed(fix, broken.status, reason) for fix in candidates}
-    return found
+            timed |= {fix: failed(fix, broken.status, reason) for fix in candidates}
+    return timed
 
 
 def _without_pin(cell: Cell) -> Cell:
@@ -286,7 +286,7 @@ def _ratios(
     """Time the candidates; on CUDA a second time with a flushed L2 cache. `own` is the baseline's cell."""
     doubt = () if own == cell else (_FREE_BASELINE.format(cell.options.sdpa_backend),)
     caches: tuple[Cache, ...] = ("warm", "cold") if cell.device.startswith("cuda") else ("warm",)
-    found: dict[str, dict[Cache, PairedRatio]] = {fix: {} for fix in candidates}
+    by_cache: dict[str, dict[Cache, PairedRatio]] = {fix: {} for fix in candidates}
     for cache in caches:
         ratios = compare_latency(
             candidates,
@@ -302,18 +302,18 @@ def _ratios(
             memory=cell.options.memory or GROWN,
         )
         for fix, ratio in ratios.items():
-            found[fix][cache] = replace(ratio, doubts=(*ratio.doubts, *doubt))
-    return dict(found)
+            by_cache[fix][cache] = replace(ratio, doubts=(*ratio.doubts, *doubt))
+    return dict(by_cache)
 
 
 def _sort_in(
-    fix: str, found: Candidate | Outcome, candidates: dict[str, Candidate], outcomes: dict[str, Timed]
+    fix: str, ready: Candidate | Outcome, candidates: dict[str, Candidate], outcomes: dict[str, Timed]
 ) -> None:
     """Put a fix among the candidates, or its failure among the outcomes."""
-    if isinstance(found, Candidate):
-        candidates[fix] = found
+    if isinstance(ready, Candidate):
+        candidates[fix] = ready
     else:
-        outcomes[fix] = found
+        outcomes[fix] = ready
 
 
 def prepared(cell: Cell, fix: str, built: BuiltCase, stack: ExitStack) -> Candidate | Outcome:
@@ -360,9 +360,9 @@ def _check_format(cell: Cell, fix: str) -> None:
     storage = fix_by_id(fix).storage
     if storage in ("as_shipped", "per_case"):
         return
-    found = support(cell.device, storage)
-    if found.kind == "absent":
-        raise UnsupportedError(f"{storage} on {cell.device}: {found.reason}")
+    supported = support(cell.device, storage)
+    if supported.kind == "absent":
+        raise UnsupportedError(f"{storage} on {cell.device}: {supported.reason}")
 
 
 def _not_finite(fix: str, output: object) -> Outcome | None:

@@ -189,7 +189,7 @@ def base_dtype(subject: ExaminedModel) -> torch.dtype:
 
 def _declared_wide(modules: list[tuple[str, nn.Module]]) -> dict[str, frozenset[torch.dtype]]:
     """Read which parameters a model's class declares to be kept in float32, as transformers' classes do."""
-    found: dict[str, frozenset[torch.dtype]] = {}
+    widths: dict[str, frozenset[torch.dtype]] = {}
     kinds = (
         ("_keep_in_fp32_modules", frozenset((torch.float16,))),
         ("_keep_in_fp32_modules_strict", frozenset((torch.float16, torch.bfloat16))),
@@ -204,8 +204,8 @@ def _declared_wide(modules: list[tuple[str, nn.Module]]) -> dict[str, frozenset[
             for name, _ in module.named_parameters():
                 if pattern.search(name):
                     full = (f"{path}.{name}" if path else name).removeprefix(PREFIX)
-                    found[full] = found.get(full, frozenset()) | refused
-    return found
+                    widths[full] = widths.get(full, frozenset()) | refused
+    return widths
 
 
 def module_paths(modules: list[tuple[str, nn.Module]]) -> dict[int, str]:

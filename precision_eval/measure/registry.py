@@ -215,13 +215,13 @@ def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) 
     try:
         measure = measure_by_name(cell.measure, measures)
         _prepare_torch(cell)
-        found = {outcome.fix: _strict(outcome) for outcome in measure.run(cell, run_dir)}
+        outcomes = {outcome.fix: _strict(outcome) for outcome in measure.run(cell, run_dir)}
     except Exception as error:  # noqa: BLE001 - the boundary of a cell: whatever was raised is the cell's result
         _print_traceback()
         raised = True
-        found = {fix: failure_of(fix, error) for fix in cell.fixes}
-    missing = [failed(fix, "raised", "the measure gave no outcome for it") for fix in cell.fixes if fix not in found]
-    return CellResult((*found.values(), *missing), started_at, time.perf_counter() - start, raised)
+        outcomes = {fix: failure_of(fix, error) for fix in cell.fixes}
+    missing = [failed(fix, "raised", "the measure gave no outcome for it") for fix in cell.fixes if fix not in outcomes]
+    return CellResult((*outcomes.values(), *missing), started_at, time.perf_counter() - start, raised)
 
 
 def log_path(cell: Cell, run_dir: Path) -> Path:

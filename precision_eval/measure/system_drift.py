@@ -53,21 +53,21 @@ class SystemDrift(Drift):
 def system_drift(built: BuiltCase, applied: AppliedFix) -> SystemDrift:
     """Drift of a fix on a whole model."""
     system, inputs = _model(built, applied), applied.prepare(built.inputs)
-    found = _outputs(applied(*inputs))
+    outputs = _outputs(applied(*inputs))
     with _kept_wide(system):
         reference = _outputs(run_in_float64(in_float64(system), _brought_to(torch.float64, built.inputs))[0])
-    tape, last = _recorded(system, applied, inputs, found)
+    tape, last = _recorded(system, applied, inputs, outputs)
     with _kept_wide(system):
         returned, shifts = run_in_float64(_twin(system, applied), _brought_to(torch.float64, inputs), tape=tape)
     exact = _outputs(returned)
     _check_function(system, applied, exact, reference)
-    coarser = [max(output.dtype, last or output.dtype, key=_eps) for output in found]
+    coarser = [max(output.dtype, last or output.dtype, key=_eps) for output in outputs]
     yardsticks = {
         dtype: _yardstick(_twin(system, applied, dtype), inputs, dtype, tape, shifts)
         for dtype in dict.fromkeys(coarser)
     }
     drifts, doubts = [], [reason for _, reason in yardsticks.values() if reason]
-    for index, (output, dtype) in enumerate(zip(found, coarser, strict=True)):
+    for index, (output, dtype) in enumerate(zip(outputs, coarser, strict=True)):
         plain, _ = yardsticks[dtype]
         drift, doubt = _one(output, reference[index], exact[index], None if plain is None else plain[index])
         drifts.append(replace(drift, yardstick_dtype=str(dtype).removeprefix("torch.")))

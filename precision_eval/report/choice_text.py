@@ -70,19 +70,19 @@ def untried_modes(groups: Iterable[Group]) -> str:
 def facts(group: Group, fix: str) -> str:
     """Return what a fix costs here, figure by figure."""
     row = group.row(fix)
-    found = [f"drift {_drift(row.drift)}"] if row.drift is not None else []
+    parts = [f"drift {_drift(row.drift)}"] if row.drift is not None else []
     if row.time is not None:
-        found.append(
+        parts.append(
             "the baseline of time" if fix == group.baseline else f"{time_text(row.time)} of {group.baseline}'s time"
         )
     if row.memory_bytes is not None:
         total, stored = memory_text(row.memory_bytes), memory_text(row.stored_bytes)
-        found.append(total if total == stored else f"{total} ({stored} stored)")
+        parts.append(total if total == stored else f"{total} ({stored} stored)")
     if row.diverged is not None and row.streams is not None:
-        found.append(f"{row.diverged} of {row.streams} streams diverged")
+        parts.append(f"{row.diverged} of {row.streams} streams diverged")
     if row.sound is not None:
-        found.append(f"sound {row.sound.verdict}")
-    return ", ".join(found)
+        parts.append(f"sound {row.sound.verdict}")
+    return ", ".join(parts)
 
 
 def table_rows(choice: Choice, *, short: bool = False) -> list[tuple[str, ...]]:
@@ -225,16 +225,16 @@ def _nothing_keeps(choice: Choice) -> str:
 
 
 def _limits(choice: Choice) -> str:
-    asked, found = choice.constraints, []
+    asked, limits = choice.constraints, []
     if asked.max_drift is not None:
-        found.append(f"--max-drift {asked.max_drift:g}")
+        limits.append(f"--max-drift {asked.max_drift:g}")
     if asked.max_memory_bytes is not None:
-        found.append(f"--max-memory {memory_text(asked.max_memory_bytes)}")
+        limits.append(f"--max-memory {memory_text(asked.max_memory_bytes)}")
     if asked.max_memory_ratio is not None:
-        found.append(f"--max-memory {asked.max_memory_ratio:g}x")
+        limits.append(f"--max-memory {asked.max_memory_ratio:g}x")
     if asked.min_speed is not None:
-        found.append(f"--min-speed {asked.min_speed:g}")
-    return join(found)
+        limits.append(f"--min-speed {asked.min_speed:g}")
+    return join(limits)
 
 
 def _row(choice: Choice, fix: str, note: str, *, short: bool) -> tuple[str, ...]:

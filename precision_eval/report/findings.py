@@ -203,24 +203,24 @@ def _speed_sentence(section: Group) -> str:
 
 def _allocator_sentence(section: Group) -> str:
     """Say which conclusions on time depend on the allocator's state, where several were measured."""
-    found = {row.fix: by_memory for row in section.curing if len(by_memory := _by_memory(row)) > 1}
-    if not found:
+    by_fix = {row.fix: by_memory for row in section.curing if len(by_memory := _by_memory(row)) > 1}
+    if not by_fix:
         return ""
-    states = list(next(iter(found.values())))
+    states = list(next(iter(by_fix.values())))
     moved = {
         fix: own
-        for fix, own in found.items()
+        for fix, own in by_fix.items()
         if fix != section.baseline
-        and max(one["ratio_low"] for one in own.values()) > min(one["ratio_high"] for one in own.values())
+        and max(timed["ratio_low"] for timed in own.values()) > min(timed["ratio_high"] for timed in own.values())
     }
     if not moved:
         return f"No conclusion on time was seen to depend on the allocator's state ({join(states)})."
     parts = []
     for fix, own in moved.items():
-        ratios = join([f"{fixed(one['ratio'], decimals=2)} {state}" for state, one in own.items()])
-        said = {one["verdict"] for one in own.values()} - {"undecided"}
+        ratios = join([f"{fixed(timed['ratio'], decimals=2)} {state}" for state, timed in own.items()])
+        said = {timed["verdict"] for timed in own.values()} - {"undecided"}
         parts.append(f"{fix} at {ratios}{' (the verdict turns)' if len(said) > 1 else ''}")
-    order = _turned(found, states)
+    order = _turned(by_fix, states)
     return f"With the allocator {join(states)}, the time ratio moves of {'; '.join(parts)}. " + (
         f"The order of {join(order)} depends on it." if order else "No order of two fixes depends on it."
     )
@@ -232,12 +232,12 @@ def _by_memory(row: Row) -> dict[str, Mapping[str, Any]]:
     return {str(data.get("memory")): data, **data.get("by_memory", {})}
 
 
-def _turned(found: Mapping[str, Mapping[str, Mapping[str, Any]]], states: Sequence[str]) -> list[str]:
+def _turned(by_fix: Mapping[str, Mapping[str, Mapping[str, Any]]], states: Sequence[str]) -> list[str]:
     """Return the pairs of fixes of which one is faster in one state and the other in another, beyond both intervals."""
     pairs = []
-    for first, second in combinations(found, 2):
+    for first, second in combinations(by_fix, 2):
         ahead = {
-            next((pair for pair in ((first, second), (second, first)) if _is_faster(found, *pair, state)), None)
+            next((pair for pair in ((first, second), (second, first)) if _is_faster(by_fix, *pair, state)), None)
             for state in states
         }
         if len(ahead - {None}) > 1:
@@ -245,8 +245,8 @@ def _turned(found: Mapping[str, Mapping[str, Mapping[str, Any]]], states: Sequen
     return pairs
 
 
-def _is_faster(found: Mapping[str, Mapping[str, Mapping[str, Any]]], fix: str, other: str, state: str) -> bool:
-    return bool(found[fix][state]["ratio_high"] < found[other][state]["ratio_low"])
+def _is_faster(by_fix: Mapping[str, Mapping[str, Mapping[str, Any]]], fix: str, other: str, state: str) -> bool:
+    return bool(by_fix[fix][state]["ratio_high"] < by_fix[other][state]["ratio_low"])
 
 
 def _drift_sentence(section: Group) -> str:

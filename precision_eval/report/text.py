@@ -59,14 +59,14 @@ def environment_lines(
 
 
 def _facts(environment: Mapping[str, Any]) -> dict[str, str]:
-    found = {}
+    facts = {}
     for name, path in _FACTS:
         node: Any = environment
         for part in path.split("."):
             node = node.get(part) if isinstance(node, Mapping) else None
         if node is not None:
-            found[name] = str(node)
-    return found
+            facts[name] = str(node)
+    return facts
 
 
 def _listed(facts: Mapping[str, str]) -> str:
@@ -87,10 +87,10 @@ def _measured(own: Iterable[Record], records: Iterable[Record], write: Callable[
 
 
 def _cells(records: Iterable[Record]) -> dict[tuple[str, str], set[tuple[str, str, str]]]:
-    found: dict[tuple[str, str], set[tuple[str, str, str]]] = {}
+    cells: dict[tuple[str, str], set[tuple[str, str, str]]] = {}
     for record in records:
-        found.setdefault((record.mode, record.measure), set()).add((record.case, record.fix, record.cell))
-    return found
+        cells.setdefault((record.mode, record.measure), set()).add((record.case, record.fix, record.cell))
+    return cells
 
 
 def _part(cells: set[tuple[str, str, str]], rest: set[tuple[str, str, str]], write: Callable[[str], str]) -> str:

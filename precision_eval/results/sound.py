@@ -43,11 +43,11 @@ class SoundMetric:
         number = fixed(worse_by * self.worse, decimals=self.decimals)
         return f"{'' if number.startswith('−') else '+'}{number}{self.unit}"
 
-    def range_text(self, found: DifferenceDecision) -> str:
+    def range_text(self, decision: DifferenceDecision) -> str:
         """Write a change with its interval: ``MCD +0.55 dB [0.41, 0.69]``."""
-        low, high = sorted((found.low * self.worse, found.high * self.worse))
+        low, high = sorted((decision.low * self.worse, decision.high * self.worse))
         ends = ", ".join(fixed(end, decimals=self.decimals) for end in (low, high))
-        return f"{self.title} {self.text(found.estimate)} [{ends}]"
+        return f"{self.title} {self.text(decision.estimate)} [{ends}]"
 
 
 VOICE_METRICS: tuple[SoundMetric, ...] = (

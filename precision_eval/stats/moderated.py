@@ -94,14 +94,14 @@ def holm_levels(p_values: Sequence[float], alpha: float) -> tuple[tuple[bool, fl
     """Holm's step-down: which hypotheses are rejected, and the level at which each was tested."""
     if not 0.0 < alpha < 0.5 or any(not 0.0 <= p <= 1.0 for p in p_values):
         raise ParameterError(f"alpha is {alpha}; expected a fraction in (0, 0.5), and p-values in [0, 1]")
-    found: list[tuple[bool, float]] = [(False, 0.0)] * len(p_values)
+    levels: list[tuple[bool, float]] = [(False, 0.0)] * len(p_values)
     level, going = alpha, True
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
         if going:
             level = alpha / (len(p_values) - rank)
             going = p_values[index] <= level
-        found[index] = (going, level)
-    return tuple(found)
+        levels[index] = (going, level)
+    return tuple(levels)
 
 
 def _checked(variances: ArrayLike, degrees: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

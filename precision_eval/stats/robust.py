@@ -71,11 +71,11 @@ def one_step_interval(
 ) -> Interval:
     """Percentile bootstrap interval of :func:`student_location`, one Newton step per resample."""
     sample = checked_values("values", values)
-    found = student_location(sample) if location is None else location
+    middle = student_location(sample) if location is None else location
     alpha = 1.0 - checked_confidence(confidence)
-    if found.scale == 0.0:
-        return Interval(found.estimate, found.estimate, found.estimate, confidence)
-    psi, slope = _score((sample - found.estimate) / found.scale)
+    if middle.scale == 0.0:
+        return Interval(middle.estimate, middle.estimate, middle.estimate, confidence)
+    psi, slope = _score((sample - middle.estimate) / middle.scale)
     n = sample.size
     rng = np.random.default_rng(seed)
     rows = max(1, _CHUNK_VALUES // n)
@@ -86,10 +86,10 @@ def one_step_interval(
         ]
     )
     # the bootstrap's spread is that of n values about their own mean: √(n/(n−1)) makes up for it
-    low, high = found.estimate + found.scale * np.sqrt(n / max(n - 1, 1)) * np.quantile(
+    low, high = middle.estimate + middle.scale * np.sqrt(n / max(n - 1, 1)) * np.quantile(
         steps, [alpha / 2.0, 1.0 - alpha / 2.0]
     )
-    return Interval(found.estimate, float(low), float(high), confidence)
+    return Interval(middle.estimate, float(low), float(high), confidence)
 
 
 def _scale(sample: NDArray[np.float64], middle: float) -> float:

@@ -101,17 +101,17 @@ class ProvenanceMap(TensorMap[Provenance]):
 
 def modules_by_path(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """List every module once with its path, in the order of ``named_modules``, which is slow on deep models."""
-    found: list[tuple[str, nn.Module]] = []
+    modules: list[tuple[str, nn.Module]] = []
     pending: list[tuple[str, nn.Module | None]] = [("", model)]
     seen: set[int] = set()
     while pending:
         path, module = pending.pop()
         if module is not None and id(module) not in seen:
             seen.add(id(module))
-            found.append((path, module))
+            modules.append((path, module))
             below = f"{path}." if path else ""
             pending += [(below + name, part) for name, part in module._modules.items()][::-1]
-    return found
+    return modules
 
 
 def named_tensors(

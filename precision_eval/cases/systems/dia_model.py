@@ -357,19 +357,19 @@ def attention_std(head_dim: int) -> float:
 
 def _spreads(model: nn.Module) -> dict[int, float]:
     """Spread of each projection's and embedding's weight, by the identity of the parameter."""
-    found: dict[int, float] = {}
+    spreads: dict[int, float] = {}
     for module in model.modules():
         if isinstance(module, Dense):
-            found[id(module.weight)] = module.fan_in**-0.5
+            spreads[id(module.weight)] = module.fan_in**-0.5
         elif isinstance(module, nn.Embedding):
-            found[id(module.weight)] = constants.CHANNELS**-0.5 if isinstance(model, DiaDecoder) else 1.0
+            spreads[id(module.weight)] = constants.CHANNELS**-0.5 if isinstance(model, DiaDecoder) else 1.0
     for module in model.modules():
         if isinstance(module, DiaAttention):
             for projection in (module.query, module.key):
-                found[id(projection.weight)] *= attention_std(projection.weight.shape[-1])
+                spreads[id(projection.weight)] *= attention_std(projection.weight.shape[-1])
     if isinstance(model, DiaDecoder):
-        found[id(model.head.weight)] *= constants.LOGIT_STD
-    return found
+        spreads[id(model.head.weight)] *= constants.LOGIT_STD
+    return spreads
 
 
 @torch.no_grad()
@@ -420,16 +420,8 @@ def _fill_cache(cache: SliceCache | AppendingCache, generator: torch.Generator, 
         buffer[:, :, :filled] = drawn.repeat_interleave(cache_heads // heads, dim=1)
 
 
-def _shifted(codes: torch.Tensor, shifts: torch.Tensor, *, before: int, after: int) -> torch.Tensor:
-    """Read frame ``t − shifts[c]`` of each channel; the given codes where that lies outside."""
-    frames = codes.shape[1]
-    wanted = torch.arange(frames, device=codes.device)[:, None] - shifts.to(codes.device)  # (frames, channels)
-    read = codes.gather(1, wanted.clamp(0, frames - 1).expand_as(codes))
-    read = torch.where(wanted < 0, torch.full_like(read, before), read)
-    return torch.where(wanted >= frames, torch.full_like(read, after), read)
-
-
-def _checked(codes: torch.Tensor, delays: Sequence[int]) -> torch.Tensor:
+def apply_delay(codes: torch.Tensor, *, delays: Sequence[int], bos: int) -> torch.Tensor:
+    """Delay each channel; what is delayed past the end is dropped."""
     if codes.ndim != 3 or codes.shape[2] != len(delays) or codes.is_floating_point():
         raise ParameterError(
             f"codes of shape {tuple(codes.shape)} and {codes.dtype} with {len(delays)} delays; expected integers of "
@@ -437,17 +429,10 @@ def _checked(codes: torch.Tensor, delays: Sequence[int]) -> torch.Tensor:
         )
     if min(delays) < 0:
         raise ParameterError(f"a delay of {min(delays)} frames; expected 0 or more")
-    return torch.tensor(delays)
-
-
-def apply_delay(codes: torch.Tensor, *, delays: Sequence[int], bos: int) -> torch.Tensor:
-    """Delay each channel; what is delayed past the end is dropped."""
-    return _shifted(codes, _checked(codes, delays), before=bos, after=bos)
-
-
-def revert_delay(delayed: torch.Tensor, *, delays: Sequence[int], pad: int) -> torch.Tensor:
-    """Bring the channels of a frame together again."""
-    return _shifted(delayed, -_checked(delayed, delays), before=pad, after=pad)
+    shifts = torch.tensor(delays, device=codes.device)
+    wanted = torch.arange(codes.shape[1], device=codes.device)[:, None] - shifts  # (frames, channels)
+    read = codes.gather(1, wanted.clamp(min=0).expand_as(codes))
+    return torch.where(wanted < 0, torch.full_like(read, bos), read)
 
 
 def _padding(text_length: int) -> torch.Tensor:

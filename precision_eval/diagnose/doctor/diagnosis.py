@@ -588,13 +588,13 @@ def _casts(diagnosis: Diagnosis) -> Iterator[str]:
         if dead_cast["kind"] == "there and back":
             there_and_back = f"{dead_cast['from']} → {dead_cast['to']} → {dead_cast['from']}"
             yield f"dead cast: {there_and_back} at {dead_cast['place']}, {dead_cast['count']}×"
-    idle = sum(one["count"] for one in diagnosis.dead_casts if one["kind"] == "same dtype")
+    idle = sum(cast["count"] for cast in diagnosis.dead_casts if cast["kind"] == "same dtype")
     if idle:
         yield f"casts to the dtype that was there already, which cost nothing: {idle}"
-    for one in diagnosis.lost:
+    for cast in diagnosis.lost:
         yield (
-            f"cast {one['from']} → {one['to']} at {one['place']}: of {one['total']} values {one['overflowed']} "
-            f"overflow, {one['flushed']} become zero, {one['subnormal']} subnormal"
+            f"cast {cast['from']} → {cast['to']} at {cast['place']}: of {cast['total']} values {cast['overflowed']} "
+            f"overflow, {cast['flushed']} become zero, {cast['subnormal']} subnormal"
         )
 
 

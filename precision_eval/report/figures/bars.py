@@ -48,21 +48,21 @@ def draw_memory(case: str, device: str, sections: Sequence[Group]) -> Figure:
 def draw_bars(axes: Axes, section: Group) -> None:
     """Draw one section, a bar per fix."""
     fixes = section.fixes[::-1]
-    totals = [sum(found) for row in fixes if (found := memory_bytes(row))]
+    totals = [sum(sizes) for row in fixes if (sizes := memory_bytes(row))]
     largest = max(totals)
     scale, unit = next((s, u) for s, u in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")) if largest >= s)
     for number, row in enumerate(fixes):
         colour = style_of(row.fix).colour
-        found, of = memory_bytes(row), f"of {row.fix}"
-        if found is None:
+        sizes, of = memory_bytes(row), f"of {row.fix}"
+        if sizes is None:
             text = row.status if row.status != "passed" else "not measured"
             axes.text(largest / scale * 0.01, number, text, va="center", fontsize=8.5, color="#8B1A1A")
             continue
-        storage, extra = found[0] / scale, found[1] / scale
+        storage, extra = sizes[0] / scale, sizes[1] / scale
         axes.barh(number, storage, height=0.62, color=colour, gid=of)
         bars = axes.barh(number, extra, left=storage, height=0.62, gid=of)
         bars[0].set(facecolor="white", edgecolor=colour, hatch="////", linewidth=1.0)
-        at, text = storage + extra + largest / scale * 0.015, memory_text(sum(found))
+        at, text = storage + extra + largest / scale * 0.015, memory_text(sum(sizes))
         axes.text(at, number, text, va="center", fontsize=8.5, gid=f"text {row.fix}")
         # an unseen bar over the whole width is what a pointer hits
         axes.barh(number, largest / scale * 1.2, height=0.9, alpha=0.0, zorder=7, gid=f"mark {row.fix}")
@@ -78,11 +78,11 @@ def change_panel(axes: Axes, metric: SoundMetric, rows: Sequence[Row]) -> None:
     axes.axvline(metric.worse * metric.margin, color=FAINT, linewidth=1.0, linestyle="--", zorder=1)
     for number, row in enumerate(rows):
         assert row.sound is not None
-        style, found = style_of(row.fix), row.sound.metrics[metric.name]
-        ends = [metric.worse * found.low, metric.worse * found.high]
+        style, decision = style_of(row.fix), row.sound.metrics[metric.name]
+        ends = [metric.worse * decision.low, metric.worse * decision.high]
         axes.plot(ends, [number, number], color=style.colour, linewidth=1.6, zorder=3)
         axes.plot(
-            [metric.worse * found.estimate],
+            [metric.worse * decision.estimate],
             [number],
             style.marker,
             color=style.colour,
@@ -91,7 +91,7 @@ def change_panel(axes: Axes, metric: SoundMetric, rows: Sequence[Row]) -> None:
             gid=f"of {row.fix}",
         )
         words: dict[str, Any] = {"fontsize": 8.5, "va": "center", "ha": "left", "color": INK}
-        text = metric.text(found.estimate)
+        text = metric.text(decision.estimate)
         axes.text(1.02, number, text, transform=axes.get_yaxis_transform(), gid=f"text {row.fix}", **words)
         # an unseen bar over the whole width is what a pointer hits
         axes.axhspan(number - 0.45, number + 0.45, alpha=0.0, zorder=7, gid=f"mark {row.fix}")

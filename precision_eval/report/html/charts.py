@@ -129,7 +129,7 @@ def _change_chart(place: GroupView, metric: SoundMetric, rows: Sequence[Row]) ->
     tips, texts = [], {}
     for row in rows:
         assert row.sound is not None
-        found = row.sound.metrics[metric.name]
+        decision = row.sound.metrics[metric.name]
         change = mean_difference(
             record_of(row, "sound"),
             reference,
@@ -138,7 +138,9 @@ def _change_chart(place: GroupView, metric: SoundMetric, rows: Sequence[Row]) ->
             write=lambda value: metric.text(value * metric.worse),
         )
         texts[row.fix] = change.tspan
-        verdict = found.verdict + (", by less than the margin" if found.verdict == "worse" and found.no_worse else "")
+        verdict = decision.verdict + (
+            ", by less than the margin" if decision.verdict == "worse" and decision.no_worse else ""
+        )
         lines: list[Line] = [(f"{metric.title}, change", change), ("judged", verdict)]
         tips.append((row, lines))
     title, description = f"{place.group.case}: {metric.title}", f"{metric.title}, change from the reference"

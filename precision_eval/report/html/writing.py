@@ -135,7 +135,7 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
 
 def _parts(places: Sequence[GroupView], draw: Any, kind: str, measures: tuple[str, ...]) -> list[dict[str, Any]]:
     """Draw one kind of chart for every group that allows it, and say how it is made again."""
-    found = []
+    parts = []
     for place in places:
         charts: tuple[Chart, ...] = draw(place)
         if charts:
@@ -143,8 +143,8 @@ def _parts(places: Sequence[GroupView], draw: Any, kind: str, measures: tuple[st
             group = place.group
             cells = f"{group.case}/*/{group.mode}@{group.device}:{group.size}{group.pins}#{'|'.join(named)}"
             again = {"cells": cells, "command": place.again(*named), "files": _saved(place, kind)}
-            found.append({"place": place, "charts": charts, **again})
-    return found
+            parts.append({"place": place, "charts": charts, **again})
+    return parts
 
 
 def _saved(place: GroupView, kind: str) -> tuple[str, ...]:
@@ -163,18 +163,18 @@ def _comparators(place: GroupView) -> list[Any]:
 
 def _chance(places: Sequence[GroupView]) -> list[dict[str, Any]]:
     """Return, per group with sound, its verdicts, and the changes from the reference that they are of."""
-    found = []
+    groups = []
     for place in places:
         sentences = sound_sentences(place.run, place.group)
         if sentences:
-            found.append({"place": place, "charts": change_charts(place), "sentences": sentences})
-    return found
+            groups.append({"place": place, "charts": change_charts(place), "sentences": sentences})
+    return groups
 
 
 def _counted(policy: str, fix: str, kind: str, number: int) -> Markup:
     """Return a count over the answers as an element that says what it counts."""
-    found = Figure(value=float(number), text=str(number), records=("answer",), paths=(pointer(policy, fix, kind),))
-    return found.__html__()
+    figure = Figure(value=float(number), text=str(number), records=("answer",), paths=(pointer(policy, fix, kind),))
+    return figure.__html__()
 
 
 def _span(run: Run) -> str:
@@ -245,18 +245,18 @@ def environment_facts(run: Run) -> list[tuple[str, str, Figure | str]]:
 
 
 def _facts(node: Mapping[str, Any], path: tuple[str, ...]) -> list[tuple[str, str, Figure | str]]:
-    found: list[tuple[str, str, Figure | str]] = []
+    facts: list[tuple[str, str, Figure | str]] = []
     for name, value in node.items():
         here = (*path, name)
         if name in ("assets", "config") or value is None:
             continue
         if isinstance(value, Mapping):
-            found += _facts(value, here)
+            facts += _facts(value, here)
         elif isinstance(value, bool) or not isinstance(value, int | float):
-            found.append((".".join(here), pointer(*here), str(value)))
+            facts.append((".".join(here), pointer(*here), str(value)))
         else:
             number = Figure(
                 value=float(value), text=f"{value:,}", records=("environment.json",), paths=(pointer(*here),)
             )
-            found.append((".".join(here), pointer(*here), number))
-    return found
+            facts.append((".".join(here), pointer(*here), number))
+    return facts

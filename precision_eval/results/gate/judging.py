@@ -363,20 +363,20 @@ def _baseline_doubts(changes: Mapping[Key, FigureChange]) -> list[str]:
 
 
 def _noisy_change(
-    key: Key, base: GateFigure, head: GateFigure, found: PairedDecision, margins: Margins
+    key: Key, base: GateFigure, head: GateFigure, decision: PairedDecision, margins: Margins
 ) -> FigureChange:
     """Word a decision: ratios for log differences."""
     values = [math.exp(sum(map(math.log, one.samples)) / len(one.samples)) for one in (base, head)]
     return FigureChange(
         place=key[0],
         metric=key[1],
-        verdict=found.verdict,
+        verdict=decision.verdict,
         base=values[0],
         head=values[1],
         ratio=values[1] / values[0],
-        low=math.exp(found.low),
-        high=math.exp(found.high),
+        low=math.exp(decision.low),
+        high=math.exp(decision.high),
         margin=_paired_margin(key[1], margins),
-        detectable=math.expm1(found.detectable),
+        detectable=math.expm1(decision.detectable),
         processes=(len(base.samples), len(head.samples)),
     )

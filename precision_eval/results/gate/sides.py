@@ -143,7 +143,7 @@ def _facts(environment: Mapping[str, Any]) -> dict[str, str]:
     try:
         platform, cpu, torch = environment["platform"], environment["cpu"], environment["torch"]
         device = environment["device"]
-        found = {
+        facts = {
             "system": f"{platform['system']} {platform['machine']}",
             "processor": cpu["model"],
             "cores": cpu["usable_cores"],
@@ -153,7 +153,7 @@ def _facts(environment: Mapping[str, Any]) -> dict[str, str]:
         }
     except (KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"an environment file is not as this suite writes it ({error!r}); measure again") from error
-    return {name: str(value) for name, value in found.items() if value is not None}
+    return {name: str(value) for name, value in facts.items() if value is not None}
 
 
 def build_kind(torch: Mapping[str, Any]) -> str:
@@ -172,15 +172,15 @@ def _remarks(environment: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _agreed(found: list[dict[str, str]], folder: Path) -> dict[str, str]:
-    for other in found[1:]:
-        differing = unlike(found[0], other)
+def _agreed(values: list[dict[str, str]], folder: Path) -> dict[str, str]:
+    for other in values[1:]:
+        differing = unlike(values[0], other)
         if differing:
             raise ParameterError(
                 f"{folder} was measured under unlike conditions: {', '.join(differing)} changed between its records; "
                 "measure again into one folder per machine and build"
             )
-    return found[0]
+    return values[0]
 
 
 def _joined(found: list[dict[str, str]]) -> dict[str, str]:
@@ -316,19 +316,19 @@ def _matching(name: str, sets: Sequence[ResultSet], *, version: bool) -> list[Re
     """Return the sets that a name stands for."""
     if version:
         wanted = _known_version(name, sets)
-        found = [one for one in sets if one.torch_version == wanted]
-        known = ", ".join(dict.fromkeys(one.torch_version for one in sets))
+        matching = [result for result in sets if result.torch_version == wanted]
+        known = ", ".join(dict.fromkeys(result.torch_version for result in sets))
     else:
         digits = name if _HASH.fullmatch(name) else commit_of(Path.cwd(), name)
-        found = [one for one in sets if digits and one.commit.startswith(digits)]
-        known = ", ".join(dict.fromkeys(one.commit[:8] for one in sets))
-    if not found:
+        matching = [result for result in sets if digits and result.commit.startswith(digits)]
+        known = ", ".join(dict.fromkeys(result.commit[:8] for result in sets))
+    if not matching:
         kind = "torch version" if version else "commit"
         raise ParameterError(f"there are no results of the {kind} '{name}'; there are some of {known}; run asv for it")
-    commits = sorted({one.commit for one in found})
+    commits = sorted({result.commit for result in matching})
     if not version and len(commits) > 1:
-        raise ParameterError(f"'{name}' may be {' or '.join(one[:12] for one in commits)}; give more digits")
-    return found
+        raise ParameterError(f"'{name}' may be {' or '.join(commit[:12] for commit in commits)}; give more digits")
+    return matching
 
 
 def _one_machine(base: Sequence[ResultSet], head: Sequence[ResultSet], *, names: tuple[str, str]) -> str:
@@ -374,10 +374,12 @@ def _same_commit(base: list[ResultSet], head: list[ResultSet], *, names: tuple[s
     return pairs
 
 
-def _asv_facts(one: ResultSet) -> dict[str, str]:
-    facts = {"machine": one.machine} | {f"machine's {name}": value for name, value in compared_hardware(one).items()}
-    if one.cuda_build is not None:
-        facts["build of torch"] = "CUDA" if one.cuda_build else "CPU"
+def _asv_facts(result: ResultSet) -> dict[str, str]:
+    facts = {"machine": result.machine} | {
+        f"machine's {name}": value for name, value in compared_hardware(result).items()
+    }
+    if result.cuda_build is not None:
+        facts["build of torch"] = "CUDA" if result.cuda_build else "CPU"
     return facts
 
 
@@ -385,16 +387,16 @@ def side_of_sets(name: str, sets: Sequence[ResultSet]) -> Side:
     """Return one side of result files that are compared together; the caller has seen to it that they are alike."""
     several = len(sets) > 1
     figures = {}
-    for one in sets:
-        for point in one.points.values():
-            environment = (one.python if is_torch_version(name) else one.environment) if several else ""
+    for result in sets:
+        for point in result.points.values():
+            environment = (result.python if is_torch_version(name) else result.environment) if several else ""
             place = GateCell(point.case, point.fix, point.mode, point.size, environment=environment)
             if point.state != "absent":
                 figures[place, point.metric] = _asv_figure(point)
     remarks = {
-        "torch": " and ".join(dict.fromkeys(one.torch_version for one in sets)),
-        "commit": " and ".join(dict.fromkeys(one.commit[:12] for one in sets)),
-        "Python": " and ".join(dict.fromkeys(one.python for one in sets)),
+        "torch": " and ".join(dict.fromkeys(result.torch_version for result in sets)),
+        "commit": " and ".join(dict.fromkeys(result.commit[:12] for result in sets)),
+        "Python": " and ".join(dict.fromkeys(result.python for result in sets)),
         "machine": sets[0].machine,
     }
     return Side(name=name, facts=_asv_facts(sets[0]), remarks=remarks, figures=figures)

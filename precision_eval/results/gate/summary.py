@@ -36,41 +36,43 @@ _NOT_APART = "what the machine did between the two measurements"
 _NOT_COMPARED = {"absolute-speed": "absolute speed (a slowdown of everything alike, full_float32 included)"}
 
 
-def markdown(found: GateResult) -> str:
+def markdown(compared: GateResult) -> str:
     """Return the summary."""
-    parts = [f"**{markdown_text(verdict_line(found))}**", _sides(found)]
-    parts += _table("Regressions", found.of("regression"), folded=False)
-    parts += _table("Improvements", found.of("improvement"))
-    parts += _table("No worse", found.of("no worse"))
-    parts += _undecided(found.of("undecided"))
-    parts += ["\n".join(["Doubts:", *(f"- {markdown_text(doubt)}" for doubt in found.doubts)])] if found.doubts else []
-    parts += _lists(found)
-    parts += _table("Not judged", found.of("shown"))
-    return "\n\n".join([*parts, _how(found)]) + "\n"
+    parts = [f"**{markdown_text(verdict_line(compared))}**", _sides(compared)]
+    parts += _table("Regressions", compared.of("regression"), folded=False)
+    parts += _table("Improvements", compared.of("improvement"))
+    parts += _table("No worse", compared.of("no worse"))
+    parts += _undecided(compared.of("undecided"))
+    parts += (
+        ["\n".join(["Doubts:", *(f"- {markdown_text(doubt)}" for doubt in compared.doubts)])] if compared.doubts else []
+    )
+    parts += _lists(compared)
+    parts += _table("Not judged", compared.of("shown"))
+    return "\n\n".join([*parts, _how(compared)]) + "\n"
 
 
-def verdict_line(found: GateResult) -> str:
+def verdict_line(compared: GateResult) -> str:
     """Say in one line whether the gate passes, what it could not tell and what it did not compare."""
-    worse, open_ = found.of("regression"), found.of("undecided")
-    judged = sum(change.verdict != "shown" for change in found.changes)
+    worse, open_ = compared.of("regression"), compared.of("undecided")
+    judged = sum(change.verdict != "shown" for change in compared.changes)
     if worse:
         cells = len({one.place for one in worse})
         start = f"Regression: {counted(len(worse), 'figure')} of {counted(cells, 'cell')} worse beyond the margin"
     else:
         start = f"no regression beyond the margins in {counted(judged, 'figure')}"
-        start = f"Could not tell: {start}" if found.gaps else start[0].upper() + start[1:]
+        start = f"Could not tell: {start}" if compared.gaps else start[0].upper() + start[1:]
     rest = [f"{len(open_)} undecided"] if open_ else []
-    line = "; ".join([start, *rest, *found.gaps])
-    missing = [_NOT_COMPARED.get(kind, kind) for kind in found.not_compared]
-    if not found.paired:
+    line = "; ".join([start, *rest, *compared.gaps])
+    missing = [_NOT_COMPARED.get(kind, kind) for kind in compared.not_compared]
+    if not compared.paired:
         missing += [_NOT_APART]
     return f"{line}. Not compared: {', '.join(missing)}" if missing else line
 
 
-def _sides(found: GateResult) -> str:
-    names = dict.fromkeys((*found.base_remarks, *found.head_remarks))
-    rows = [(n, found.base_remarks.get(n, MISSING), found.head_remarks.get(n, MISSING)) for n in names]
-    return to_markdown(make_table(("", "base", "head"), [("", Code(found.base), Code(found.head)), *rows]))
+def _sides(compared: GateResult) -> str:
+    names = dict.fromkeys((*compared.base_remarks, *compared.head_remarks))
+    rows = [(n, compared.base_remarks.get(n, MISSING), compared.head_remarks.get(n, MISSING)) for n in names]
+    return to_markdown(make_table(("", "base", "head"), [("", Code(compared.base), Code(compared.head)), *rows]))
 
 
 def _table(title: str, changes: Sequence[FigureChange], *, folded: bool = True) -> list[str]:
@@ -104,32 +106,32 @@ def _undecided(changes: Sequence[FigureChange]) -> list[str]:
     return _section(title, table + _left(len(changes)))
 
 
-def _lists(found: GateResult) -> list[str]:
+def _lists(compared: GateResult) -> list[str]:
     """Return what is on one side only, and what was set aside, cell by cell."""
     parts = []
     for title, keys in (
-        (f"Only in base ({found.base})", found.only_base),
-        (f"Only in head ({found.head})", found.only_head),
+        (f"Only in base ({compared.base})", compared.only_base),
+        (f"Only in head ({compared.head})", compared.only_head),
     ):
         by_cell = grouped((place.label, metric) for place, metric in keys)
         lines = [f"- {markdown_text(Code(label))}: {', '.join(metrics)}" for label, metrics in by_cell.items()]
         parts += _listed(f"{title}: {counted(len(keys), 'figure')}", lines)
-    by_reason = grouped((why, markdown_text(Code(place.label))) for (place, _), why in found.set_aside)
+    by_reason = grouped((why, markdown_text(Code(place.label))) for (place, _), why in compared.set_aside)
     lines = [f"- other {markdown_text(why)}: {', '.join(dict.fromkeys(cells))}" for why, cells in by_reason.items()]
-    return parts + _listed(f"Set aside as unlike: {counted(len(found.set_aside), 'figure')}", lines)
+    return parts + _listed(f"Set aside as unlike: {counted(len(compared.set_aside), 'figure')}", lines)
 
 
 def _listed(title: str, lines: Sequence[str]) -> list[str]:
     return _section(title, "\n".join(lines[:MOST_ROWS]) + _left(len(lines))) if lines else []
 
 
-def _how(found: GateResult) -> str:
-    margins = found.margins
+def _how(compared: GateResult) -> str:
+    margins = compared.margins
     rule = (
         f"at an error of about {percent(GATE_ERROR)} for the whole gate, over all cells together (moderated t, margin "
         "inside the test, Holm)"
     )
-    if found.paired:
+    if compared.paired:
         return (
             f"Margins: latency {percent(margins.latency)}, drift ×{margins.drift:g}, memory {percent(margins.memory)}. "
             "latency_to_anchor is the time over that of a fixed numpy computation timed beside it; it is not judged. "
@@ -142,7 +144,7 @@ def _how(found: GateResult) -> str:
         f"Latency is compared by paired ratios within processes, {rule}, where both sides' processes are draws of one "
         "distribution, five or more a side. Drift is of one seed."
     )
-    spreads = [f"{name} {percent(math.sqrt(prior.variance))}" for name, prior in found.priors.items()]
+    spreads = [f"{name} {percent(math.sqrt(prior.variance))}" for name, prior in compared.priors.items()]
     return text + (f" Usual spread between processes: {', '.join(spreads)}." if spreads else "")
 
 
@@ -185,28 +187,28 @@ def _margin(change: FigureChange) -> str:
     return f"×{1.0 + change.margin:g}" if change.metric.endswith("drift") else percent(change.margin)
 
 
-def to_json(found: GateResult) -> str:
+def to_json(compared: GateResult) -> str:
     """Return everything as strict JSON, indented."""
     content = {
-        "verdict": found.outcome,
-        "summary": verdict_line(found),
-        "required": list(found.required),
-        "gaps": list(found.gaps),
-        "not_compared": list(found.not_compared),
-        "paired": found.paired,
-        "base": {"name": found.base, **found.base_remarks},
-        "head": {"name": found.head, **found.head_remarks},
-        "margins": asdict(found.margins),
+        "verdict": compared.outcome,
+        "summary": verdict_line(compared),
+        "required": list(compared.required),
+        "gaps": list(compared.gaps),
+        "not_compared": list(compared.not_compared),
+        "paired": compared.paired,
+        "base": {"name": compared.base, **compared.base_remarks},
+        "head": {"name": compared.head, **compared.head_remarks},
+        "margins": asdict(compared.margins),
         "gate_error": GATE_ERROR,
-        "changes": [_plain_change(change) for change in found.changes],
-        "only_base": [_plain_key(key) for key in found.only_base],
-        "only_head": [_plain_key(key) for key in found.only_head],
-        "set_aside": [{**_plain_key(key), "differs": why} for key, why in found.set_aside],
+        "changes": [_plain_change(change) for change in compared.changes],
+        "only_base": [_plain_key(key) for key in compared.only_base],
+        "only_head": [_plain_key(key) for key in compared.only_head],
+        "set_aside": [{**_plain_key(key), "differs": why} for key, why in compared.set_aside],
         "priors": {
             name: {"degrees": prior.degrees, "spread": math.sqrt(prior.variance)}
-            for name, prior in found.priors.items()
+            for name, prior in compared.priors.items()
         },
-        "doubts": list(found.doubts),
+        "doubts": list(compared.doubts),
     }
     return strict_json(null_where_not_finite(content), what="the verdicts", indent=1) + "\n"
 

@@ -2,9 +2,9 @@
 
 Conventions: a job runs while nothing else does. Its lines are appended when it has finished, so a stopped sweep goes on
 with the jobs that are missing. A worker that crashes, hangs or runs out of memory is tried once more length by length;
-what is lost again is recorded with its reason, and a *crashed* line is measured anew by the next run. A time limit
-stops between jobs. A ratio over several processes is their mean log-ratio with the spread between processes as its
-error (:func:`~precision_eval.stats.over_processes`). Only lines of the campaign of the *last* line are read: other
+what is lost again is recorded with its reason, and a *crashed* line is measured anew by the next run. A ratio over
+several processes is their mean log-ratio with the spread between processes as its error
+(:func:`~precision_eval.stats.over_processes`). Only lines of the campaign of the *last* line are read: other
 environments, budgets or seeds are another measurement. The ratio that crosses is ``kv_to_query`` over
 ``query_to_half``; above 1 the latter is faster.
 """
@@ -12,10 +12,9 @@ environments, budgets or seeds are another measurement. The ratio that crosses i
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from statistics import median
@@ -44,27 +43,6 @@ from precision_eval.studies.sweep.plan import (
 _NARROW = 1.02  # of a gap: its ends are 2 % apart
 
 
-@dataclass
-class TimeLimit:
-    """Says whether another job may start: would it end in time, each length taking as long as the slowest so far?"""
-
-    limit_s: float = math.inf
-    clock: Callable[[], float] = time.monotonic
-    _began_s: float = field(init=False)
-    _longest_s: float = field(init=False, default=0.0)  # per length
-
-    def __post_init__(self) -> None:
-        self._began_s = self.clock()
-
-    def allows(self, lengths: int) -> bool:
-        """Say whether a job of so many lengths may start."""
-        return self.clock() - self._began_s + self._longest_s * lengths < self.limit_s
-
-    def note(self, lengths: int, *, began_s: float) -> None:
-        """Learn from a job that has ended."""
-        self._longest_s = max(self._longest_s, (self.clock() - began_s) / lengths)
-
-
 @dataclass(frozen=True, kw_only=True)
 class SweepRun:
     """A sweep under way: where its jobs run and where their lines go."""
@@ -74,47 +52,40 @@ class SweepRun:
     executor: Executor
     environment: str
     progress: Callable[[int, int, str], None] = lambda done, total, what: None
-    limit: TimeLimit = field(default_factory=TimeLimit)
 
-    def measure_missing(self) -> int:
-        """Measure what is not on file, and return how many lines the time limit left out."""
+    def measure_missing(self) -> None:
+        """Measure what is not on file."""
         total = len(self.sweep.configurations()) * len(self.sweep.lengths) * self.sweep.processes
-        return self._run_jobs(self.sweep.jobs(self.environment, done=self._settled()), total=total)
+        self._run_jobs(self.sweep.jobs(self.environment, done=self._settled()), total=total)
 
-    def refine(self, rounds: int) -> int:
-        """Measure in the bracket of every crossing, again and again; return how many lines were left out."""
+    def refine(self, rounds: int) -> None:
+        """Measure in the bracket of every crossing, again and again."""
         for _ in range(rounds):
             lengths = middles(curves_of(self.file.read()))
             jobs = self.sweep.jobs(self.environment, done=self._settled(), lengths=lengths)
             if not jobs:
                 break
-            left = self._run_jobs(jobs, total=_count(jobs))
-            if left:
-                return left
-        return 0
+            self._run_jobs(jobs, total=_count(jobs))
 
     def _settled(self) -> set[str]:
         """Return the keys that need not be measured again."""
         return {line["key"] for line in self.file.read() if "crashed" not in line["status"].values()}
 
-    def _run_jobs(self, jobs: Sequence[SweepJob], *, total: int) -> int:
+    def _run_jobs(self, jobs: Sequence[SweepJob], *, total: int) -> None:
         pending = list(jobs)
         done = total - _count(pending)
-        while pending and self.limit.allows(len(pending[0].lengths)):
+        while pending:
             job = pending.pop(0)
             process = f"process {job.process + 1} of {self.sweep.processes}"
             self.progress(done, total, f"{job.configuration.title}, {process}")
-            began_s = self.limit.clock()
             lines = self._lines(job)
-            self.limit.note(len(job.lengths), began_s=began_s)
             if lines is None:
                 pending = [replace(job, lengths=(length,)) for length in job.lengths] + pending
                 continue
             for line in lines:
                 self.file.append(line)
             done += len(lines)
-        self.progress(done, total, "out of time" if pending else "done")
-        return _count(pending)
+        self.progress(done, total, "done")
 
     def _lines(self, job: SweepJob) -> list[Line] | None:
         """Run a job; None where its worker was lost and its lengths can be tried one by one."""

@@ -180,11 +180,11 @@ def _position(result: ResultSet, axis: str) -> str:
     return result.torch_version if axis == "torch" else result.commit[:SHORT_COMMIT]
 
 
-def _chosen(sets: Sequence[ResultSet], axis: str, shown: str | None) -> tuple[list[ResultSet], list[str]]:
+def _chosen(sets: Sequence[ResultSet], axis: str, wanted: str | None) -> tuple[list[ResultSet], list[str]]:
     """Return the sets along the axis, in order, and what was left aside."""
     by_torch = axis == "torch"
     groups = grouped((result.commit if by_torch else result.torch_version, result) for result in sets)
-    name = _wanted(groups, shown, by_torch=by_torch)
+    name = _wanted(groups, wanted, by_torch=by_torch)
     kept = groups.pop(name)
     kept.sort(key=lambda result: (version_key(result.torch_version) if by_torch else (), result.date_ms))
     _check_positions(kept, axis)
@@ -195,16 +195,16 @@ def _chosen(sets: Sequence[ResultSet], axis: str, shown: str | None) -> tuple[li
     return kept, [f"{what} {name[:length]} is shown; {option} shows another: {others}"]
 
 
-def _wanted(groups: Mapping[str, Sequence[ResultSet]], shown: str | None, *, by_torch: bool) -> str:
+def _wanted(groups: Mapping[str, Sequence[ResultSet]], wanted: str | None, *, by_torch: bool) -> str:
     """Return the group to show: the one asked for, else the largest, else the newest."""
-    if shown is None:
+    if wanted is None:
         return max(groups, key=lambda name: (len(groups[name]), max(group.date_ms for group in groups[name]), name))
-    named = [name for name in groups if (name.startswith(shown) if by_torch else name == shown)]
+    named = [name for name in groups if (name.startswith(wanted) if by_torch else name == wanted)]
     if not named:
-        raise unknown_name("commit" if by_torch else "torch version", shown, groups)
+        raise unknown_name("commit" if by_torch else "torch version", wanted, groups)
     if len(named) > 1:
         raise ParameterError(
-            f"--commit {shown} begins {len(named)} commits ({', '.join(sorted(named))}); give more of it"
+            f"--commit {wanted} begins {len(named)} commits ({', '.join(sorted(named))}); give more of it"
         )
     return named[0]
 

@@ -318,26 +318,26 @@ def _lengths(group: SoundGroup) -> list[int]:
     return [sound.n_samples for sound in _unique(group)]
 
 
-def _voiced(shown: Shown, budget_bytes: int, tell: Progress) -> Shown:
+def _voiced(section: Shown, budget_bytes: int, tell: Progress) -> Shown:
     """Give a group its streams, as good as the budget allows."""
-    group = shown.group
+    group = section.group
     if not group.sounds:
-        return shown
-    if refusal := why_not(shown.sample_rate_hz):
-        return _silenced(shown, f"{refusal}.")
+        return section
+    if refusal := why_not(section.sample_rate_hz):
+        return _silenced(section, f"{refusal}.")
     spare = budget_bytes - _GROUP_BYTES - _ROW_BYTES * len(group.sounds)
-    for plan in plans(_lengths(group), sample_rate_hz=shown.sample_rate_hz, budget_bytes=spare):
+    for plan in plans(_lengths(group), sample_rate_hz=section.sample_rate_hz, budget_bytes=spare):
         streams = _encoded(group, plan, tell)
         if sum(base64_bytes(len(stream)) for stream in streams.values()) <= spare:
             break
     else:
-        return _silenced(shown, f"not even {SHORTEST_PART_S} s from each end fit into what this file may weigh.")
+        return _silenced(section, f"not even {SHORTEST_PART_S} s from each end fit into what this file may weigh.")
     loss = _loss_text(_losses(group, streams, plan, tell))
-    return replace(shown, plan=plan, loss=loss, rows=_with_streams(shown, streams, plan))
+    return replace(section, plan=plan, loss=loss, rows=_with_streams(section, streams, plan))
 
 
-def _silenced(shown: Shown, why: str) -> Shown:
-    return replace(shown, silent=why, rows=tuple(replace(row, stream="") for row in shown.rows))
+def _silenced(section: Shown, why: str) -> Shown:
+    return replace(section, silent=why, rows=tuple(replace(row, stream="") for row in section.rows))
 
 
 def _encoded(group: SoundGroup, plan: CodingPlan, tell: Progress) -> dict[str, bytes]:

@@ -13,7 +13,7 @@ from precision_eval.run.executor import (
 )
 from precision_eval.stats import over_processes, paired_log_ratios
 from precision_eval.studies.sweep.plan import CASTS, REVISION, TO_HALF, Sweep
-from precision_eval.studies.sweep.running import SweepRun, TimeLimit, curves_of, middles
+from precision_eval.studies.sweep.running import SweepRun, curves_of, middles
 
 ENVIRONMENT = "ab" * 32
 
@@ -169,35 +169,6 @@ def test_refining_goes_on_past_a_length_without_a_decided_order(made, tmp_path, 
     (crossing,) = curves_of(file.read())[0].crossover.crossings
     low, high = crossing.between
     assert low < 700 <= high <= 1.02 * low
-
-
-class Clock:
-    """Seconds that pass only when told."""
-
-    now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
-def test_out_of_time_between_jobs_and_on_from_there(made, tmp_path):
-    clock = Clock()
-
-    class Slow(Made):
-        def submit(self, fn, job):
-            clock.now += 10.0 * len(job.lengths)
-            return super().submit(fn, job)
-
-    sweep, file, shown = made.small(processes=4), TrialFile(tmp_path / "lengths.jsonl"), []
-    options = {"progress": lambda *what: shown.append(what)}
-    left = started(sweep, file, Slow(made), limit=TimeLimit(70.0, clock), **options).measure_missing()
-    assert (left, len(file.read()), shown[-1]) == (6, 6, (6, 12, "out of time"))
-    assert {line["process"] for line in file.read()} == {0, 1}  # whole processes of every configuration
-    assert started(sweep, file, Slow(made), limit=TimeLimit(1e3, clock), **options).measure_missing() == 0
-    assert len(file.read()) == 12
-    jump = TrialFile(tmp_path / "jump.jsonl")
-    started(sweep, jump, Jump(made)).measure_missing()
-    assert started(sweep, jump, Jump(made), limit=TimeLimit(0.0, clock)).refine(3) == 4
 
 
 def test_lines_are_strict_json_and_combine_over_processes(made):

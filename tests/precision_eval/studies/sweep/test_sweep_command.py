@@ -102,9 +102,6 @@ def test_bad_requests_end_before_anything_is_started(tmp_path):
     """Others: see ``cli/test_tools``."""
     with pytest.raises(RecordError, match="holds no lines; run `precision-eval sweep"):
         run_sweep(FULL, tmp_path, report_only=True)
-    for minutes in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(ParameterError, match="give a finite number above 0"):
-            run_sweep(FULL, tmp_path, minutes=minutes)
     with pytest.raises(ParameterError, match=r"--length: 1e3, 0 is no whole number above 0"):
         whole_numbers("length", ["64,1e3", "0"])
     assert list(tmp_path.iterdir()) == []
