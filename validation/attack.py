@@ -306,7 +306,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("margin_latency", "margin_anchor", "margin_drift", "margin_memory"), ("5%", "0.1", "0")),
     **dict.fromkeys(("max_memory", "device_memory"), ("1GiB", "8e9", "24 GB")),
     **dict.fromkeys(("seed", "batch", "threads", "workers", "processes", "tokens", "refine"), ("1", "2", "7")),
-    **dict.fromkeys(("budget", "minutes", "seconds", "stop_after", "min_speed"), ("0.05", "1", "1.5")),
+    **dict.fromkeys(("budget", "minutes", "seconds", "min_speed"), ("0.05", "1", "1.5")),
     **dict.fromkeys(("commit", "torch", "base", "head"), ("HEAD", "2.13.0", "main")),
     "candidate": ("case.py:change",), "folder": ("empty", "new"), "out": ("run", "new", "sweep", "empty"),
     "case": ("attention-decode", "attention-*", "voice", "dia-*", "metavoice-decode"), "what": ("fixes", "cases"),
