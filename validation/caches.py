@@ -68,7 +68,21 @@ def table(rows: list[dict[str, Any]]) -> str:
                 if "drift" in row:
                     figures = "{:.2e} [{:.2e}, {:.2e}]".format(*interval(row["drift"]))
                 lines.append(f"| `{row['fix']}` | {row.get('storage_bytes', 0):,} | {figures} |")
+        lines += ["", *keys_over_values([row for row in rows if (row["case"], row["size"]) == case])]
     return "\n".join(lines[1:])
+
+
+def keys_over_values(rows: list[dict[str, Any]]) -> list[str]:
+    """Compare narrow keys alone with narrow values alone, paired by seed."""
+    drifts = {row["fix"]: row["drift"] for row in rows if "drift" in row}
+    pairs = [(fix, fix.replace("_keys", "_values")) for fix in drifts if fix.endswith("_keys")]
+    return [
+        "- `{}` over `{}`, by seed: × {:.2f} [{:.2f}, {:.2f}]".format(
+            keys, values, *interval(np.divide(drifts[keys], drifts[values]).tolist())
+        )
+        for keys, values in pairs
+        if values in drifts
+    ]
 
 
 def main() -> None:
