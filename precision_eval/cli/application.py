@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from precision_eval.core.errors import PrecisionEvalError
+from precision_eval.core.formatting import visible
 
 EXIT_DONE = 0
 EXIT_VERDICT = 1
@@ -91,7 +92,7 @@ def _fail(error: Exception, name: str) -> None:
     """Print an error as one line and exit."""
     known = isinstance(error, PrecisionEvalError) or _is_audio_error(error)
     text = str(error)
-    if not known and (isinstance(error, ImportError) or (isinstance(error, OSError) and error.errno is None)):
+    if not known and _is_broken_library(error):
         known, text = True, f"a library cannot be loaded: {text}; see whether `python -c 'import torch'` works here"
     elif not known and isinstance(error, OSError):
         known, text = True, _os_error_text(error)
@@ -99,8 +100,15 @@ def _fail(error: Exception, name: str) -> None:
             _drop_output()
     if not known:
         text = f"internal error: {type(error).__name__}: {text}; please report it, with {_TRACEBACK}=1 set for where"
-    print(f"{name}: {' '.join(text.split())}", file=sys.stderr)
+    print(f"{name}: {visible(' '.join(text.split()))}", file=sys.stderr)
     sys.exit(EXIT_BAD_INPUT if known else EXIT_SUITE_FAILED)
+
+
+def _is_broken_library(error: Exception) -> bool:
+    """Say whether a library could not be loaded, such as a torch whose shared objects are missing."""
+    if isinstance(error, ImportError):
+        return not (error.name or "").startswith(("precision_eval", "audio_metrics"))
+    return isinstance(error, OSError) and error.errno is None
 
 
 _OUTPUT_LOST = (errno.EPIPE, errno.ENOSPC, errno.EIO)

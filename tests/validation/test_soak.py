@@ -16,6 +16,11 @@ def test_whatever_is_broken_is_counted(broken):
     assert [figure.met for figure in soak.EXPERIMENT.figures([KEPT, KEPT | broken])].count(False) == 1
 
 
+def test_how_commands_ended_is_summed():
+    lines = [KEPT | {"ends": {"ctrl_c: 130": 2}}, KEPT | {"ends": {"ctrl_c: 130": 1, "undisturbed: 0": 1}}]
+    assert soak.EXPERIMENT.figures(lines)[-1].found == "ctrl_c: 130 × 3; undisturbed: 0 × 1"
+
+
 def test_a_parent_that_grows_is_counted():
     line = KEPT | {"growth": 0.06, "handles": 1, "threads": 0, "turns": 6}
     assert [figure.met for figure in soak.EXPERIMENT.figures([line])][-2:] == [False, False]
@@ -33,4 +38,5 @@ def test_a_process_that_outlives_its_command_is_named_and_ended(tmp_path, monkey
 
 @pytest.mark.slow
 def test_a_killed_parent_loses_nothing():
-    assert soak.play("attention", 0, ("kill_parent",), faults=1) == KEPT | {"faults": 1}
+    done = soak.play("attention", 0, ("kill_parent",), faults=1)
+    assert done == KEPT | {"faults": 1, "ends": {"kill_parent: -9": 1, "undisturbed: 0": 1}}

@@ -79,12 +79,14 @@ def play(job: str, seed: int, kinds: Sequence[str], faults: int) -> Data:
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = Path(name)
         lost, problems, orphans = 0, [], 0
+        ends: Counter[str] = Counter()
         for number in range(faults + 1):
             kind = str(rng.choice(kinds)) if number < faults else ""
             before = _records(folder / "run")
             code, output, living = _give(JOBS[job], folder, kind, rng)
             lost += sum((Counter(before) - Counter(_records(folder / "run"))).values())
             orphans += len(living)
+            ends[f"{kind or 'undisturbed'}: {code}"] += 1
             where = f"{job}/{seed} {number} {kind or 'undisturbed'}"
             if code not in (0, *_codes(kind)):
                 problems.append(f"{where}: exit {code}: {' '.join(output.split())[-300:]}")
@@ -94,7 +96,14 @@ def play(job: str, seed: int, kinds: Sequence[str], faults: int) -> Data:
         files = [path.name for path in (folder / "run").rglob(f"*{PARTIAL}")]
         files += _left_in(folder / "tmp")
         problems += [f"{job}/{seed}: {left} was left" for left in files]
-    return {"faults": faults, "lost": lost, "orphans": orphans, "files": len(files), "problems": problems}
+    return {
+        "faults": faults,
+        "lost": lost,
+        "orphans": orphans,
+        "files": len(files),
+        "problems": problems,
+        "ends": dict(ends),
+    }
 
 
 def _codes(kind: str) -> tuple[int, ...]:
@@ -279,6 +288,13 @@ def _figures(lines: list[Data]) -> list[Figure]:
     figures.append(
         Figure("commands that ended or printed otherwise than promised", str(len(problems)), "0", not problems)
     )
+    ends = sum((Counter(line.get("ends", {})) for line in lines), Counter())
+    if ends:
+        figures.append(
+            Figure(
+                "exit codes (0: done before the fault came)", "; ".join(f"{end} × {ends[end]}" for end in sorted(ends))
+            )
+        )
     for line in lines:
         if "growth" in line:
             where = f"the parent's, over {line['turns']} evaluations"
