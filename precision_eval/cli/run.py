@@ -522,7 +522,6 @@ def _run_to_report(
         console.print(fault, highlight=False, markup=False)
     began = time.monotonic()
     settled = _measure(draft, plan_on, execution, records, console)
-    remove_unfinished(execution.out)
     if settled:
         write_reports(execution.out, execution.printing, measured_s=round(time.monotonic() - began, 1))
     return settled

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from precision_eval.core.files import PARTIAL, move_whole
+from precision_eval.core.files import PARTIAL, move_whole, remove_unfinished
 from precision_eval.report.tables import write_csv
 from precision_eval.report.text import findings, markdown_report, print_report
 from precision_eval.results.reading import Run, load_run
@@ -47,6 +47,7 @@ def write_report(run_dir: Path, *, console: Console | None = None) -> list[Path]
     """
     run_dir = Path(run_dir)
     run = load_run(run_dir)
+    remove_unfinished(run_dir)
     with TemporaryDirectory(
         prefix=".report-", suffix=f".{os.getpid()}{PARTIAL}", dir=run_dir
     ) as name:  # a kill leaves no half report

@@ -66,8 +66,10 @@ def _tested(environment: TorchEnvironment, pytest: Sequence[str]) -> tuple[int, 
     """Run pytest there; return its exit code and closing line."""
     command = [str(environment.interpreter), "-m", "pytest", "-p", "no:benchmark", "-m", "not slow", *pytest]
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True, check=False)
     log = environment.folder / "tests.log"
-    log.write_text(done.stdout, encoding="utf-8")
-    closing = re.findall(r"^=* ?(.*(?:passed|failed|error).* in [\d.:]+s.*?)[ =]*$", done.stdout, re.MULTILINE)
-    return done.returncode, f"{closing[-1] if closing else f'pytest ended with {done.returncode}'}; {log}"
+    with log.open("w", encoding="utf-8") as file:
+        code = subprocess.run(command, cwd=ROOT, env=variables, stdout=file, check=False).returncode
+    closing = re.findall(
+        r"^=* ?(.*(?:passed|failed|error).* in [\d.:]+s.*?)[ =]*$", log.read_text(encoding="utf-8"), re.M
+    )
+    return code, f"{closing[-1] if closing else f'pytest ended with {code}'}; {log}"

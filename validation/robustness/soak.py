@@ -118,11 +118,11 @@ def _give(job: Sequence[str], folder: Path, kind: str, rng: np.random.Generator)
     words = ["run", *job, "--fix", "full_float32,query_to_half", "--device", "cpu", "--workers", "2"]
     words += ["--timeout", "20"] if "--timeout" not in job else []
     environment = {**os.environ, "PYTHONPATH": _ROOT, "TMPDIR": str(scratch), _MARK: str(folder)}
-    with (folder / "output").open("w+b") as output, _hindered(kind, run_dir, rng) as preexec:
+    with (folder / "output").open("w+b") as output, _hindered(kind, run_dir, rng) as hinder:
         process = subprocess.Popen(
             [sys.executable, "-m", "precision_eval.cli", *words, *patience, "--out", str(run_dir)],
             env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True,
-            preexec_fn=preexec,
+            preexec_fn=lambda: _prepare(hinder),
         )  # fmt: skip
         try:
             if kind in SIGNALS:
@@ -154,7 +154,7 @@ def _send(kind: str, process: subprocess.Popen[bytes], folder: Path, rng: np.ran
 
 
 @contextlib.contextmanager
-def _hindered(kind: str, run_dir: Path, rng: np.random.Generator) -> Iterator[Callable[[], None] | None]:
+def _hindered(kind: str, run_dir: Path, rng: np.random.Generator) -> Iterator[Callable[[], object]]:
     """Yield what limits a command from its start, and take away the right to write for its time."""
     if kind == "full_disk":  # no file grows beyond a size, which fails as a full disk does
         size = int(rng.choice([0, 500, 4_000, 40_000, 400_000]))
@@ -168,7 +168,14 @@ def _hindered(kind: str, run_dir: Path, rng: np.random.Generator) -> Iterator[Ca
         yield _obey_permissions
         run_dir.chmod(0o755)
     else:
-        yield None
+        yield lambda: None
+
+
+def _prepare(hinder: Callable[[], object]) -> None:
+    """Let signals act in the new process, which nohup and a shell's background hand down ignored; then hinder it."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    hinder()
 
 
 def _obey_permissions() -> None:
@@ -288,7 +295,7 @@ def _figures(lines: list[Data]) -> list[Figure]:
     figures.append(
         Figure("commands that ended or printed otherwise than promised", str(len(problems)), "0", not problems)
     )
-    ends = sum((Counter(line.get("ends", {})) for line in lines), Counter())
+    ends: Counter[str] = sum((Counter(line.get("ends", {})) for line in lines), Counter())
     if ends:
         figures.append(
             Figure(

@@ -9,6 +9,7 @@ from matplotlib.text import Annotation, Text
 from rich.console import Console
 
 from precision_eval.core.drawing import label_line_ends, new_figure, spread
+from precision_eval.core.files import PARTIAL
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.report.figures.bars import draw_memory
 from precision_eval.report.figures.over_time import draw_audio, draw_drift, running_median
@@ -39,7 +40,9 @@ def test_a_run_gives_every_file(synthetic, tmp_path, console):
     for case in ("attention-decode", "attention-prefill"):
         run.attention(case, "metavoice", "eager")
     run.voice()
+    (tmp_path / f".report-killed.0{PARTIAL}").mkdir()
     files = write_report(run.write(), console=console)
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(PARTIAL)] == []
     assert [path.name for path in files[:2]] == ["report.md", "results.csv"]
     assert {path.stem for path in files if path.suffix == ".png"} == FIGURES
     assert {path.stem for path in files if path.suffix == ".svg"} == FIGURES
