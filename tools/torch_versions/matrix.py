@@ -60,6 +60,7 @@ def _add_tests_needs(environment: TorchEnvironment) -> None:
         constraints.flush()
         command = [find_uv(), "pip", "install", "--quiet", "--python", str(environment.interpreter)]
         run_step([*command, "--constraint", constraints.name, *extras["dev"]], environment, dict(os.environ))
+        run_step([*command, "--no-deps", "--editable", str(ROOT)], environment, dict(os.environ))
 
 
 def _tested(environment: TorchEnvironment, pytest: Sequence[str]) -> tuple[int, str]:
