@@ -69,7 +69,7 @@ test: $(DEV_STAMP)
 test-slow: $(DEV_STAMP)
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
-test-MATRIX ?=
+MATRIX ?=
 MATRIX_ARGS ?=
 
 test-matrix: $(DEV_STAMP)
@@ -82,7 +82,7 @@ lock: $(DEV_STAMP)
 	    { grep '^#' constraints.txt; grep -Ev '^(#|nvidia-|cuda-|triton)' "$$old"; } >"$$old.new" && \
 	    mv "$$old.new" constraints.txt; rm -f "$$old"
 
-validation: $(DEV_STAMP)
+test-validation: $(DEV_STAMP)
 	$(PYTEST) tests/validation tests/tools $(PYTEST_ARGS)
 
 validation: $(DEV_STAMP)

@@ -142,10 +142,11 @@ def test_bad_parameters(kwargs, match):
 
 
 SERVING = """
-import sys
+import signal, sys
 from precision_eval.run.executor import IsolatedExecutor
 import executor_calls
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
     try:
         preload = sys.argv[1].split(",")
         print(IsolatedExecutor(1, preload=preload).submit(executor_calls.is_imported, preload[-1]).result(), flush=True)
