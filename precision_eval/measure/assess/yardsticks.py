@@ -84,7 +84,7 @@ def attention_yardsticks(
         1/√D where not given.
     backends : bool, default True
         With torch's own kernels: what torch ships is honest, and so is what errs no more. Without them, one of them
-        can be held to all others.
+        can be held to all others. One that lies farther off than :data:`BACKEND_REACH` allows is broken, and left out.
 
     Returns
     -------
