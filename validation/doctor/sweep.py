@@ -21,6 +21,7 @@ from precision_eval.trace.operations import short
 from precision_eval.trace.provenance import tensors_in
 from validation.doctor.architectures import MODELS
 from validation.doctor.blind import blind_plants
+from validation.doctor.fourth import fourth_clean, fourth_plants
 from validation.doctor.plants import BRAIN, HALF, SINGLE, Plant
 from validation.doctor.second import second_clean, second_plants
 from validation.doctor.small import Built, Make
@@ -39,6 +40,7 @@ SETS: dict[str, tuple[str, Callable[[], Iterator[Plant]], Callable[[], Iterable[
     "architectures": ("", blind_plants, lambda: [(make.__name__, make) for make in MODELS]),
     "second": ("second set, ", second_plants, second_clean),
     "third": ("third set, ", third_plants, third_clean),
+    "fourth": ("fourth set, ", fourth_plants, fourth_clean),
 }
 
 

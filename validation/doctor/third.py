@@ -14,10 +14,11 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -1168,7 +1169,8 @@ def idiom(model: type[Idiom]) -> Make:
 
 
 #: Careless class, dtype, marker of the line, path of the module, and whether it runs on.
-_IDIOMS: tuple[tuple[type[Idiom], torch.dtype, str, str, bool], ...] = (
+Row = tuple[type[Idiom], torch.dtype, str, str, bool]
+_IDIOMS: tuple[Row, ...] = (
     (HalfTupleCache, SINGLE, "tuple_keys", "", True),
     (WideTupleCache, BRAIN, "tuple_keys", "", False),
     (HalfDictCache, SINGLE, "dict_write", "", True),
@@ -1681,21 +1683,31 @@ _STORED: tuple[tuple[Make, torch.dtype, str, Edit, str, str, str], ...] = (
 )
 
 
+def plants_of_idioms(here: ModuleType, rows: Iterable[Row]) -> Iterator[Plant]:
+    """Yield a module's careless classes as plants."""
+    for model, dtype, marker, module, _ in rows:
+        name = f"{model.__name__} in {short(dtype)}: {inspect.cleandoc(model.__doc__ or '')}"
+        yield Plant(
+            name, partial(idiom(model), dtype), Path(here.__file__ or "").name, line_of(here, f"# @{marker}$"), module
+        )
+
+
+def careful_of(here: ModuleType, rows: Iterable[Row]) -> Iterator[tuple[str, Make]]:
+    """Yield a module's careful classes by name."""
+    careless = {Idiom, *(row[0] for row in rows)}
+    local = [value for value in vars(here).values() if isinstance(value, type) and value.__module__ == here.__name__]
+    for model in [value for value in local if issubclass(value, Idiom) and value not in careless]:
+        yield model.__name__, idiom(model)
+
+
 def third_plants() -> Iterator[Plant]:
     """Yield the idioms, then the plants in the libraries' own lines."""
-    here = sys.modules[__name__]
-    for model, dtype, marker, module, _ in _IDIOMS:
-        name = f"{model.__name__} in {short(dtype)}: {inspect.cleandoc(model.__doc__ or '')}"
-        line = line_of(here, f"# @{marker}$")
-        yield Plant(name, partial(idiom(model), dtype), Path(__file__).name, line, module)
+    yield from plants_of_idioms(sys.modules[__name__], _IDIOMS)
     yield from plants_of(_STORED)
 
 
 def third_clean() -> Iterator[tuple[str, Make]]:
     """Yield what is clean, by name: each careful idiom, and the architectures."""
-    careless = {row[0] for row in _IDIOMS}
-    for model in [value for value in globals().values() if isinstance(value, type) and issubclass(value, Idiom)]:
-        if model is not Idiom and model not in careless:
-            yield model.__name__, idiom(model)
+    yield from careful_of(sys.modules[__name__], _IDIOMS)
     for make in LIBRARY:
         yield make.__name__, make
