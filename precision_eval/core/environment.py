@@ -223,12 +223,21 @@ def _torch_build() -> dict[str, Any]:
         "debug": bool(torch.version.debug),
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
-        "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
+        "cudnn": _cudnn_version(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "mkldnn": torch.backends.mkldnn.is_available(),
         "allow_tf32": _tf32_allowed(),
         "config": torch.__config__.show().splitlines(),
     }
+
+
+def _cudnn_version() -> int | None:
+    import torch
+
+    try:
+        return torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    except RuntimeError:  # another cuDNN is loaded than torch was built for, which is no matter on a CPU
+        return None
 
 
 def _tf32_allowed() -> bool:

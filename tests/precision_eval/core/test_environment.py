@@ -46,3 +46,12 @@ def test_a_device_that_is_not_here_is_refused(device):
     check_device("cpu")
     with pytest.raises(ParameterError, match=f"device {device} is not here.*sees 0 GPUs; give cpu"):
         check_device(device)
+
+
+def test_a_cudnn_that_torch_refuses_is_no_matter_on_a_cpu(monkeypatch):
+    def version():
+        raise RuntimeError("cuDNN version incompatibility")
+
+    monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.cudnn, "version", version)
+    assert collect("cpu")["torch"]["cudnn"] is None
