@@ -1,0 +1,212 @@
+"""The report over several machines: one table per case with a row per machine, and which conclusions travel.
+
+Terminal, Markdown, HTML and JSON come from the same tables and lines. No time of one machine stands beside a time of
+another: every figure is a ratio to its own machine's baseline, or a relative error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from precision_eval.core.files import write_json, written_whole
+from precision_eval.core.formatting import MISSING, fixed, join, ratio_text, scientific, status_text
+from precision_eval.core.table import Strong, Table, markdown_text, print_table, to_html, to_markdown
+from precision_eval.results.machines import DRIFTS, TIMES, MachineComparison, MergedRuns, PairOrder
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from precision_eval.results.model import Row
+
+NAME = "machines"
+"""Of the files: ``machines.md``, ``machines.json``, ``machines.html``."""
+
+NOTES = (
+    "Time: ratio to the same machine's own baseline [95 %]; below 1 is faster. Bold: fastest there, or not told apart "
+    "from it; ≈: not told apart from the baseline. Drift: relative error to float64.",
+    "An order of two fixes holds where every machine calls it alike, at the error rate of one pair on one machine, and "
+    "turns over where two call opposite ones. What differs stands beside it; whether that is the cause is not tested.",
+)
+
+
+def machines_table(runs: MergedRuns) -> Table:
+    """Return what each machine is."""
+    facts = list(dict.fromkeys(name for machine in runs.machines for name in machine.facts))
+    rows = [
+        (
+            machine.name,
+            *(machine.facts.get(fact, MISSING) for fact in facts),
+            str(len(machine.records)),
+            str(machine.run),
+            ", ".join(machine.commits),
+        )
+        for machine in runs.machines
+    ]
+    return Table(columns=("machine", *facts, "records", "folder", "commit"), rows=tuple(rows), title="Machines")
+
+
+def fastest_table(runs: MergedRuns) -> Table:
+    """Return which fix is fastest where, and how many orders of two fixes travel: one row per case."""
+    names = [machine.name for machine in runs.machines]
+    rows = []
+    for comparison in _timed(runs):
+        fastest = [" ≈ ".join(comparison.fastest(name)) if name in comparison.groups else MISSING for name in names]
+        verdicts = [pair.verdict for pair in comparison.orders if pair.axis == TIMES]
+        counts = [str(verdicts.count(verdict)) for verdict in ("holds", "turns over", "not called everywhere")]
+        rows.append((comparison.title, *(cell or MISSING for cell in fastest), *counts))
+    columns = ("case", *names, "orders hold", "turn over", "not called everywhere")
+    return Table(columns=columns, rows=tuple(rows), title="Fastest fix", notes=NOTES)
+
+
+def comparison_tables(comparison: MachineComparison) -> Iterator[Table]:
+    """Yield time and drift of one case: a row per machine, a column per fix."""
+    for axis, title in ((TIMES, "time ratio"), (DRIFTS, "drift")):
+        rows = [
+            (name, *(_cell(comparison, axis, name, comparison.row(name, fix)) for fix in comparison.fixes))
+            for name in comparison.groups
+        ]
+        columns = ("machine", *comparison.fixes)
+        yield Table(columns=columns, rows=tuple(rows), title=f"{comparison.title}: {title}")
+
+
+def _cell(comparison: MachineComparison, axis: str, machine: str, row: Row | None) -> str:
+    if row is None or row.status != "passed":
+        return MISSING if row is None else status_text(row.status)
+    figure = row.estimate(axis)
+    if figure is None:
+        return MISSING
+    if axis == DRIFTS:
+        return scientific(figure.value)
+    group = comparison.groups[machine]
+    if group.is_baseline(row):
+        text = "1"
+    else:
+        mark = "" if group.verdict_of(row) in ("faster", "slower") else "≈ "
+        text = mark + ratio_text(figure.value, figure.low, figure.high, decimals=2)
+    return Strong(text) if row.fix in comparison.fastest(machine) else text
+
+
+def conclusion_lines(comparison: MachineComparison) -> Iterator[str]:
+    """Yield what holds on every machine, and what turns over with what differs there."""
+    for axis, better, worse in ((TIMES, "faster", "slower"), (DRIFTS, "less drift", "more drift")):
+        pairs = [pair for pair in comparison.orders if pair.axis == axis]
+        baseline = next(iter(comparison.groups.values())).baseline
+        for relation, word in (("better", better), ("worse", worse)):
+            fixes = [fix for pair in pairs for fix in _against(pair, baseline, relation)]
+            if fixes:
+                yield f"On every machine {word} than {baseline}: {join(fixes)}."
+        turning = [pair for pair in pairs if pair.verdict == "turns over"]
+        for pair in turning:
+            ratios = "; ".join(f"{fixed(ratio, decimals=2)} on {name}" for name, ratio in pair.ratios.items())
+            yield f"Turns over: {axis} of {pair.first} / {pair.second}: {ratios}."
+        for fact, values in comparison.unlike(*dict.fromkeys(fix for p in turning for fix in (p.first, p.second))):
+            yield f"Differs: {fact}: {'; '.join(f'{value} on {name}' for name, value in values.items())}."
+    for fix, statuses in comparison.cured_on_some.items():
+        where = "; ".join(f"{status_text(status)} on {name}" for name, status in statuses.items())
+        yield f"Not the same result everywhere: {fix}: {where}."
+
+
+def _against(pair: PairOrder, baseline: str | None, relation: str) -> Iterator[str]:
+    """Yield the other fix of a pair with the baseline, where every machine calls it this."""
+    flipped = {"better": "worse", "worse": "better"}[relation]
+    if pair.verdict == "holds" and pair.second == baseline and set(pair.relations.values()) == {relation}:
+        yield pair.first
+    elif pair.verdict == "holds" and pair.first == baseline and set(pair.relations.values()) == {flipped}:
+        yield pair.second
+
+
+def _timed(runs: MergedRuns) -> list[MachineComparison]:
+    return [comparison for comparison in runs.comparisons if any(group.curing for group in comparison.groups.values())]
+
+
+def _rest_lines(runs: MergedRuns) -> list[str]:
+    """Say what has no table: what nothing cures, what is alone or kept apart, and what could not be read."""
+    uncured = [comparison.title for comparison in runs.comparisons if comparison not in _timed(runs)]
+    nothing = [f"Nothing measured cures it on any machine: {title}." for title in uncured]
+    return [
+        *nothing,
+        *(f"Not compared: {line}." for line in runs.apart),
+        *(f"Not counted: {line}" for line in runs.damage),
+    ]
+
+
+def print_machines(runs: MergedRuns, console: Console) -> None:
+    """Print every table and line."""
+    for table in (machines_table(runs), fastest_table(runs)):
+        print_table(table, console, compact=True)
+    for comparison in _timed(runs):
+        for table in comparison_tables(comparison):
+            print_table(table, console, compact=True)
+        for line in conclusion_lines(comparison):
+            console.print(line, highlight=False, markup=False)
+    for line in _rest_lines(runs):
+        console.print(line, style="dim", highlight=False, markup=False)
+
+
+def to_dict(runs: MergedRuns) -> dict[str, Any]:
+    """Plain JSON data."""
+    machines = [
+        {"name": own.name, **own.facts, "run": str(own.run), "commits": list(own.commits), "records": len(own.records)}
+        for own in runs.machines
+    ]
+    return {
+        "machines": machines,
+        "comparisons": [_comparison_dict(comparison) for comparison in runs.comparisons],
+        "apart": list(runs.apart),
+        "not_counted": list(runs.damage),
+    }
+
+
+def _comparison_dict(comparison: MachineComparison) -> dict[str, Any]:
+    kept = ("fix", "status", "reason", "time", "drift", "doubts")
+    rows = {
+        name: [
+            {key: value for key, value in row.to_dict().items() if key in kept} | {"verdict": group.verdict_of(row)}
+            for row in group.fixes
+        ]
+        for name, group in comparison.groups.items()
+    }
+    orders = [
+        {name: getattr(pair, name) for name in ("axis", "first", "second", "verdict", "relations", "ratios")}
+        for pair in comparison.orders
+    ]
+    fastest = {name: list(comparison.fastest(name)) for name in comparison.groups}
+    return {"title": comparison.title, "fastest": fastest, "fixes": rows, "orders": orders}
+
+
+def write_machines(runs: MergedRuns, folder: Path) -> list[Path]:
+    """Write Markdown, JSON and HTML, each whole or not at all."""
+    from markupsafe import Markup
+
+    from precision_eval.core.drawing import STATUS_STYLES
+    from precision_eval.report.html.paper import template_environment
+
+    first, parts = (machines_table(runs), fastest_table(runs)), _timed(runs)
+    markdown = [
+        "# Machines side by side",
+        *map(to_markdown, first),
+        *("\n\n".join([*map(to_markdown, comparison_tables(part)), _listed(conclusion_lines(part))]) for part in parts),
+        _listed(_rest_lines(runs)),
+    ]
+    page = template_environment(Path(__file__).parent / "html").get_template(f"{NAME}.html")
+    html = page.render(
+        first=[Markup(to_html(table)) for table in first],  # noqa: S704 - escaped cell by cell
+        parts=[
+            (part.title, [Markup(to_html(table)) for table in comparison_tables(part)], list(conclusion_lines(part)))  # noqa: S704
+            for part in parts
+        ],
+        rest=_rest_lines(runs),
+        status_styles=STATUS_STYLES,
+    )
+    paths = [folder / f"{NAME}.{kind}" for kind in ("md", "html", "json")]
+    for path, text in zip(paths, ("\n\n".join(filter(None, markdown)) + "\n", html), strict=False):
+        with written_whole(path) as partial:
+            partial.write_text(text, encoding="utf-8")
+    write_json(paths[2], to_dict(runs))
+    return paths
+
+
+def _listed(lines: Sequence[str] | Iterator[str]) -> str:
+    return "\n".join(f"- {markdown_text(line)}" for line in lines)

@@ -1,0 +1,22 @@
+"""merge from the command line: tables and files, strict JSON, one line for bad input."""
+
+import json
+
+from made_machines import machines
+
+from precision_eval.results.machines import merged
+
+__all__ = ["machines"]
+
+
+def test_runs_are_merged(program, refused, tmp_path, machines):
+    first, second = machines
+    code, out, _ = program("merge", first, second, "--out", tmp_path / "out")
+    assert code == 0
+    assert "Turns over: time of kv_to_query / float16" in out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"machines.md", "machines.html", "machines.json"}
+    code, out, _ = program("merge", first, second, "--json")
+    assert len(json.loads(out)["machines"]) == len(merged(machines).machines) == 2
+    refused("records of one machine", "merge", first)
+    refused("does not exist; measure first", "merge", first, tmp_path / "nowhere")
+    refused("is not empty and holds no machines.json", "merge", first, second, "--out", tmp_path)
