@@ -82,6 +82,8 @@ class Case:
         project. The fix ``upstream`` is planned only where this says something.
     controls : tuple of str
         Pseudo fixes that are known to degrade it.
+    modules : tuple of str
+        What building it imports; imported once for all workers.
     """
 
     id: str
@@ -98,6 +100,7 @@ class Case:
     by_default: bool = True
     upstream: str = ""
     controls: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:

@@ -538,7 +538,7 @@ def _measure(
 
     workers = execution.workers or _default_workers(draft)
     with IsolatedExecutor(
-        workers, timeout_s=execution.timeout_s, preload=modules_to_preload(compiled=bool(draft.compiled))
+        workers, timeout_s=execution.timeout_s, preload=modules_to_preload(*draft.modules, compiled=draft.compiled)
     ) as executor:
         environment = _described(executor, collect, draft.cells[0].device, console)
         device = str(environment["device"]["name"])

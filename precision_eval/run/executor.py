@@ -46,11 +46,15 @@ __all__ = [
 ]
 
 
+WORKER_MODULES = ("precision_eval.trace.capture", "precision_eval.measure.system_drift")
+"""What nearly every worker imports while it measures."""
+
+
 def modules_to_preload(*names: str, compiled: bool) -> tuple[str, ...]:
     """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
     if Path("/dev/nvidiactl").exists():
         return ("torch",)
-    return ("torch", "torch._dynamo", *names, *(("precision_eval.run.warm_compiler",) if compiled else ()))
+    return ("torch", "torch._dynamo", *WORKER_MODULES, *names, *(("precision_eval.run.warm_compiler",) if compiled else ()))
 
 
 def _start_fork_server(context: Any, preload: Sequence[str]) -> None:

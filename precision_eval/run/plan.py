@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from precision_eval.cases.systems import all_cases
 from precision_eval.core.cells import Cell, Options
 from precision_eval.core.errors import ParameterError, unknown_name
 from precision_eval.fixes.pins import ANY, PINS, SDPA_BACKENDS, check_tf32
@@ -97,6 +98,17 @@ class Plan:
         """Return what a record of a fix depends on: options of the run, and what cases and candidates bring along."""
         source = {"candidate_digest": self.candidates[fix]} if fix in self.candidates else {}
         return cell.options.chosen(names) | source | self.parts.get(cell.case, {})
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What the workers of its cells import, as far as that is known before one is built."""
+        cases = {case.id: case.modules for case in all_cases()}
+        places = {measure.name: measure.place.partition(":")[0] for measure in self.measures}
+        return tuple(
+            dict.fromkeys(
+                name for cell in self.cells for name in (places[cell.measure], *cases.get(cell.case, ()))
+            )
+        )
 
     @property
     def compiled(self) -> bool:

@@ -88,6 +88,7 @@ class Adapter:
             definition=self.definition,
             make=make,
             by_default=False,
+            modules=(*self.needs, "precision_eval.cases.adapters.models"),
         )
 
 
@@ -100,7 +101,7 @@ def imported(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != name.partition(".")[0]:
             raise
-        raise UnsupportedError(f"{name} is not installed; pip install 'precision-eval[zoo]'") from error
+        raise UnsupportedError(f"{name.partition('.')[0]} is not installed; pip install 'precision-eval[zoo]'") from error
 
 
 def as_dtype(dtype: str | torch.dtype) -> torch.dtype:

