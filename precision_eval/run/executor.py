@@ -54,7 +54,8 @@ def modules_to_preload(*names: str, compiled: bool) -> tuple[str, ...]:
     """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
     if Path("/dev/nvidiactl").exists():
         return ("torch",)
-    return ("torch", "torch._dynamo", *WORKER_MODULES, *names, *(("precision_eval.run.warm_compiler",) if compiled else ()))
+    compiler = ("precision_eval.run.warm_compiler",) if compiled else ()
+    return ("torch", "torch._dynamo", *WORKER_MODULES, *names, *compiler)
 
 
 def _start_fork_server(context: Any, preload: Sequence[str]) -> None:

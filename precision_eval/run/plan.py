@@ -105,9 +105,7 @@ class Plan:
         cases = {case.id: case.modules for case in all_cases()}
         places = {measure.name: measure.place.partition(":")[0] for measure in self.measures}
         return tuple(
-            dict.fromkeys(
-                name for cell in self.cells for name in (places[cell.measure], *cases.get(cell.case, ()))
-            )
+            dict.fromkeys(name for cell in self.cells for name in (places[cell.measure], *cases.get(cell.case, ())))
         )
 
     @property

@@ -93,15 +93,17 @@ class Adapter:
 
 
 def imported(name: str) -> ModuleType:
-    """Import a package of the extra ``zoo``."""
+    """Import a package of the extra ``zoo``, or a module of it."""
+    package = name.partition(".")[0]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of the library's own parts
+            importlib.import_module(package)
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != name.partition(".")[0]:
+        if (error.name or "").partition(".")[0] != package:
             raise
-        raise UnsupportedError(f"{name.partition('.')[0]} is not installed; pip install 'precision-eval[zoo]'") from error
+        raise UnsupportedError(f"{package} is not installed; pip install 'precision-eval[zoo]'") from error
 
 
 def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
