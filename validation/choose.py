@@ -114,7 +114,7 @@ class Said(NamedTuple):
     may_be_none: bool = False
 
 
-def said(choice: Choice) -> Said:
+def answer_of(choice: Choice) -> Said:
     """Condense a choice."""
     named = frozenset((*choice.tied, *choice.contested))
     return Said(choice.fix, named, choice.outcome == "tie", may_be_none=not choice.surely)
@@ -151,7 +151,7 @@ def questions_of(groups: Sequence[Group]) -> list[Question]:
 
 def answers(group: Group, questions: Sequence[Question]) -> list[Said]:
     """Ask one re-run every question."""
-    return [said(choose_from(group, limits, policy=policy)) for policy, _, limits in questions]
+    return [answer_of(choose_from(group, limits, policy=policy)) for policy, _, limits in questions]
 
 
 def rival_answers(group: Group, questions: Sequence[Question]) -> list[Said]:
@@ -238,7 +238,7 @@ def _combined(logs: np.ndarray, *, candidates: int) -> dict[str, Any]:
 Ask = Callable[[Group, Sequence[Question]], list[Said]]
 
 
-def asked(case: Mapping[str, Any], ask: Ask, *, made: Sequence[Sequence[Mapping[str, Any]]] | None = None) -> list:
+def answers_of(case: Mapping[str, Any], ask: Ask, *, made: Sequence[Sequence[Mapping[str, Any]]] | None = None) -> list:
     """Ask every re-run of a case, or every one of those made from it, all questions."""
     real = [group_of(case["exact"], run) for run in case["runs"]]
     questions = questions_of(real)
@@ -274,9 +274,9 @@ def _summary(lines: list[Data], options: Options) -> Data | None:
 def _rates(cases: Mapping[str, Data], *, made: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
     drawn = {name: [resampled(case["runs"], rng) for _ in range(made)] for name, case in cases.items()}
-    ours = shares([asked(case, answers) for case in cases.values()], rng=rng)
-    again = shares([asked(case, answers, made=drawn[name]) for name, case in cases.items()], rng=rng)
-    theirs = shares([asked(case, rival_answers) for case in cases.values()], rng=rng)
+    ours = shares([answers_of(case, answers) for case in cases.values()], rng=rng)
+    again = shares([answers_of(case, answers, made=drawn[name]) for name, case in cases.items()], rng=rng)
+    theirs = shares([answers_of(case, rival_answers) for case in cases.values()], rng=rng)
     runs = sum(len(case["runs"]) for case in cases.values())
     rows = [
         (f"re-runs agree: the same fix, or a tie that names it ({runs} re-runs)", ours["agree"], TARGET),
@@ -304,7 +304,7 @@ def _answers(cases: Mapping[str, Data]) -> list[dict[str, Any]]:
     for name, entry in cases.items():
         case, size = name.split("/")
         questions = questions_of([group_of(entry["exact"], run) for run in entry["runs"]])
-        columns = zip(*asked(entry, answers), strict=True)
+        columns = zip(*answers_of(entry, answers), strict=True)
         for (policy, limits, _), column in zip(questions, columns, strict=True):
             texts = [f"{said.fix}{' ~' + ','.join(sorted(said.named)) if said.within_noise else ''}" for said in column]
             rows.append({"case": case, "size": size, "policy": policy, "limits": limits, "answers": texts})

@@ -213,10 +213,10 @@ def _misfit(value: Any, shape: Any, where: str) -> str:
     if isinstance(shape, Maybe):
         return "" if value is None else _misfit(value, shape.shape, where)
     if isinstance(shape, dict):
-        return _misfit_object(value, shape, where) if isinstance(value, dict) else _said(where, value, "an object")
+        return _misfit_object(value, shape, where) if isinstance(value, dict) else _refusal(where, value, "an object")
     if isinstance(shape, list):
         if not isinstance(value, list):
-            return _said(where, value, "a list")
+            return _refusal(where, value, "a list")
         inner = shape[0].shape if isinstance(shape[0], Maybe) else shape[0]
         if type(inner) is tuple:  # most of a record by far is lists of numbers
             low, high = inner
@@ -224,14 +224,14 @@ def _misfit(value: Any, shape: Any, where: str) -> str:
         return next(filter(None, (_misfit(item, shape[0], f"{where}[…]") for item in value)), "")
     if isinstance(shape, Name):
         fits = isinstance(value, str) and (value != "" or shape.empty) and len(value) <= _LONGEST_NAME
-        return "" if fits and value.isprintable() else _said(where, value, f"a printable text of ≤ {_LONGEST_NAME}")
+        return "" if fits and value.isprintable() else _refusal(where, value, f"a printable text of ≤ {_LONGEST_NAME}")
     if isinstance(shape, type):
-        return "" if isinstance(value, shape) else _said(where, value, "a text" if shape is str else "true or false")
+        return "" if isinstance(value, shape) else _refusal(where, value, "a text" if shape is str else "true or false")
     low, high = shape
     kinds = int if isinstance(shape, Whole) else int | float
     if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
         kind = "a whole number" if isinstance(shape, Whole) else "a number"
-        return _said(where, value, f"{kind} from {low:g} to {high:g}")
+        return _refusal(where, value, f"{kind} from {low:g} to {high:g}")
     return ""
 
 
@@ -266,6 +266,6 @@ def _not_plain(value: Any, depth: int) -> str:
     return ""
 
 
-def _said(where: str, value: Any, expected: str) -> str:
+def _refusal(where: str, value: Any, expected: str) -> str:
     text = visible(shortened(str(value), limit=60))
     return f"{visible(shortened(where, limit=120))} is '{text}'; expected {expected}"

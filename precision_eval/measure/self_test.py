@@ -140,7 +140,7 @@ def judged_series(other_s: np.ndarray, one_s: np.ndarray, *, elapsed_s: float, s
     widened = max(error, between)
     quantile = student_quantile(look_errors(ERROR_RATE, LOOKS)[-1], one_s.size - 1.0)
 
-    def found(budget_s: float) -> float:
+    def detectable(budget_s: float) -> float:
         after = widened * math.sqrt(elapsed_s / (_SHARE * budget_s))
         return minimum_detectable_effect(after, margin=MARGIN, direction_t=quantile, power=POWER)
 
@@ -154,5 +154,5 @@ def judged_series(other_s: np.ndarray, one_s: np.ndarray, *, elapsed_s: float, s
         "rounds_per_s": round(one_s.size / elapsed_s, 1),
         "standard_error": float(f"{widened:.4g}"),
         "measured_s": round(elapsed_s, 3),
-        "found": {f"{budget_s:g}": float(f"{found(budget_s):.4g}") for budget_s in BUDGETS_S},
+        "found": {f"{budget_s:g}": float(f"{detectable(budget_s):.4g}") for budget_s in BUDGETS_S},
     }

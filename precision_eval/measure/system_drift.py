@@ -69,7 +69,7 @@ def system_drift(built: BuiltCase, applied: AppliedFix) -> SystemDrift:
     drifts, doubts = [], [reason for _, reason in yardsticks.values() if reason]
     for index, (output, dtype) in enumerate(zip(outputs, coarser, strict=True)):
         plain, _ = yardsticks[dtype]
-        drift, doubt = _one(output, reference[index], exact[index], None if plain is None else plain[index])
+        drift, doubt = _output_drift(output, reference[index], exact[index], None if plain is None else plain[index])
         drifts.append(replace(drift, yardstick_dtype=str(dtype).removeprefix("torch.")))
         doubts += [doubt] if doubt and doubt not in doubts else []
     return SystemDrift(**vars(drifts[0]), outputs=tuple(drifts[1:]), casts=_summary(tape), doubts=tuple(doubts))
@@ -79,7 +79,7 @@ def _eps(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps
 
 
-def _one(
+def _output_drift(
     found: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor, plain: torch.Tensor | None
 ) -> tuple[Drift, str | None]:
     """Hold one output to its reference; returns a doubt too where a part is missing."""

@@ -7,14 +7,14 @@ from precision_eval.results.choose import Constraints, choose_from
 from validation.choose import (
     EXPERIMENT,
     Said,
+    answer_of,
     answers,
-    asked,
+    answers_of,
     cases_of,
     group_of,
     outcome_of,
     resampled,
     rival_answers,
-    said,
     shares,
 )
 
@@ -53,7 +53,7 @@ def test_agreement(first, second, word):
 def test_only_limits_within_noise_may_leave_nothing(edge, may_be_none):
     one = case(runs=1, noise=0.02)
     limits = Constraints(min_speed=edge, max_memory_ratio=0.6, max_drift=2e-3)  # float16 alone, as fast as the baseline
-    found = said(choose_from(group_of(one["exact"], one["runs"][0]), limits, policy="speed"))
+    found = answer_of(choose_from(group_of(one["exact"], one["runs"][0]), limits, policy="speed"))
     assert found.fix == (None if may_be_none is None else "float16")
     assert found.may_be_none == bool(may_be_none)
 
@@ -105,8 +105,8 @@ def case(*, runs, noise, processes=4, seed=0):
 def test_the_engine_agrees_with_itself_and_a_rival_without_intervals_does_not():
     one = case(runs=12, noise=0.02)
     rng = np.random.default_rng(1)
-    ours = shares([asked(one, answers)], rng=rng, resamples=20)
-    theirs = shares([asked(one, rival_answers)], rng=rng, resamples=20)
+    ours = shares([answers_of(one, answers)], rng=rng, resamples=20)
+    theirs = shares([answers_of(one, rival_answers)], rng=rng, resamples=20)
     assert ours["agree"][0] > 0.97
     assert theirs["agree"][0] < ours["agree"][0] - 0.03  # the figure can fail: the rival fails it
     assert 0.0 < ours["ties"][0] < 0.6  # and it is not reached by calling everything a tie

@@ -6,7 +6,7 @@ import torch
 from precision_eval.core.files import TrialFile
 from validation import frame, memory
 from validation.frame import Options
-from validation.memory import EXPERIMENT, found, rivals
+from validation.memory import EXPERIMENT, measured_peak, rivals
 from validation.memory.calls import FAMILIES, all_keys, build, family_of, flash_ledger, peak_of, with_more
 
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -36,7 +36,7 @@ def test_ledgers_by_hand():
 def test_elementary_calls_to_the_byte(family):
     for key in [key for key in SMALL if family_of(key) == family][:4]:
         known = build(key)
-        assert found(known) == known.predicted_bytes, key
+        assert measured_peak(known) == known.predicted_bytes, key
 
 
 @pytest.mark.skipif(TORCH != (2, 13), reason="what kernels take for themselves was read from torch 2.13")
@@ -44,15 +44,15 @@ def test_elementary_calls_to_the_byte(family):
 def test_kernels_to_the_byte(family):
     for key in [key for key in SMALL if family_of(key) == family][:6]:
         known = build(key)
-        assert found(known) == known.predicted_bytes, key
+        assert measured_peak(known) == known.predicted_bytes, key
 
 
 def test_a_planted_regression_is_seen_to_the_byte_and_a_wrong_ledger_is_caught():
     known = build('["sum-of-three", "float32", 1000]')
     more = with_more(known, fraction=memory.MORE)
     assert more.predicted_bytes - known.predicted_bytes == 400
-    assert found(more) - found(known) == 400
-    assert found(known) != peak_of((*known.ledger, 4004))
+    assert measured_peak(more) - measured_peak(known) == 400
+    assert measured_peak(known) != peak_of((*known.ledger, 4004))
 
 
 def test_rivals_run_their_own_code():

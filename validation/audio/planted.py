@@ -80,7 +80,7 @@ def _compared(reference: np.ndarray, estimate: np.ndarray) -> AudioComparison:
     return compare(reference, estimate, sample_rate_hz=SAMPLE_RATE_HZ, inspect_each=True)
 
 
-def told(kind: str, fault: Fault, size: float) -> bool:
+def names_fault(kind: str, fault: Fault, size: float) -> bool:
     """Whether the headline names a fault of that size."""
     reference, estimate = pair(1)
     result = _compared(reference, fault(estimate, size))
@@ -102,7 +102,7 @@ def false_alarms() -> list[str]:
 def figures() -> Iterator[Ratio]:
     """What of each kind was told, and the false alarms."""
     for name, (kind, sizes, fault) in PLANTED.items():
-        answers = {size: told(kind, fault, size) for size in sizes}
+        answers = {size: names_fault(kind, fault, size) for size in sizes}
         n_told = sum(answers.values())
         missed = ", ".join(f"{size:g}" for size, answer in answers.items() if not answer)
         yield _count(

@@ -132,7 +132,7 @@ def _text(
     return Figure(name, found, target, met, tools) if found else None
 
 
-def _said(word: str) -> Test:
+def _is(word: str) -> Test:
     return lambda outcome: outcome.said == word
 
 
@@ -152,16 +152,16 @@ def _error_figures(here: Cases, load: str) -> Iterator[Figure | None]:
     for delta in DELTAS[1:]:
         least, cases = _LEAST_POWER[load].get(delta), [o for o in slowed if o.delta == delta]
         name = f"flagged slower at +{100 * delta:g} %"
-        yield _share(name, cases, _said("slower"), f"≥ {100 * least:g} % in ≤ {BUDGET_S[load]:g} s" if least else "")
+        yield _share(name, cases, _is("slower"), f"≥ {100 * least:g} % in ≤ {BUDGET_S[load]:g} s" if least else "")
         if delta <= 0.01:
-            yield _by_call(f"{name}, by call", cases, _said("slower"))
-    yield _share("slowed called faster", slowed, _said("faster"), _NEVER)
-    equivalent, short = _said("equivalent"), [o for o in same if call_by_name(o.call).nominal_s < SHORT_S]
+            yield _by_call(f"{name}, by call", cases, _is("slower"))
+    yield _share("slowed called faster", slowed, _is("faster"), _NEVER)
+    equivalent, short = _is("equivalent"), [o for o in same if call_by_name(o.call).nominal_s < SHORT_S]
     yield _share("slowed called equivalent", slowed, equivalent, f"{_NEVER} (the rest undecided)", rivals=False)
     settled = "A/A settled as equivalent"
     yield _share(f"{settled}, calls below 1 ms", short, equivalent, "≥ 90 %", rivals=False)
     yield _share(f"{settled}, all calls", same, equivalent, rivals=False)
-    yield _share("left undecided", here, _said("undecided"), rivals=False)
+    yield _share("left undecided", here, _is("undecided"), rivals=False)
 
 
 def _by_call(name: str, cases: Cases, test: Test) -> Figure | None:
@@ -187,7 +187,7 @@ def _estimate_figures(here: Cases) -> Iterator[Figure | None]:
     yield _text("independent repeats", here, _repeats_text, target, met)
     promised = [o for o in here if o.mde is not None and 0.0 < o.delta >= o.mde]
     name = "flagged slower where the slowdown is at least the reported detectable effect"
-    yield _share(name, promised, _said("slower"), "≥ 80 %")
+    yield _share(name, promised, _is("slower"), "≥ 80 %")
 
 
 def _spread_text(own: Cases) -> str:

@@ -132,13 +132,13 @@ def _of_load(lines: list[Data], place: str, *, quiet: bool) -> Iterator[Figure]:
     cores = f"{median(line['others'] for line in lines):.2g}"
     yield Figure(f"{place}: cores in use by others, load average", f"{cores}, {load}")
     yield _share(f"{place}: equal calls told apart", same, _is_flagged, most=0.005)
-    yield _share(f"{place}: +1 % found in 2 s", slowed, _said("slower"), least=0.95 if quiet else 0.85)
+    yield _share(f"{place}: +1 % found in 2 s", slowed, _is("slower"), least=0.95 if quiet else 0.85)
     short = [line for line in same if line["kind"] in _SHORT]
-    yield _share(f"{place}: equal calls below 1 ms settled", short, _said("equivalent"), least=0.9 if quiet else None)
+    yield _share(f"{place}: equal calls below 1 ms settled", short, _is("equivalent"), least=0.9 if quiet else None)
     yield _share(f"{place}: 95 % interval holds 1 on equal calls", same, _covers, least=0.93, most=0.97)
     promised = [line for line in slowed if line["planted"] >= line["mde"]]
-    yield _share(f"{place}: found where the detectable effect is at most 1 %", promised, _said("slower"), least=0.8)
-    yield _share(f"{place}: wrong in sign", slowed, _said("faster"), most=0.0)
+    yield _share(f"{place}: found where the detectable effect is at most 1 %", promised, _is("slower"), least=0.8)
+    yield _share(f"{place}: wrong in sign", slowed, _is("faster"), most=0.0)
     slowest = float(np.quantile([line["elapsed_s"] for line in lines], 0.95)) / BUDGET_S
     yield Figure(f"{place}: 95th percentile of wall time ÷ budget", f"{slowest:.3f}", "≤ 1.1", slowest <= 1.1)
     for kind in dict.fromkeys(line["kind"] for line in lines):
@@ -151,9 +151,9 @@ def _kind_text(lines: list[Data]) -> str:
     parts = [f"{median(line['base_s'] for line in lines) * 1e6:.3g} µs", f"± {median(widths):.2g} % (median)"]
     for what, own, test in (
         ("told apart", same, _is_flagged),
-        ("settled", same, _said("equivalent")),
+        ("settled", same, _is("equivalent")),
         ("covered", same, _covers),
-        ("+1 % found", slowed, _said("slower")),
+        ("+1 % found", slowed, _is("slower")),
     ):
         parts.append(f"{what} {sum(map(test, own))} of {len(own)}")
     return ", ".join(parts)
@@ -174,7 +174,7 @@ def _is_flagged(line: Data) -> bool:
     return line["said"] in ("slower", "faster")
 
 
-def _said(word: str) -> Test:
+def _is(word: str) -> Test:
     return lambda line: line["said"] == word
 
 

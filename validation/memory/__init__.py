@@ -52,13 +52,13 @@ def _measured(key: str, executor: IsolatedExecutor) -> Data:
     return {
         "family": family_of(key),
         "predicted": known.predicted_bytes,
-        "ours": [found(known), found(known)],
-        "more": None if regressed is None else [regressed.predicted_bytes, found(regressed)],
+        "ours": [measured_peak(known), measured_peak(known)],
+        "more": None if regressed is None else [regressed.predicted_bytes, measured_peak(regressed)],
         "rivals": {name: [theirs(name, more) for more in ((0.0, MORE) if regressed else (0.0,))] for name in RIVALS},
     }
 
 
-def found(known: KnownCall) -> int:
+def measured_peak(known: KnownCall) -> int:
     """Measure a call that has run once before."""
     torch.set_num_threads(known.threads)
     with torch.no_grad():

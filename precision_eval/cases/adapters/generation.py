@@ -288,7 +288,7 @@ def _speaker(model: Any, new_tokens: int, vocoder: Any) -> Callable[..., Any] | 
     if name == "BarkModel":
         return partial(_generated, do_sample=True, semantic_max_new_tokens=new_tokens)
     if _is_omni(model):
-        return partial(_said, new_tokens=new_tokens)
+        return partial(_generated_sound, new_tokens=new_tokens)
     if name in _SPEAKERS:
         settings: dict[str, Any] = {"output_audio": True} if name.startswith("Csm") else {}
         return partial(_generated, do_sample=True, max_new_tokens=new_tokens, **settings)
@@ -301,7 +301,7 @@ def _generated(model: Any, given: Mapping[str, Any], **settings: Any) -> Any:
     return model.generate(**given, **settings)
 
 
-def _said(model: Any, given: Mapping[str, Any], *, new_tokens: int) -> Any:
+def _generated_sound(model: Any, given: Mapping[str, Any], *, new_tokens: int) -> Any:
     with _wide_speakers(model):
         return model.generate(**given, **_omni_settings(model, new_tokens))[1]
 

@@ -262,10 +262,10 @@ def left_faults(observer: DtypeFlow, outputs: tuple[torch.Tensor, ...]) -> list[
 
 def brought_by(record: Provenance) -> str:
     """Say in a few words what brought a tensor's dtype."""
-    return _said(origin_of(record))
+    return _words_of(origin_of(record))
 
 
-def _said(record: Provenance) -> str:
+def _words_of(record: Provenance) -> str:
     if record.is_stored:
         return f"{record.kind} {record.name}"
     if record.kind == "made":
@@ -299,7 +299,7 @@ def history_of(record: Provenance, base: torch.dtype) -> tuple[HistoryStep, ...]
 def _step(record: Provenance) -> HistoryStep:
     place = None if record.code is None else source_line(record.code, record.instruction)
     return HistoryStep(
-        what=_said(record), dtype=short(record.dtype), module=record.call.path if record.call else "", place=place
+        what=_words_of(record), dtype=short(record.dtype), module=record.call.path if record.call else "", place=place
     )
 
 

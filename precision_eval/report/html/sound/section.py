@@ -48,7 +48,7 @@ _MOST_TICKS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShownRow:
+class ConditionRow:
     """One condition."""
 
     name: str
@@ -66,11 +66,11 @@ class ShownRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class SoundExcerpt:
     """One group."""
 
     group: SoundGroup
-    rows: tuple[ShownRow, ...]
+    rows: tuple[ConditionRow, ...]
     noise_floor_distance: Figure | None
     plan: CodingPlan | None = None
     loss: str = ""
@@ -158,22 +158,24 @@ class Shown:
         return [(min(1.0, time / whole), f"{time // 60}:{time % 60:02d}") for time in times]
 
 
-def drawn(group: SoundGroup, number: int, tell: Progress) -> Shown:
+def drawn(group: SoundGroup, number: int, tell: Progress) -> SoundExcerpt:
     """Draw every sound of a group, without its stream."""
     rows = []
     for index, sound in enumerate(group.sounds, start=1):
         tell(f"drawing {sound.label} of {group.title}")
         rows.append(_row(group, sound, stream=f"sound-{number}-stream-{index}"))
     noise_floor = next((sound for sound in group.sounds if sound.role == "noise_floor"), None)
-    return Shown(group=group, rows=tuple(rows), noise_floor_distance=_distance(noise_floor) if noise_floor else None)
+    return SoundExcerpt(
+        group=group, rows=tuple(rows), noise_floor_distance=_distance(noise_floor) if noise_floor else None
+    )
 
 
-def _row(group: SoundGroup, sound: Sound, *, stream: str) -> ShownRow:
+def _row(group: SoundGroup, sound: Sound, *, stream: str) -> ConditionRow:
     alike, leaves_s = group.first_alike(sound), sound.leaves_s
     if leaves_s is not None and (math.isinf(leaves_s) or sound.role == "reference"):
         leaves_s = None
     same_as = alike.label if alike is not sound else ""
-    return ShownRow(
+    return ConditionRow(
         name=sound.label,
         colour="transparent" if sound.role == "original" else style_of(sound.fix).colour,
         explanation=sound.explanation,
@@ -294,7 +296,7 @@ def _bytes(text: str) -> int:
     return len(text.encode())
 
 
-def _html(shown: Sequence[Shown]) -> str:
+def _html(shown: Sequence[SoundExcerpt]) -> str:
     return (
         template_environment(HERE)
         .get_template("sound.html")
@@ -318,7 +320,7 @@ def _lengths(group: SoundGroup) -> list[int]:
     return [sound.n_samples for sound in _unique(group)]
 
 
-def _voiced(section: Shown, budget_bytes: int, tell: Progress) -> Shown:
+def _voiced(section: SoundExcerpt, budget_bytes: int, tell: Progress) -> SoundExcerpt:
     """Give a group its streams, as good as the budget allows."""
     group = section.group
     if not group.sounds:
@@ -336,7 +338,7 @@ def _voiced(section: Shown, budget_bytes: int, tell: Progress) -> Shown:
     return replace(section, plan=plan, loss=loss, rows=_with_streams(section, streams, plan))
 
 
-def _silenced(section: Shown, why: str) -> Shown:
+def _silenced(section: SoundExcerpt, why: str) -> SoundExcerpt:
     return replace(section, silent=why, rows=tuple(replace(row, stream="") for row in section.rows))
 
 
@@ -363,7 +365,7 @@ def _losses(group: SoundGroup, streams: Mapping[str, bytes], plan: CodingPlan, t
     return losses
 
 
-def _with_streams(shown: Shown, streams: Mapping[str, bytes], plan: CodingPlan) -> tuple[ShownRow, ...]:
+def _with_streams(shown: SoundExcerpt, streams: Mapping[str, bytes], plan: CodingPlan) -> tuple[ConditionRow, ...]:
     """Give every row its player; of identical sounds the first one's."""
     rows, owner = [], dict[str, str]()
     for row, sound in zip(shown.rows, shown.group.sounds, strict=True):
