@@ -301,9 +301,10 @@ class Group:
             reach = max(reach, abs(math.log(self.noise_floor.low)), abs(math.log(self.noise_floor.high)))
         return reach
 
-    def reach_of(self, *rows: Row) -> float:
-        """Difference of log-times up to which nothing is called between these rows."""
-        return max(self.time_reach, math.log1p(FRESH_MEMORY) if any(row.fresh_memory for row in rows) else 0.0)
+    def reach_of(self, *rows: Row, doubting: bool = True) -> float:
+        """Difference of log-times up to which nothing is called between these rows, their doubts counted or not."""
+        fresh = doubting and any(row.fresh_memory for row in rows)
+        return max(self.time_reach, math.log1p(FRESH_MEMORY) if fresh else 0.0)
 
     def row(self, fix: str) -> Row:
         """Return the row of a fix.

@@ -391,9 +391,9 @@ def value_of(policy: str, contender: Row) -> float:
     return time + drift / BITS_PER_HALVING
 
 
-def preference(policy: str, group: Group, first: Row, second: Row) -> Difference:
+def preference(policy: str, group: Group, first: Row, second: Row, *, doubting: bool = True) -> Difference:
     """Compare two contenders as a policy does; below 0 the first is preferred."""
-    parts = [difference(group, axis, first, second) for axis in NEEDS[policy]]
+    parts = [difference(group, axis, first, second, doubting=doubting) for axis in NEEDS[policy]]
     if policy != "balanced":
         assert parts[0] is not None
         return parts[0]
@@ -413,16 +413,18 @@ def pick(policy: str, group: Group, contenders: Sequence[Row]) -> Pick | None:
     if len(tied) == 1:
         return Pick(fix=best.fix, tied=(best.fix,))
     axes = [axis for axis in TIE_BREAKS[policy] if all(row.estimate(axis) is not None for row in tied)]
-    ordered = sorted(tied, key=lambda row: _tie_key(axes, row))
-    axis, called = _broken_by(axes, group, ordered)
+    # a doubt makes a tie, and never an order: what only a doubt keeps level comes after what the figures do
+    level = [row for row in tied if not _beaten(policy, group, row, tied, doubting=False)]
+    ordered = sorted(tied, key=lambda row: (row not in level, *_tie_key(axes, row)))
+    axis, called = _broken_by(axes, group, ordered[: len(level)]) if len(level) > 1 else ("time", False)
     return Pick(fix=ordered[0].fix, tied=tuple(row.fix for row in ordered), tie_break=axis, tie_break_called=called)
 
 
-def _beaten(policy: str, group: Group, row: Row, contenders: Sequence[Row]) -> bool:
+def _beaten(policy: str, group: Group, row: Row, contenders: Sequence[Row], *, doubting: bool = True) -> bool:
     """Say whether any other is ahead by a called difference; only one of a smaller value can be."""
     own = value_of(policy, row)
     return any(
-        value_of(policy, other) < own and preference(policy, group, row, other).relation == "worse"
+        value_of(policy, other) < own and preference(policy, group, row, other, doubting=doubting).relation == "worse"
         for other in contenders
     )
 

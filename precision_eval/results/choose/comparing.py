@@ -47,15 +47,15 @@ class Difference:
         return "same" if self.same else "unclear"
 
 
-def difference(group: Group, axis: str, first: Row, second: Row) -> Difference | None:
-    """Compare two contenders on one axis."""
+def difference(group: Group, axis: str, first: Row, second: Row, *, doubting: bool = True) -> Difference | None:
+    """Compare two contenders on one axis; not `doubting`, as if their times were beyond doubt."""
     ours, theirs = first.estimate(axis), second.estimate(axis)
     if ours is None or theirs is None:
         return None
     if first.fix == second.fix:
         return Difference(0.0, 0.0, True)
     if axis == "time":
-        return _of_times(group, first, second)
+        return _of_times(group, first, second, doubting=doubting)
     if ours.value == theirs.value:
         return Difference(0.0, 0.0, True)
     if min(ours.value, theirs.value) <= 0.0:
@@ -98,11 +98,12 @@ def bounds(group: Group, axis: str, contender: Row) -> tuple[float, float] | Non
     return figure.value * math.exp(-half), figure.value * math.exp(half)
 
 
-def _of_times(group: Group, first: Row, second: Row) -> Difference:
+def _of_times(group: Group, first: Row, second: Row, *, doubting: bool) -> Difference:
     log, error, degrees = _paired(group, first, second) or _unpaired(first, second)
     reach = math.log1p(SAME_TIME)
     same = abs(log) + student_quantile(EQUIVALENCE_ALPHA, degrees) * error <= reach
-    return Difference(log, group.reach_of(first, second) + student_quantile(PAIR_ERROR, degrees) * error, same)
+    half = group.reach_of(first, second, doubting=doubting) + student_quantile(PAIR_ERROR, degrees) * error
+    return Difference(log, half, same)
 
 
 def _paired(group: Group, first: Row, second: Row) -> tuple[float, float, float] | None:

@@ -85,8 +85,8 @@ def test_an_engine_that_ignores_intervals_is_caught(monkeypatch):
     assert choose_from(group(*rows), policy="speed").outcome == "tie"
     honest = policies_module.difference
 
-    def careless(*arguments):
-        found = honest(*arguments)
+    def careless(*arguments, **how):
+        found = honest(*arguments, **how)
         return None if found is None else Difference(found.log, 0.0, found.log == 0.0)
 
     monkeypatch.setattr(policies_module, "difference", careless)
@@ -102,12 +102,23 @@ def test_a_null_that_is_off_reaches_the_choice():
     assert (found.outcome, found.doubts) == ("tie", ("the noise floor is off",))
 
 
-def test_fresh_memory_in_one_process_calls_no_difference_below_a_factor_of_two():
-    def with_fresh_memory(ratio, doubt="fresh memory: a call had 16,386 page faults"):
-        fix = contender("float16", logs=around(ratio), drift=1e-3)
-        latency = SimpleNamespace(status="passed", data={"doubts": [doubt]})
-        return replace(fix, records={"latency": latency}, verdict="faster")
+def with_fresh_memory(ratio, doubt="fresh memory: a call had 16,386 page faults", *, fix="float16", drift=1e-3):
+    row = contender(fix, logs=around(ratio), drift=drift)
+    return replace(
+        row, records={"latency": SimpleNamespace(status="passed", data={"doubts": [doubt]})}, verdict="faster"
+    )
 
+
+def test_a_doubt_makes_a_tie_and_no_order():
+    fast, doubted = (
+        contender("bfloat16", logs=around(0.9), drift=4e-3),
+        with_fresh_memory(1.5, fix="kv_to_query", drift=1e-7),
+    )
+    found = choose_from(group(base(), fast, doubted), policy="speed")
+    assert (found.fix, found.tied, found.tie_break) == ("bfloat16", ("bfloat16", "kv_to_query"), "time")
+
+
+def test_fresh_memory_in_one_process_calls_no_difference_below_a_factor_of_two():
     near, far = with_fresh_memory(0.6), with_fresh_memory(0.4)
     assert choose_from(group(base(), near), policy="speed").outcome == "tie"
     assert group(base(), near).verdict_of(near) == "undecided"
