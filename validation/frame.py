@@ -116,8 +116,9 @@ def each(function: Callable[..., Data]) -> Callable[[Iterator[Trial], Options], 
 
 _MODULES = (
     *("latency", "faults", "memory", "overhead", "divergence", "robustness"),
-    *("latency.kinds", "audio", "audio_ladder", "sound", "choose", "cost", "doctor", "gate", "gate.paired_gate"),
-    *("versions", "versions.sessions", "versions.seeds", "claims", "attack", "own_model", "robustness.soak"),
+    *("latency.kinds", "audio", "audio_ladder", "sound", "judges", "field_failures", "choose", "cost"),
+    *("doctor", "gate", "gate.paired_gate", "versions", "versions.sessions", "versions.seeds", "claims"),
+    *("attack", "own_model", "robustness.soak"),
 )
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 PROOF = NAMES[:6]

@@ -174,6 +174,14 @@ Speech = Annotated[
         "or in LibriSpeech's .trans.txt; [dim]default: those of the extra speech[/dim]",
     ),
 ]
+Judges = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[,NAME]...",
+        help="What else hears the streams of sound: whisper, pocketsphinx, resemblyzer; needs the extras judges and "
+        "whisper.",
+    ),
+]
 StoredDtype = Annotated[CheckpointDtype, typer.Option(help="float32 as shipped; bfloat16 makes half storage lossless.")]
 
 
@@ -203,6 +211,7 @@ def run(
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds that one cell may take.")] = 900.0,
     checkpoint_dtype: StoredDtype = CheckpointDtype.float32,
     speech: Speech = None,
+    judge: Judges = None,
     verbose: options.Verbose = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -223,7 +232,7 @@ def run(
         sizes=None if size is None else split(size),
         device=checked_device(device),
         threads=threads,
-        options=tier.options(**effort, seed=seed, tf32=tf32, memory=_joined(memory), speech=speech),
+        options=tier.options(**effort, seed=seed, tf32=tf32, memory=_joined(memory), speech=speech, judges=judge),
         sdpa_backends=split(sdpa_backend),
     )
     execution = Execution(out=out, workers=workers, timeout_s=timeout, printing=printing, candidates=split(candidate))

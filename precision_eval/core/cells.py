@@ -55,6 +55,7 @@ class Options:
     tf32: str | None = None
     memory: str | None = None
     speech: str | None = None
+    judges: str | None = None
 
     @property
     def pins(self) -> str:

@@ -151,6 +151,7 @@ DATA: Mapping[str, Any] = {
         **{"streams!": COUNT, "stream_s!": (0.0, 1e7), "heard!": {"*": [NUMBER]}, "tokens": [str], "clock": Name()},
         "real_time_factor": Maybe(AMOUNT),
         "margins": {"*": NUMBER},
+        "doubts": [str],
     },
 }
 """Figures of each measure. A measure of somebody else's has no shape here and is kept as plain data."""
@@ -169,7 +170,7 @@ def shape_of(measure: str, data: Mapping[str, Any]) -> Any:
 OPTIONS = {
     **dict.fromkeys(("minutes", "budget_s"), AMOUNT),
     **dict.fromkeys(("streams", "steps", "processes", "seed"), COUNT),
-    **dict.fromkeys(("sdpa_backend", "tf32", "memory", "speech"), Maybe(Name())),
+    **dict.fromkeys(("sdpa_backend", "tf32", "memory", "speech", "judges"), Maybe(Name())),
 }
 
 RECORD = {

@@ -4,7 +4,8 @@ Conventions: a stream is a passage of a held-out script, of one of twelve speake
 the reference's passages, prompts and noise; the noise floor has noise of its own. The controls have longer prompts, and
 so other noise too, since what they do wrong grows with the position in time. The original is the tokens of the passage
 through the same codec and vocoder, so that its distance to a rendering is the model's doing alone. Values are kept
-stream by stream; they are compared in :mod:`precision_eval.results.sound`.
+stream by stream; they are compared in :mod:`precision_eval.results.sound`. Judges from outside
+(:mod:`precision_eval.measure.judges`) hear the same streams where they are asked for.
 
 A case from outside has no original. Each of its streams is held to the reference's own speech of the same script under
 noise that no condition is given: a fix that speaks as the reference does lies as far from it as the reference does.
@@ -36,6 +37,7 @@ from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.files import written_whole
 from precision_eval.core.targets import is_target
 from precision_eval.measure.decoding import said
+from precision_eval.measure.judges import Panel, chosen_judges
 from precision_eval.measure.voice import PROMPT_FRAMES, SHORTEST_S, NonFiniteAudioError, stored_arrays
 
 BATCH_STREAMS = 16
@@ -109,25 +111,31 @@ def original_tokens(streams: Sequence[Stream], *, n_frames: int) -> np.ndarray:
 
 
 class Listener:
-    """Hears a rendering of each passage against its original."""
+    """Hears a rendering of each passage against its original, and lets a panel of judges hear it."""
 
-    def __init__(self, streams: Sequence[Stream], originals: np.ndarray) -> None:
+    def __init__(self, streams: Sequence[Stream], originals: np.ndarray, panel: Panel | None = None) -> None:
+        self._panel = Panel(()) if panel is None else panel
         n_frames = originals.shape[1] // HOP_SAMPLES
         passage = slice(LONG_PROMPT_FRAMES, LONG_PROMPT_FRAMES + n_frames)
         self._labels = [stream.conditioning.phoneme[passage] for stream in streams]
         self._originals = originals
+        self._truths = [self._panel.hear(original) for original in originals]
         self._recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
 
     def heard(self, renderings: np.ndarray) -> dict[str, list[float]]:
         """Return each metric's values, one per stream: distances in dB, phonemes as a fraction of the speech frames."""
-        rows = [self._one(*each) for each in zip(self._originals, renderings, self._labels, strict=True)]
+        each = zip(self._originals, renderings, self._labels, self._truths, strict=True)
+        rows = [self._one(*one) for one in each]
         return {name: [row[name] for row in rows] for name in rows[0]}
 
-    def _one(self, original: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def _one(
+        self, original: np.ndarray, samples: np.ndarray, labels: np.ndarray, truth: dict[str, Any]
+    ) -> dict[str, float]:
         heard = distances(original, samples, rate_hz=SAMPLE_RATE_HZ)  # first: it refuses what is not finite
         speech = labels != SILENCE_ID
         named = self._recogniser.recognise(samples)
-        return heard | {"phonemes_right": float((named == labels)[speech].mean())}
+        heard["phonemes_right"] = float((named == labels)[speech].mean())
+        return heard | self._panel.scores(truth, self._panel.hear(samples))
 
 
 def distances(original: np.ndarray, samples: np.ndarray, *, rate_hz: int) -> dict[str, float]:
@@ -166,10 +174,12 @@ def _heard(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:
     renderings = waveforms(tokens)
     cpu_s = time.process_time() - cpu_start_s
     duration_s = n_frames / FRAME_RATE_HZ
+    panel = Panel(chosen_judges(cell.options.judges))
     return {
         "streams": len(streams),
         "stream_s": duration_s,
-        "heard": Listener(streams, _originals(run_dir, streams, n_frames)).heard(renderings),
+        "heard": Listener(streams, _originals(run_dir, streams, n_frames), panel).heard(renderings),
+        "doubts": panel.missing,
         "tokens": [hashlib.sha256(row.tobytes()).hexdigest()[:12] for row in tokens],
         "real_time_factor": len(streams) * duration_s / cpu_s,
         "clock": "process CPU",
@@ -184,7 +194,8 @@ def _heard_of_own(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:
     waves, rate_hz = said(cell, condition, own, _own_passages(own, count, noise_seed(condition, seed)))
     cpu_s = time.process_time() - cpu_start_s
     others = _own_others(cell, run_dir, own)
-    rows = [_from_other(*pair, rate_hz=rate_hz) for pair in zip(others, waves, strict=True)]
+    panel = Panel(chosen_judges(cell.options.judges))
+    rows = [_from_other(*pair, rate_hz, panel) for pair in zip(others, waves, strict=True)]
     length_s = sum(map(len, waves)) / rate_hz
     data: dict[str, Any] = {
         "streams": count,
@@ -193,11 +204,12 @@ def _heard_of_own(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:
         "tokens": [hashlib.sha256(wave.tobytes()).hexdigest()[:12] for wave in waves],
         "real_time_factor": length_s / cpu_s,
         "clock": "process CPU",
+        "doubts": panel.missing,
     }
     if condition == "reference":
         dropped = [_with_drop_outs(wave, rate_hz=rate_hz, seed=seed + n) for n, wave in enumerate(waves)]
-        moved = [distances(*pair, rate_hz=rate_hz) for pair in zip(waves, dropped, strict=True)]
-        data["margins"] = {name: float(np.mean([row[name] for row in moved])) for name in DISTANCES}
+        moved = [_from_other(*pair, rate_hz, panel) for pair in zip(waves, dropped, strict=True)]
+        data["margins"] = {name: float(np.mean([row[name] for row in moved])) for name in moved[0]}
         data["margins"][LENGTH] = 100.0 * DROP_OUT_S
     return data
 
@@ -221,13 +233,14 @@ def _own_others(cell: Cell, run_dir: Path, own: OwnCase) -> list[np.ndarray]:
     return np.split(stored["samples"], stored["ends"][:-1])
 
 
-def _from_other(other: np.ndarray, wave: np.ndarray, *, rate_hz: int) -> dict[str, float]:
-    """Distances over what two renderings have in common, and by how many per cent their lengths differ."""
+def _from_other(other: np.ndarray, wave: np.ndarray, rate_hz: int, panel: Panel) -> dict[str, float]:
+    """Distances over what two renderings have in common, by how many per cent their lengths differ, and the judges'."""
     common = min(len(other), len(wave))
     if common < rate_hz * SHORTEST_S:
         raise UnsupportedError(f"synthesize made {common / rate_hz:.3f} s of sound; expected {SHORTEST_S} s or more")
     found = distances(other[:common], wave[:common], rate_hz=rate_hz)
-    return found | {LENGTH: 100.0 * abs(len(wave) - len(other)) / len(other)}
+    found[LENGTH] = 100.0 * abs(len(wave) - len(other)) / len(other)
+    return found | panel.scores(*(panel.hear(each, rate_hz=rate_hz) for each in (other, wave)))
 
 
 def _with_drop_outs(wave: np.ndarray, *, rate_hz: int, seed: int) -> np.ndarray:

@@ -200,8 +200,13 @@ def _normaliser() -> Callable[[str], str]:
     return made
 
 
+def normalised(text: str) -> str:
+    """Return a text as Whisper's English normaliser writes it."""
+    return _normaliser()(text)
+
+
 def _words(text: str) -> list[str]:
-    return _normaliser()(text).split()
+    return normalised(text).split()
 
 
 def word_errors(said: Sequence[str], heard: Sequence[str]) -> int:

@@ -32,7 +32,8 @@ def sound_sentences(run: Run, section: Group) -> list[str]:
         reasons = join(list(dict.fromkeys(row.sound.reason for row in heard if row.sound)))
         decides = f"run --case {section.case} --measure sound, into this folder, decides"
         return [f"Sound is undecided: {reasons}. {decides}."]
-    return [_fixes_sentence(judged), _detectable_sentence(judged), _controls_sentence(run, section)]
+    missing = dict.fromkeys(line for row in judged for line in (row.data("sound") or {}).get("doubts", ()))
+    return [_fixes_sentence(judged), _detectable_sentence(judged), _controls_sentence(run, section), *missing]
 
 
 def _fixes_sentence(rows: Sequence[Row]) -> str:

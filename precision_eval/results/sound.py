@@ -58,9 +58,22 @@ VOICE_METRICS: tuple[SoundMetric, ...] = (
 )
 """Each against the original speech of the passage; margins are mean changes, from ``results/sound/sound.json``."""
 
+JUDGE_METRICS: tuple[SoundMetric, ...] = tuple(
+    SoundMetric(name=name, title=title, unit="", decimals=3, worse=1.0, margin=margin)
+    for name, title, margin in (
+        ("whisper_words_wrong", "words wrong (Whisper)", 0.012),
+        ("whisper_characters_wrong", "characters wrong (Whisper)", 0.012),
+        ("pocketsphinx_phones_wrong", "phones wrong (pocketsphinx)", 0.016),
+        ("speaker_distance", "speaker distance", 0.003),
+    )
+)
+"""What judges hear that are asked for (:mod:`precision_eval.measure.judges`); margins from ``results/judges``. That of
+a recogniser is a fifth of what five drop-outs a second do: one is not told from none."""
+
 SOUND_METRICS: tuple[SoundMetric, ...] = (
     *VOICE_METRICS,
     SoundMetric(name="length_error", title="length error", unit=" %", decimals=2, worse=1.0, margin=2.0),
+    *JUDGE_METRICS,
 )
 """With what is heard of a case from outside alone, which has no phonemes to be right, and margins of its own: they are
 measured on the reference's streams and stored with them."""
@@ -146,7 +159,11 @@ _Test = tuple[str, str]
 
 
 def judged_sound(
-    heard: Mapping[str, Streams], reference: Streams | None, noise_floor: Streams | None
+    heard: Mapping[str, Streams],
+    reference: Streams | None,
+    noise_floor: Streams | None,
+    *,
+    metrics: Sequence[SoundMetric] = SOUND_METRICS,
 ) -> dict[str, SoundVerdict]:
     """Judge the conditions of one group as one family.
 
@@ -156,12 +173,14 @@ def judged_sound(
         The data of each condition, fixes and controls.
     reference, noise_floor : mapping or None
         What they are held to, and the reference under other noise.
+    metrics : sequence of SoundMetric
+        Those that count, where every stream of the reference has them.
     """
     if not reference or not noise_floor:
         return dict.fromkeys(heard, undecided("the reference's streams, or the noise floor's, were not spoken"))
     if reference["streams"] < LEAST_UNITS:
         return dict.fromkeys(heard, undecided(f"{reference['streams']} streams; {LEAST_UNITS} or more are needed"))
-    metrics = _judged(reference)
+    metrics = _judged(reference, metrics)
     if not metrics or _kind(reference, metrics) != _kind(noise_floor, metrics):
         return dict.fromkeys(heard, undecided("the reference's streams and the noise floor's are not alike"))
     unlike = {fix for fix, streams in heard.items() if _kind(streams, metrics) != _kind(reference, metrics)}
@@ -209,10 +228,10 @@ def undecided(reason: str = ONE_RECORDING) -> SoundVerdict:
     return SoundVerdict(verdict="undecided", metrics={}, reason=reason)
 
 
-def _judged(reference: Streams) -> tuple[SoundMetric, ...]:
+def _judged(reference: Streams, metrics: Sequence[SoundMetric]) -> tuple[SoundMetric, ...]:
     """Return the metrics that every stream of the reference has, with the margins that hold for its voice."""
     margins, heard = reference.get("margins", {}), reference["heard"]
-    own = (replace(m, margin=float(margins.get(m.name, m.margin))) for m in SOUND_METRICS)
+    own = (replace(m, margin=float(margins.get(m.name, m.margin))) for m in metrics)
     return tuple(m for m in own if len(heard.get(m.name, ())) == reference["streams"] and m.margin > 0.0)
 
 

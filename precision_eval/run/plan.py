@@ -19,6 +19,7 @@ from precision_eval.core.cells import Cell, Options
 from precision_eval.core.errors import ParameterError, unknown_name
 from precision_eval.fixes.pins import ANY, PINS, SDPA_BACKENDS, check_tf32
 from precision_eval.measure.allocator import GROWN, MEMORY_STATES
+from precision_eval.measure.judges import chosen_judges
 from precision_eval.measure.registry import MEASURES, Measure
 
 MODES: tuple[str, ...] = ("eager", "compiled")
@@ -147,6 +148,7 @@ def make_plan(
     for state in (selection.options.memory or GROWN).split(","):
         if state not in MEMORY_STATES:
             raise unknown_name("state of memory", state, MEMORY_STATES)
+    chosen_judges(selection.options.judges)
     all_cases, all_fixes = _registries(cases, fixes)
     chosen = _cases_of(selection.cases, all_cases)
     fix_names = _fixes_of(selection.fixes, all_fixes)

@@ -43,6 +43,11 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "doctor": ("doctor.json", lambda source, page: stored_markdown("doctor", source, judged_only=True)),
     "architectures": ("doctor-architectures.json", lambda source, page: stored_markdown("doctor", source)),
     "sound": ("sound/sound.json", lambda source, page: stored_markdown("sound", source)),
+    "judges": ("judges/judges.json", lambda source, page: stored_markdown("judges", source)),
+    "field-failures": (
+        "field-failures/field-failures.json",
+        lambda source, page: stored_markdown("field-failures", source),
+    ),
     "gate": ("gate.json", lambda source, page: stored_markdown("gate", source)),
     "change-points": ("change-points.json", lambda source, page: stored_markdown("versions", source, judged_only=True)),
     "choose": ("choose/choose.json", lambda source, page: stored_markdown("choose", source)),

@@ -64,9 +64,9 @@ def run(todo: Iterator[Trial], options: Options) -> Iterator[Data]:
         streams, listener = _batch(part)
         tokens = spoken_tokens(condition, streams, n_frames=N_FRAMES, seed=1000 * seed + part)
         renderings = waveforms(tokens)
-        line: dict[str, Any] = {"key": key, "heard": _short(listener.heard(renderings))}
+        line: dict[str, Any] = {"key": key, "heard": shortened(listener.heard(renderings))}
         if planted:
-            line["planted"] = {rung.name: _short(listener.heard(_degraded(rung, renderings))) for rung in PLANTED}
+            line["planted"] = {rung.name: shortened(listener.heard(degraded(rung, renderings))) for rung in PLANTED}
         yield line
 
 
@@ -77,10 +77,10 @@ def _batch(part: int) -> tuple[list[Stream], Listener]:
     return streams, Listener(streams, waveforms(original_tokens(streams, n_frames=N_FRAMES)))
 
 
-def _degraded(rung: Rung, renderings: np.ndarray) -> np.ndarray:
+def degraded(rung: Rung, renderings: np.ndarray) -> np.ndarray:
     whole = rung.apply(renderings.reshape(-1).astype(np.float64), sample_rate_hz=SAMPLE_RATE_HZ)
     return np.asarray(whole, dtype=np.float32).reshape(renderings.shape)
 
 
-def _short(heard: dict[str, list[float]]) -> dict[str, list[float]]:
+def shortened(heard: dict[str, list[float]]) -> dict[str, list[float]]:
     return {name: [float(f"{value:.6g}") for value in values] for name, values in heard.items()}

