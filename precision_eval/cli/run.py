@@ -23,6 +23,8 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import RUN_DIR, is_target, plugins
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from rich.console import Console
 
     from precision_eval.cases.own import OwnCase
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from precision_eval.core.records import Record, RecordFile
     from precision_eval.measure.admission import AdmittedCandidate, AdmittedCase
     from precision_eval.report.loading import LoadedRun
+    from precision_eval.run.engines import EngineExecutor
     from precision_eval.run.executor import IsolatedExecutor
     from precision_eval.run.plan import Plan, Selection
 
@@ -122,6 +125,7 @@ class Execution:
     timeout_s: float
     printing: Printing
     candidates: tuple[str, ...] = ()
+    executor: str | None = None
 
 
 Targets = Annotated[
@@ -145,6 +149,14 @@ Workers = Annotated[
     int | None,
     typer.Option(
         min=1, help="Untimed cells at a time; [dim]default: cores / threads, 1 on a GPU and at size full[/dim]"
+    ),
+]
+ExecutorName = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        metavar="ENGINE",
+        help="local:LANES, dask, ray or slurm: cells on lanes of this machine or on a cluster; see docs/fleet.md.",
     ),
 ]
 SdpaBackends = Annotated[
@@ -204,6 +216,7 @@ def run(
     processes: options.Processes = None,
     threads: options.Threads = 1,
     workers: Workers = None,
+    executor: ExecutorName = None,
     seed: options.Seed = 0,
     sdpa_backend: SdpaBackends = None,
     tf32: PinnedTf32 = None,
@@ -235,7 +248,14 @@ def run(
         options=tier.options(**effort, seed=seed, tf32=tf32, memory=_joined(memory), speech=speech, judges=judge),
         sdpa_backends=split(sdpa_backend),
     )
-    execution = Execution(out=out, workers=workers, timeout_s=timeout, printing=printing, candidates=split(candidate))
+    execution = Execution(
+        out=out,
+        workers=workers,
+        timeout_s=timeout,
+        printing=printing,
+        candidates=split(candidate),
+        executor=executor,
+    )
     _check_own_failures(run_selection(selection, execution, tier=tier, checkpoint_dtype=checkpoint_dtype.value))
 
 
@@ -546,29 +566,59 @@ def _measure(
     from precision_eval.run.runner import run_plan
 
     workers = execution.workers or _default_workers(draft)
-    with IsolatedExecutor(
-        workers, timeout_s=execution.timeout_s, preload=modules_to_preload(*draft.modules, compiled=draft.compiled)
-    ) as executor:
+    preload = modules_to_preload(*draft.modules, compiled=draft.compiled)
+    with _executor_of(execution, draft, workers, preload) as executor:
         environment = _described(executor, collect, draft.cells[0].device, console)
         device = str(environment["device"]["name"])
-        executor.memory_limit_bytes = _memory_limit_bytes(device)
         plan = plan_on(device)
         _check_fits(plan)  # once more: what fits depends on the device
         sha = store_environment(environment, execution.out)
         keep_self_test(execution.out)
+        lanes = 0
+        if isinstance(executor, IsolatedExecutor):
+            executor.memory_limit_bytes = _memory_limit_bytes(device)
+        else:
+            share = _MEMORY_SHARE if device == "cpu" else None
+            purpose = repr((sha, plan.digests, plan.candidates, plan.parts))
+            lanes = executor.begin(environment, device, memory_share=share, purpose=purpose, run_dir=execution.out)
         with progress_on(console, plan, verbose=execution.printing.verbose) as progress:
-            return run_plan(
+            settled = run_plan(
                 plan,
                 executor,
                 records,
                 progress,
                 environment=sha,
-                max_parallel=workers if device == "cpu" else 1,
+                max_parallel=lanes or (workers if device == "cpu" else 1),
+                lanes=bool(lanes),
                 timeout_s=execution.timeout_s,
             )
+        if not isinstance(executor, IsolatedExecutor):
+            executor.forget()
+        return settled
 
 
-def _described(executor: IsolatedExecutor, collect: Any, device: str, console: Console) -> dict[str, Any]:
+def _executor_of(
+    execution: Execution, draft: Plan, workers: int, preload: tuple[str, ...]
+) -> IsolatedExecutor | EngineExecutor:
+    """Return what runs the cells: workers of this process, or an engine."""
+    from precision_eval.run.executor import IsolatedExecutor
+
+    if execution.executor is None:
+        return IsolatedExecutor(workers, timeout_s=execution.timeout_s, preload=preload)
+    from precision_eval.run.engines import EngineExecutor, NodeCall, engine_named
+
+    cell = draft.cells[0]
+    engine = engine_named(
+        execution.executor,
+        device=cell.device,
+        threads=cell.threads,
+        run_dir=execution.out,
+        workers=execution.workers,
+    )
+    return EngineExecutor(engine, NodeCall(device=cell.device, preload=preload, timeout_s=execution.timeout_s))
+
+
+def _described(executor: Executor, collect: Any, device: str, console: Console) -> dict[str, Any]:
     """Describe the environment in a worker, so that this process never loads torch."""
     from precision_eval.core.environment import check_device
 

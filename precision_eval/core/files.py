@@ -140,7 +140,7 @@ def _is_only_begun(folder: Path, names: set[str]) -> bool:
 
 
 _BEGUN = re.compile(
-    rf"environment(-[0-9a-f]{{12}})?\.json|[\w.-]+\.jsonl(\.torn)?|logs|streams|audio|\..*{re.escape(PARTIAL)}"
+    rf"environment(-[0-9a-f]{{12}})?\.json|[\w.-]+\.jsonl(\.torn)?|engine|logs|streams|audio|\..*{re.escape(PARTIAL)}"
 )
 
 
@@ -245,7 +245,7 @@ class JsonLines:
         block = "".join(f"{line}\n" for line in lines).encode()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(self.path) as descriptor:
+            with locked(self.path) as descriptor:
                 size = _repaired_size(descriptor, self.path)
                 _write_whole(descriptor, block, size=size)
         except OSError as error:
@@ -335,8 +335,8 @@ def _is_object(line: bytes) -> bool:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    """Open a file for appending under an exclusive lock that ends with the process."""
+def locked(path: Path) -> Iterator[int]:
+    """Open a file for appending under an exclusive lock, which ends with the block or the process."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,8 +1,9 @@
 """Runs a plan on an executor: cells in, records out.
 
-Conventions: untimed cells run side by side, a timed cell runs while nothing else does. A cell waits for those that come
-before it; where one of them did not pass, the cell is not run and takes over its status and reason. Every result is
-recorded as soon as it is there, so that stopping at any moment loses nothing that was measured.
+Conventions: untimed cells run side by side, a timed cell runs while nothing else does, unless the executor has lanes,
+each of which is one cell's alone. A cell waits for those that come before it; where one of them did not pass, the cell
+is not run and takes over its status and reason. Every result is recorded as soon as it is there, so that stopping at
+any moment loses nothing that was measured.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from precision_eval.core.cells import Cell, Outcome, failed, is_out_of_memory
+from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import intact
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.core.workers import WorkerOutOfMemoryError, WorkerTimedOutError
@@ -51,11 +53,12 @@ def run_plan(
     *,
     environment: str,
     max_parallel: int = 1,
+    lanes: bool = False,
     resume: bool = True,
     timeout_s: float | None = None,
 ) -> tuple[Record, ...]:
     """Run every cell of a plan that is not recorded yet."""
-    run = _Run(plan, executor, records, progress or Silent(), environment)
+    run = _Run(plan, executor, records, progress or Silent(), environment, lanes=lanes)
     if resume:
         run.take_over(latest(records.read().records), timeout_s)
     try:
@@ -74,8 +77,16 @@ class _Run:
     """State of one run."""
 
     def __init__(
-        self, plan: Plan, executor: Executor, records: RecordFile, progress: Progress, environment: str
+        self,
+        plan: Plan,
+        executor: Executor,
+        records: RecordFile,
+        progress: Progress,
+        environment: str,
+        *,
+        lanes: bool = False,
     ) -> None:
+        self.lanes = lanes
         self.plan = plan
         self.executor = executor
         self.records = records
@@ -122,7 +133,7 @@ class _Run:
 
     def _occupied(self, timed: bool, max_parallel: int) -> bool:
         """Say whether a further cell has to wait for room."""
-        alone = timed or any(self._measure(cell).timed for cell, _, _ in self.running.values())
+        alone = not self.lanes and (timed or any(self._measure(cell).timed for cell, _, _ in self.running.values()))
         return bool(self.running) if alone else len(self.running) >= max_parallel
 
     def _ready(self, cell: Cell) -> bool:
@@ -163,6 +174,8 @@ class _Run:
         for future in list(futures):
             cell, started, started_at = self.running[future]
             error = future.exception()
+            if isinstance(error, ParameterError):  # a node unlike the first: it says nothing about a fix
+                raise error
             result = future.result() if error is None else None
             if len(cell.fixes) > 1 and (result is None or _is_one_fixs_doing(result)):
                 self._split(cell)

@@ -24,10 +24,16 @@ def act(fix, run_dir):
     elif fix == "dies_once" and not (run_dir / "died").exists():
         (run_dir / "died").touch()
         os.kill(os.getpid(), signal.SIGKILL)
+    elif fix == "waits":
+        time.sleep(3)
     elif fix == "writes":
         (run_dir / "made.txt").write_text("made")
         return passed(fix, {"files": described(run_dir, run_dir / "made.txt")})
-    return passed(fix, {"value": float("nan") if fix == "nan" else 1.0, "pid": os.getpid()})
+    return passed(fix, {"value": float("nan") if fix == "nan" else 1.0, "pid": os.getpid(), "cores": _cores()})
+
+
+def _cores():
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def first(cell, run_dir):

@@ -1,0 +1,280 @@
+"""Executors that run each cell elsewhere, in a fresh process there: lanes of this machine, dask, Ray, Slurm.
+
+Conventions: an engine brings a call to a node and its answer back; how it is isolated, limited and timed there is this
+package's (:func:`on_node`). The unit is a cell, and a timed cell holds every fix of a case and mode with all its
+processes, so what is compared shares a node. A node has to be like the first one; another is refused. A result is kept
+in the run's folder, which all nodes share, until it is recorded, so that neither a call that an engine repeats nor the
+command given again measures it twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import multiprocessing
+import os
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from precision_eval.core.cells import Outcome
+from precision_eval.core.environment import collect, usable_cores
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
+from precision_eval.core.files import locked, read_json, write_json
+from precision_eval.core.workers import WorkerCrashedError, WorkerStoppedError
+from precision_eval.measure.registry import CellResult, run_cell
+from precision_eval.run.executor import IsolatedExecutor
+from precision_eval.run.lanes import LocalLanes, lanes_of
+
+FOLDER = "engine"
+"""Folder in a run's for what nodes have measured and is not recorded yet."""
+
+TRIES = 3
+"""How often a call is handed out whose worker the engine loses, before it counts as crashed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeCall:
+    """A call, its limits, the environment it expects, and where its result is kept."""
+
+    function: Callable[..., Any] = print
+    arguments: tuple[Any, ...] = ()
+    device: str
+    preload: tuple[str, ...]
+    timeout_s: float | None = None
+    memory_share: float | None = None
+    expected: Mapping[str, Any] | None = None
+    kept: Path | None = None
+
+
+class Engine(Protocol):
+    """What runs a call on some node."""
+
+    lanes: int
+
+    def run(self, function: Callable[[NodeCall], Any], call: NodeCall) -> Any:
+        """Return what the call returns there; any error means that the node was lost."""
+
+    def close(self) -> None:
+        """Give everything up."""
+
+
+def on_node(call: NodeCall) -> Any:
+    """Run a call in a process of its own, on the node that this is; return its value, or the error as one."""
+    try:
+        if multiprocessing.current_process().daemon:
+            raise ParameterError("workers of this cluster may start no process; start them with worker.daemon: false")
+        isolated = _isolated(call.timeout_s, call.memory_share, call.preload)
+        if call.expected is not None:
+            _check_node(call.expected, _environment(isolated, call.device))
+        if call.kept is None:
+            return isolated.submit(call.function, *call.arguments).result()
+        with locked(call.kept.with_suffix(".lock")):
+            if call.kept.exists():
+                content = read_json(call.kept)
+                return CellResult(**content | {"outcomes": tuple(Outcome(**one) for one in content["outcomes"])})
+            result = isolated.submit(call.function, *call.arguments).result()
+            write_json(call.kept, asdict(result), indent=None)
+            return result
+    except PrecisionEvalError as error:  # not every engine brings an error back as what it was
+        return error
+
+
+@functools.lru_cache(maxsize=4)
+def _isolated(timeout_s: float | None, memory_share: float | None, preload: tuple[str, ...]) -> IsolatedExecutor:
+    import psutil
+
+    limit = None if memory_share is None else int(psutil.virtual_memory().available * memory_share)
+    return IsolatedExecutor(timeout_s=timeout_s, memory_limit_bytes=limit, preload=preload)
+
+
+@functools.lru_cache(maxsize=4)
+def _environment(isolated: IsolatedExecutor, device: str) -> dict[str, Any]:
+    described: dict[str, Any] = isolated.submit(collect, device).result()
+    return described
+
+
+def _check_node(expected: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Refuse a node unlike the one that the run began on; a few pages of memory more make no other."""
+    names = [
+        name for name in expected if name != "memory_bytes" and _lasting(expected[name]) != _lasting(own.get(name))
+    ]
+    if abs(expected["memory_bytes"] - own["memory_bytes"]) > 0.01 * expected["memory_bytes"]:
+        names.append("memory_bytes")
+    if names:
+        raise ParameterError(
+            f"node {os.uname().nodename} differs from the first in {', '.join(names)}; ask the engine for nodes of one "
+            "kind, give each kind its own --out, and put them side by side with precision-eval merge"
+        )
+
+
+def _lasting(part: Any) -> Any:
+    """Return a part of an environment without the number of the GPU, which is the lane's."""
+    return {k: v for k, v in part.items() if k != "CUDA_VISIBLE_DEVICES"} if isinstance(part, dict) else part
+
+
+class EngineExecutor(Executor):
+    """A ``concurrent.futures`` executor over an engine: as many calls at a time as it has lanes.
+
+    `limits` is the pattern of every call.
+    """
+
+    def __init__(self, engine: Engine, limits: NodeCall) -> None:
+        self.engine = engine
+        self.limits = limits
+        self._kept_in: Path | None = None
+        self._purpose = ""
+        self._threads = ThreadPoolExecutor(engine.lanes, thread_name_prefix="engine")
+        self._stopped = threading.Event()
+
+    def begin(
+        self, environment: Mapping[str, Any], device: str, *, memory_share: float | None, purpose: str, run_dir: Path
+    ) -> int:
+        """Hold every node to an environment from now on, and keep results; `purpose` is what they depend on besides
+        the cell. Return the number of lanes.
+        """
+        self.limits = replace(self.limits, expected=environment, device=device, memory_share=memory_share)
+        self._kept_in, self._purpose = run_dir.resolve() / FOLDER, purpose
+        self._kept_in.mkdir(parents=True, exist_ok=True)
+        return self.engine.lanes
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Hand a call out."""
+        kept = None
+        if fn is run_cell and self._kept_in is not None:
+            cell, run_dir, *rest = args
+            args = (cell, run_dir.resolve(), *rest)
+            kept = self._kept_in / f"{hashlib.sha256(f'{cell}{self._purpose}'.encode()).hexdigest()[:32]}.json"
+        call = replace(self.limits, function=functools.partial(fn, **kwargs), arguments=args, kept=kept)
+        return self._threads.submit(self._run, call)
+
+    def _run(self, call: NodeCall) -> Any:
+        lost = "nothing"
+        for _ in range(TRIES):
+            try:
+                answer = self.engine.run(on_node, call)
+            except Exception as error:  # each engine has its own for a node that is gone
+                if self._stopped.is_set():
+                    raise WorkerStoppedError("stopped before it had answered") from error
+                lost = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
+                continue
+            if isinstance(answer, PrecisionEvalError):
+                raise answer
+            return answer
+        raise WorkerCrashedError(f"the engine lost the worker {TRIES} times: {lost}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give up what runs; where all is recorded, that is nothing."""
+        self._stopped.set()
+        self.engine.close()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def forget(self) -> None:
+        """Remove what nodes have kept, once it is recorded."""
+        if self._kept_in is not None:
+            shutil.rmtree(self._kept_in, ignore_errors=True)
+
+
+def engine_named(name: str, *, device: str, threads: int, run_dir: Path, workers: int | None) -> Engine:
+    """Return an engine: ``local:LANES``, ``dask``, ``ray`` or ``slurm``, these with ``:ADDRESS`` or none."""
+    kind, _, place = name.partition(":")
+    gpus = int(device == "cuda")
+    if device.startswith("cuda:") or (device == "auto" and Path("/dev/nvidiactl").exists()):
+        raise ParameterError(f"--executor {name} chooses the GPU itself, and --device is {device}; give cuda or cpu")
+    if kind == "local":
+        return LocalLanes(lanes_of(place, device=device, threads=threads))
+    known: dict[str, Callable[[], Engine]] = {
+        "dask": lambda: Dask(place, threads=threads, gpus=gpus),
+        "ray": lambda: Ray(place, threads=threads, gpus=gpus),
+        "slurm": lambda: Submitit(place, threads=threads, gpus=gpus, logs=run_dir / "logs" / "slurm", at_once=workers),
+    }
+    if kind not in known:
+        raise unknown_name("executor", kind, ("local", *known))
+    return known[kind]()
+
+
+def _required(module: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ParameterError(
+            f"--executor {extra} needs {module}, which is not installed; pip install 'precision-eval[{extra}]'"
+        ) from error
+
+
+class Dask:
+    """Workers of a dask cluster: one at an address, or processes of this machine."""
+
+    def __init__(self, address: str, *, threads: int, gpus: int) -> None:
+        distributed = _required("distributed", "dask")
+        importlib.import_module("dask").config.set({"distributed.worker.daemon": False})
+        self.resources = {"GPU": gpus} if gpus else None
+        here = {"n_workers": max(1, usable_cores() // threads), "threads_per_worker": 1, "dashboard_address": None}
+        self.client = distributed.Client(address) if address else distributed.Client(processes=True, **here)
+        self.lanes = max(1, sum(self.client.nthreads().values()))
+
+    def run(self, function: Callable[[NodeCall], Any], call: NodeCall) -> Any:
+        """Run a call on any worker; dask itself hands it out again where one dies."""
+        return self.client.submit(function, call, pure=False, resources=self.resources).result()
+
+    def close(self) -> None:
+        """Cancel what runs and leave the cluster."""
+        self.client.close()
+        if self.client.cluster is not None:
+            self.client.cluster.close()
+
+
+class Ray:
+    """Workers of a Ray cluster: one at an address, or processes of this machine."""
+
+    def __init__(self, address: str, *, threads: int, gpus: int) -> None:
+        self.ray = _required("ray", "ray")
+        self.ray.init(address=address or None, log_to_driver=False, include_dashboard=False)
+        self.options = {"num_cpus": threads, "num_gpus": gpus, "max_retries": TRIES}
+        self.lanes = max(1, int(self.ray.cluster_resources().get("CPU", 1)) // threads)
+
+    def run(self, function: Callable[[NodeCall], Any], call: NodeCall) -> Any:
+        """Run a call on any worker."""
+        return self.ray.get(self.ray.remote(**self.options)(function).remote(call))
+
+    def close(self) -> None:
+        """Leave the cluster, which ends what runs."""
+        self.ray.shutdown()
+
+
+class Submitit:
+    """A job per cell: of Slurm, or with the address ``local`` of this machine, to try it out."""
+
+    def __init__(self, cluster: str, *, threads: int, gpus: int, logs: Path, at_once: int | None) -> None:
+        submitit = _required("submitit", "slurm")
+        try:
+            self.executor = submitit.AutoExecutor(folder=logs.resolve(), cluster=cluster or "slurm")
+        except (RuntimeError, ValueError) as error:
+            raise ParameterError(f"--executor slurm: {error}; run it where sbatch is, or try slurm:local") from error
+        self.executor.update_parameters(
+            name="precision-eval", cpus_per_task=threads, gpus_per_node=gpus, timeout_min=24 * 60
+        )
+        self.lanes = at_once or (16 if self.executor.cluster == "slurm" else 1)
+        self._jobs: set[Any] = set()
+
+    def run(self, function: Callable[[NodeCall], Any], call: NodeCall) -> Any:
+        """Run a call as a job."""
+        job = self.executor.submit(function, call)
+        self._jobs.add(job)
+        try:
+            return job.result()
+        finally:
+            self._jobs.discard(job)
+
+    def close(self) -> None:
+        """Cancel what runs or waits."""
+        for job in list(self._jobs):
+            job.cancel(check=False)

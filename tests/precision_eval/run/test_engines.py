@@ -1,0 +1,233 @@
+"""Engines: what is refused, lost, kept and never measured twice; on lanes of this machine, dask, Ray and submitit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from toy_plans import Inline, plan_of, ran, run, status
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.records import RecordFile
+from precision_eval.run import engines
+from precision_eval.run.engines import EngineExecutor, NodeCall, engine_named
+from precision_eval.run.lanes import Lane, LocalLanes, lanes_of
+
+SUPPORT = str(Path(__file__).parents[2] / "support")
+CALL = NodeCall(device="cpu", preload=("torch",), timeout_s=60.0)
+ENVIRONMENT = {"cpu": {"model": "m"}, "memory_bytes": 1_000_000, "variables": {"CUDA_VISIBLE_DEVICES": "0"}}
+
+
+@pytest.fixture(autouse=True)
+def _toy_importable(monkeypatch):
+    monkeypatch.syspath_prepend(SUPPORT)
+    yield
+    sys.modules.pop("toy", None)
+
+
+class Here:
+    """An engine that runs a call in this process, after it has lost it `losses` times."""
+
+    lanes = 2
+
+    def __init__(self, losses=0):
+        self.losses = losses
+
+    def run(self, function, call):
+        if self.losses:
+            self.losses -= 1
+            raise OSError("the node is gone")
+        return function(call)
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Isolation left out: what is tested is what lies around it."""
+    monkeypatch.setattr(engines, "_isolated", lambda *_: Inline())
+    monkeypatch.setattr(engines, "_environment", lambda *_: ENVIRONMENT)
+
+
+def begin(executor, run_dir, *, environment=ENVIRONMENT, purpose="p"):
+    return executor.begin(environment, "cpu", memory_share=None, purpose=purpose, run_dir=run_dir)
+
+
+def on(engine, plan, run_dir, **kwargs):
+    with EngineExecutor(engine, CALL) as executor:
+        begin(executor, run_dir, **kwargs)
+        return run(plan, run_dir, executor, max_parallel=engine.lanes, lanes=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "message"),
+    [
+        ("0", "cpu", "lane '0' is none"),
+        ("4096", "cpu", "4096 lanes on .* cores; give at most"),
+        ("0-0,0-0", "cpu", "lane 0-0 shares its device with another"),
+        ("cuda:0,cuda:0", "cuda", "lane cuda:0 shares its device with another; give each GPU and core once"),
+        ("cuda:0", "cpu", "lane cuda:0 is none of --device cpu"),
+        ("0-0", "cuda", "lane 0-0 is none of --device cuda"),
+        ("0-4096", "cpu", "lane '0-4096' is none; give a count"),
+        ("gpu", "cpu", "lane 'gpu' is none"),
+    ],
+)
+def test_lanes_that_are_none_are_refused(text, device, message):
+    with pytest.raises(ParameterError, match=message):
+        lanes_of(text, device=device, threads=1)
+
+
+def test_lanes_share_no_core_and_hold_the_threads(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 8, 9, 10, 11}, raising=False)
+    two = lanes_of("2", device="cpu", threads=4)
+    assert [sorted(lane.cores) for lane in two] == [[0, 1, 2, 3], [8, 9, 10, 11]]
+    assert lanes_of("cuda:1,cuda:0", device="cuda", threads=4) == (Lane("cuda:1", 1), Lane("cuda:0", 0))
+    assert lanes_of("2", device="cuda", threads=4) == (Lane("cuda:0", 0), Lane("cuda:1", 1))
+    with pytest.raises(ParameterError, match="has 2 cores for 4 threads; give fewer lanes"):
+        lanes_of("4", device="cpu", threads=4)
+
+
+def test_the_cores_of_a_count_are_the_ones_that_may_be_used(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 5, 7}, raising=False)
+    assert [sorted(lane.cores) for lane in lanes_of("2", device="cpu", threads=2)] == [[0, 2], [5, 7]]
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "message"),
+    [
+        ("condor", "cpu", "unknown executor 'condor'"),
+        ("local:1", "cuda:0", "chooses the GPU itself, and --device is cuda:0; give cuda or cpu"),
+    ],
+)
+def test_executors_that_are_none_are_refused(name, device, message, tmp_path):
+    with pytest.raises(ParameterError, match=message):
+        engine_named(name, device=device, threads=1, run_dir=tmp_path, workers=None)
+
+
+@pytest.mark.parametrize(("name", "module"), [("dask", "distributed"), ("ray", "ray"), ("slurm", "submitit")])
+def test_a_missing_extra_is_one_line(refused, tmp_path, monkeypatch, name, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    arguments = ("run", "--executor", name, "--device", "cpu", "--out", tmp_path / "out")
+    refused(f"needs {module}, which is not installed; pip install 'precision-eval[{name}]'", *arguments)
+
+
+def test_a_call_that_is_lost_is_handed_out_again(here, tmp_path):
+    plan = plan_of("a", "b", measures=("first",))
+    assert set(status(on(Here(losses=2), plan, tmp_path)).values()) == {"passed"}
+    assert len(ran(tmp_path)) == 2
+
+
+def test_a_node_that_is_lost_every_time_crashes_and_is_no_result_of_the_fix(here, tmp_path):
+    (record,) = on(Here(losses=99), plan_of("a", measures=("first",)), tmp_path)
+    assert record.status == "crashed"
+    assert record.reason.startswith("the engine lost the worker 3 times: OSError: the node is gone")
+    assert ran(tmp_path) == []
+
+
+def test_what_a_node_measured_and_nobody_recorded_is_not_measured_again(here, tmp_path):
+    plan = plan_of("a", "b", measures=("first",))
+    first = on(Here(), plan, tmp_path)
+    (tmp_path / "records.jsonl").unlink()  # as where the parent was killed before it recorded
+    again = on(Here(), plan, tmp_path)
+    assert len(ran(tmp_path)) == 2
+    assert {record.cell: record.data for record in again} == {record.cell: record.data for record in first}
+    (tmp_path / "records.jsonl").unlink()
+    on(Here(), plan, tmp_path, purpose="another definition of the case")
+    assert len(ran(tmp_path)) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        ({"cpu": {"model": "other"}}, "cpu"),
+        ({"memory_bytes": 2_000_000}, "memory_bytes"),
+        ({"variables": {"CUDA_VISIBLE_DEVICES": "0", "OMP_NUM_THREADS": "2"}}, "variables"),
+        ({"torch": {"version": "2.6.0"}}, "torch"),
+    ],
+)
+def test_a_node_unlike_the_first_is_refused(here, tmp_path, change, differs):
+    plan = plan_of("a", measures=("first",))
+    with pytest.raises(ParameterError, match=f"differs from the first in {differs}; ask the engine for nodes of one"):
+        on(Here(), plan, tmp_path, environment=ENVIRONMENT | change)
+    alike = {"memory_bytes": 1_000_999, "variables": {"CUDA_VISIBLE_DEVICES": "1"}}
+    assert set(status(on(Here(), plan, tmp_path, environment=ENVIRONMENT | alike)).values()) == {"passed"}
+
+
+@pytest.mark.slow
+def test_lanes_keep_their_cores_and_one_that_is_killed_costs_nothing(tmp_path):
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    lanes = [Lane(f"{core}-{core}", cores=frozenset([core])) for core in cores]
+    engine, plan = LocalLanes(lanes), plan_of("good", "dies", "waits", "raises", measures=("first", "group"))
+    with EngineExecutor(engine, CALL) as executor:
+        environment = executor.submit(_collect_here).result()
+        begin(executor, tmp_path, environment=environment)
+
+        def kill_a_lane():
+            while not any("waits" in name for name in ran(tmp_path)):
+                time.sleep(0.05)
+            for pool in list(engine._pools.values()):
+                for process in list(pool._processes.values()):
+                    os.kill(process.pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill_a_lane)
+        killer.start()
+        records = run(plan, tmp_path, executor, max_parallel=2, lanes=True)
+        killer.join()
+    found = {record.fix: record for record in records if record.measure == "first"}
+    assert {fix: record.status for fix, record in found.items()} == {
+        "good": "passed",
+        "dies": "crashed",
+        "waits": "passed",
+        "raises": "raised",
+    }
+    assert all(len(record.data["cores"]) == 1 for record in found.values() if record.data)
+    stored = RecordFile(tmp_path / "records.jsonl").read().records
+    assert len(stored) == len({record.cell for record in stored}) == 8
+    assert ran(tmp_path).count("toy/good/eager@cpu:s#first") == 1
+
+
+def _collect_here():
+    from precision_eval.core.environment import collect
+
+    return collect("cpu")
+
+
+def parent(engine, run_dir, fixes=("good", "waits", "b", "c")):
+    """A process of its own that runs a plan on an engine."""
+    code = (
+        "import sys; from pathlib import Path; import toy_engines; "
+        f"toy_engines.main({engine!r}, Path({str(run_dir)!r}), {fixes!r})"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([SUPPORT, *sys.path])}
+    return subprocess.Popen([sys.executable, "-c", code], env=env, cwd=run_dir, start_new_session=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("engine", "module"), [("local:1", "os"), ("dask", "distributed"), ("ray", "ray"), ("slurm:local", "submitit")]
+)
+def test_a_killed_parent_loses_and_doubles_nothing(tmp_path, engine, module):
+    pytest.importorskip(module)
+    first = parent(engine, tmp_path)
+    deadline = time.monotonic() + 120
+    while not any("waits" in name for name in ran(tmp_path)):
+        assert first.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    first.kill()
+    first.wait()
+    kept = {record.cell for record in RecordFile(tmp_path / "records.jsonl").read().records}
+    assert parent(engine, tmp_path).wait(timeout=200) == 0
+    stored = RecordFile(tmp_path / "records.jsonl").read().records
+    assert len(stored) == len({record.cell for record in stored}) == 8
+    assert {record.status for record in stored} == {"passed"}
+    for cell in kept:
+        assert ran(tmp_path).count(cell) == 1
+    assert not (tmp_path / "engine").exists()
+    assert json.loads((tmp_path / "done.json").read_text())["records"] == 8
