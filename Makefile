@@ -6,6 +6,7 @@
 # make asv    the history over commits: an environment at torch 2.13.0, every tracked figure (about ten minutes)
 # make asv-versions  the same figures under each torch version of asv.versions.json (runs/torch-versions); long, resumable
 # make bench  the asv and pytest-benchmark adapters, one quick pass each
+# make site   the documentation as a site, in site/ (open site/index.html)
 # make docs   write the blocks of docs/ that results fill, and what the worked examples print
 # make test-slow, make test-validation  the tests that `make test` leaves out: slow ones, and those of validation/ and tools/
 # make test-matrix  the tests under several Pythons and torch versions (MATRIX="3.12/2.13.0 3.11/2.6.0"), each in an environment of uv's
@@ -32,7 +33,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-
 
 .DEFAULT_GOAL := help
 LOCK_ARGS ?=
-.PHONY: help install run test lint lock test-validation test-slow test-matrix validation prove doctor-sweep systems asv asv-versions bench docs clean
+.PHONY: help install run test lint lock test-validation test-slow test-matrix validation prove doctor-sweep systems asv asv-versions bench docs site clean
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -102,6 +103,9 @@ systems: $(DEV_STAMP)
 	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode eager --out $(SYSTEMS_OUT) --processes 5 --budget 5
 	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode compiled --measure trace,latency --out $(SYSTEMS_OUT) --budget 2
 
+site: $(DEV_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 asv: $(DEV_STAMP)
 	$(BIN)/asv machine --yes
 	$(BIN)/asv run --record-samples --show-stderr
@@ -122,4 +126,4 @@ docs: $(DEV_STAMP)
 	$(BIN)/python -m tools.docs_examples docs/example-*.md
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .asv .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site *.egg-info .asv .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Errors, numeric formats, the environment, records, tables, formatting."""

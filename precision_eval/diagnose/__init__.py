@@ -1,0 +1,1 @@
+"""The doctor, for a model; explain, for a message."""

@@ -1,0 +1,1 @@
+"""Latency, memory, drift, divergence and sound of a fix on a case."""

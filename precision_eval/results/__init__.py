@@ -1,0 +1,1 @@
+"""What records say: groups, ties, choice, regression."""
