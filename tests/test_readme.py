@@ -41,7 +41,7 @@ def test_the_table_of_fixes_is_the_registry():
 
 
 def test_it_can_be_read_in_minutes():
-    assert README.count("\n") <= 140
+    assert README.count("\n") <= 150
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
