@@ -288,18 +288,20 @@ def _summary(lines: list[Data], options: Options) -> Data | None:
         verdicts = judged_sound(heard, reference, other, metrics=VOICE_METRICS)
         rows[failure.name] = {
             "verdict": verdict_of(verdicts.get("reported"), verdicts.get("float64")),
-            "sound": {name: _text(verdicts.get(name), line[name]) for name in ("reported", "float64")},
+            "sound": {name: _text(verdicts.get(name)) for name in ("reported", "float64")},
+            "raised": line["reported"].get("raised"),
             "repeated": line["reported"].get("repeated"),
             "doctor": line["doctor"],
         }
-    return {"streams": reference["streams"], "stream_s": reference["stream_s"], "rows": rows}
+    about = {name: reference[name] for name in ("streams", "stream_s", "repeated")}
+    return about | {"rows": rows}
 
 
-def _text(verdict: SoundVerdict | None, data: Data) -> str:
+def _text(verdict: SoundVerdict | None) -> str:
     if verdict is None:
-        return f"raised: {data['raised']}"
-    worse = f": {verdict.decisive}" if verdict.verdict == "worse" else ""
-    return f"{verdict.verdict}{worse}"
+        return "raised"
+    changes = {name: decision.estimate for name, decision in verdict.metrics.items()}
+    return f"{verdict.verdict}: {'; '.join(f'{m.title} {m.text(changes[m.name])}' for m in VOICE_METRICS)}"
 
 
 def _figures(content: Data) -> list[Figure]:
@@ -311,6 +313,7 @@ def _figures(content: Data) -> list[Figure]:
         columns = {
             "as reported": row["sound"]["reported"],
             "in float64": row["sound"]["float64"],
+            "frames that repeat their first token": "–" if row["repeated"] is None else f"{row['repeated']:.0%}",
             "doctor": f"{doctor['status']}: {doctor['fault'] or 'no fault'}",
         }
         name = f"{failure.name} ({failure.report})"
@@ -319,7 +322,8 @@ def _figures(content: Data) -> list[Figure]:
 
 
 def _notes(content: Data) -> list[str]:
-    return [f"{content['streams']} streams of {content['stream_s']:g} s after a prompt of {PROMPT_FRAMES / 50:g} s."]
+    spoken_s = f"{content['streams']} streams of {content['stream_s']:g} s after a prompt of {PROMPT_FRAMES / 50:g} s"
+    return [f"{spoken_s}. The reference repeats the first token in {content['repeated']:.0%} of its frames."]
 
 
 EXPERIMENT = Experiment(

@@ -88,5 +88,6 @@ def test_a_run_of_the_experiment_has_a_row_per_failure(tmp_path, monkeypatch):
     content = EXPERIMENT.summary(lines, options)
     (figure,) = EXPERIMENT.figures(content)
     assert (figure.found, figure.met) == ("precision", True)
-    assert figure.rivals["as reported"].startswith("raised: Expected query, key, and value")
+    assert figure.rivals["as reported"] == "raised"
+    assert content["rows"]["autocast layer norm"]["raised"].startswith("Expected query, key, and value")
     assert EXPERIMENT.summary(lines[1:], options) is None
