@@ -5,7 +5,7 @@ passages of 5 s under one condition: the reference, other seeds of it, the contr
 one other seed, so as hard to tell as a fix that leaves the reference's tokens at once. A mean opinion score is tried
 too; it becomes a judge of runs if it tells both controls apart::
 
-    python -m validation judges --size full --out results/judges
+    python -m validation judges --set passages=32 --out results/judges
 """
 
 from __future__ import annotations
@@ -136,6 +136,7 @@ def _summary(lines: list[Data], options: Options) -> Data | None:
     metrics = [metric for _, row in ROWS for metric in row if metric.name in reference["heard"]]
     missing = sorted({text for line in lines for text in line["missing"]})
     return {
+        "command": f"python -m validation judges --set passages={streams}",
         "streams": streams,
         "rows": rows,
         "missing": missing,
