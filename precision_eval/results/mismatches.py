@@ -17,6 +17,7 @@ CallSite = Literal[
 ]
 Role = Literal["activation", "storage", "either"]
 Kind = Literal["mismatch", "format", "index"]
+Verdict = Literal["applies", "depends", "does_not_cure", "out_of_reach"]
 _CUT = "{|}"
 
 
@@ -31,7 +32,12 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One member of the family."""
+    """One member of the family.
+
+    `versions` are torch's in which a program raised it; `seen_on` is what a program needs to raise it, and where
+    that is not ``"cpu"``, none was run here. `advice` goes before the rules of its site: (fixes, verdict, reason), the
+    fixes being an id, a storage dtype, ``"one dtype"`` or ``"casts"``.
+    """
 
     id: str
     site: CallSite
@@ -42,6 +48,9 @@ class Member:
     asks: str
     where: str
     sources: tuple[str, ...]
+    versions: str = "2.6–2.15"
+    seen_on: str = "cpu"
+    advice: tuple[tuple[str, Verdict, str], ...] = ()
 
     @cached_property
     def sentences(self) -> tuple[str, ...]:
@@ -59,6 +68,14 @@ class Member:
 _QUERY = Operand("query", "activation", "what the current tokens were projected to")
 _KEY = Operand("key", "storage", "in decoding, the KV cache")
 _VALUE = Operand("value", "storage", "in decoding, the KV cache")
+
+_HALF_ONLY: tuple[tuple[str, Verdict, str], ...] = (("float32", "does_not_cure", "the kernel takes half formats only"),)
+_WHERE_REACHED: tuple[tuple[str, Verdict, str], ...] = (
+    ("casts", "depends", "where the operation is a Linear, a matmul, a bmm, attention or a norm"),
+)
+_WHERE_LISTED: tuple[tuple[str, Verdict, str], ...] = (
+    ("autocast", "depends", "only where the operation is on autocast's lists for the device"),
+)
 
 _ATTENTION: tuple[Member, ...] = (
     Member(
@@ -84,6 +101,7 @@ _ATTENTION: tuple[Member, ...] = (
             "{attn_mask} and query.dtype: {query} instead",
             "Expected attn_mask dtype to be bool or to match query dtype{|}, but got attn_mask.dtype: {attn_mask} and "
             "query.dtype: {query} instead",
+            "scaled_dot_product_attention_flash_attention: Attention mask is the same data type as query",
         ),
         asks="a mask that is bool, float32 or of the query's dtype",
         where="every device; a float32 mask beside a half query is accepted since 2.5",
@@ -98,6 +116,8 @@ _ATTENTION: tuple[Member, ...] = (
         ),
         asks="a format that the pinned attention backend computes",
         where="CUDA; a warning before 'No available kernel. Aborting execution.'",
+        seen_on="cuda",
+        advice=_HALF_ONLY,
         sources=("pytorch aten/src/ATen/native/transformers/sdp_utils_cpp.h (check_tensor_dtype)",),
     ),
     Member(
@@ -109,12 +129,15 @@ _ATTENTION: tuple[Member, ...] = (
             "FlashAttention only supports fp16, bf16, and fp8_e4m3 data type",
         ),
         asks="float16 or bfloat16 queries", where="the flash-attn package",
+        seen_on="flash-attn",
+        advice=_HALF_ONLY,
         sources=("QwenLM/Qwen3 #406", "Dao-AILab/flash-attention #622", "huggingface/diffusers #14104"),
     ),
     Member(
         id="flash_attn_same", site="kernel", ops=("flash_attn_func",),
         templates=("query and key must have the same dtype", "query and value must have the same dtype"),
         asks="one dtype for query, key and value", where="the flash-attn package and its ports",
+        seen_on="flash-attn",
         sources=("Dao-AILab/flash-attention #732",),
     ),
     Member(
@@ -128,6 +151,7 @@ _ATTENTION: tuple[Member, ...] = (
             "{value}",
         ),
         asks="one dtype for query, key and value", where="the xformers package",
+        seen_on="xformers",
         sources=("huggingface/diffusers #6727", "facebookresearch/xformers #1046"),
     ),
     Member(
@@ -136,10 +160,71 @@ _ATTENTION: tuple[Member, ...] = (
             Operand("left", "either", "the left factor of a kernel's product"),
             Operand("right", "either", "the right factor of a kernel's product"),
         ),
-        templates=("Both operands must be same dtype. Got {left} and {right}",),
+        templates=(
+            "Both operands must be same dtype. Got {left} and {right}",
+            "First input ({left}) and second input ({right}) must have the same dtype",
+        ),
         asks="one dtype for both factors of a product",
         where="Triton kernels: flash linear attention, quantised experts, attention written in Triton",
-        sources=("triton python/triton/language/semantic.py (dot)",),
+        seen_on="triton",
+        sources=(
+            "triton python/triton/language/semantic.py (dot)", "vllm-project/vllm #6884", "thu-ml/SageAttention #44",
+        ),
+    ),
+    Member(
+        id="triton_loop", site="kernel", ops=("a Triton kernel's loop",),
+        operands=(
+            Operand("initial", "either", "the accumulator before the loop"),
+            Operand("assigned", "either", "what the loop assigns to it"),
+        ),
+        templates=(
+            "Loop-carried variable {*} has initial type <[{*}], {initial}> but is re-assigned to <[{*}], "
+            "{assigned}> in "
+            "loop",
+            "Loop-carried variable {*} has initial type {initial} but is re-assigned to {assigned} in loop",
+        ),
+        asks="an accumulator of one dtype", where="Triton kernels: an operand promotes the accumulator",
+        seen_on="triton", sources=("triton python/triton/compiler/code_generator.py (visit_For)",),
+    ),
+    Member(
+        id="flex_mixed", site="kernel", ops=("flex_attention",), operands=(_QUERY, _KEY, _VALUE),
+        templates=(
+            "Mixed query, key, and value dtype is not supported on this platform{|}, got query.dtype: {query}, "
+            "key.dtype: {key}, and value.dtype: {value}",
+        ),
+        asks="one dtype for query, key and value, where the device's template does not promote",
+        where="Inductor on a CPU; eager flex_attention computes it, CUDA's template promotes; before, `sdpa` is raised",
+        versions="2.13–2.15",
+        advice=(
+            ("autocast", "depends", "flex_attention follows autocast in newer versions only; 2.9 does not"),
+            ("casts", "depends", "a cast before the call cures it; from outside, flex_attention is not reached"),
+        ),
+        sources=("pytorch torch/nn/attention/_utils.py (allow_lowp_kv)", "pytorch torch/_inductor/kernel/flex"),
+    ),
+    Member(
+        id="diffusers_attention", site="kernel", ops=("diffusers' attention dispatch",),
+        templates=("Query, key, and value must have the same dtype",),
+        asks="one dtype for query, key and value",
+        where="diffusers' attention backends, where their checks are on; the sentence names no dtype",
+        versions="any", sources=("diffusers src/diffusers/models/attention_dispatch.py",),
+    ),
+    Member(
+        id="sageattention", site="kernel", ops=("sageattn",), templates=("All tensors must have the same dtype",),
+        asks="one dtype for query, key and value", where="the sageattention package", seen_on="sageattention",
+        sources=("kijai/ComfyUI-CogVideoXWrapper #343",),
+    ),
+    Member(
+        id="sageattention_format", site="kernel", kind="format", ops=("sageattn",),
+        templates=("Input tensors must be in dtype of torch.float16 or torch.bfloat16",),
+        asks="float16 or bfloat16 operands", where="the sageattention package", seen_on="sageattention",
+        advice=_HALF_ONLY,
+        sources=("kijai/ComfyUI-CogVideoXWrapper #350", "Comfy-Org/ComfyUI #11258"),
+    ),
+    Member(
+        id="score_retrieval", site="other", ops=("score_retrieval",),
+        templates=("Queries and passages must have the same dtype",),
+        asks="embeddings of one dtype", where="transformers' ColPali and kin; the sentence names no dtype",
+        versions="any", sources=("transformers models/colpali/processing_colpali.py",),
     ),
 )
 
@@ -166,6 +251,7 @@ _PRODUCTS: tuple[Member, ...] = (
         ),
         asks="one dtype for what is added and for the right factor",
         where="every device; a Linear whose bias has another dtype than its weight, addmm, addbmm",
+        advice=_WHERE_REACHED,
         sources=("modelscope/ms-swift #2124", "modelscope/ms-swift #30"),
     ),
     Member(
@@ -181,13 +267,14 @@ _PRODUCTS: tuple[Member, ...] = (
             "expected mat1 and mat2 to have the same dtype, but got: {mat1}!= {mat2}",
         ),
         asks="one dtype for both factors", where="CUDA; a Linear without bias, mm, 2-D matmul",
+        seen_on="cuda",
         sources=("hiyouga/LlamaFactory #4432", "ToTheBeginning/PuLID #162", "cubiq/ComfyUI_IPAdapter_plus #140"),
     ),
     Member(
         id="scalar_type", site="matmul",
         ops=(
             "bmm", "baddbmm", "mv", "layer_norm", "group_norm", "apex fused norm", "conv", "grid_sample", "nll_loss",
-            "cross_entropy", "cdist",
+            "cross_entropy", "cdist", "cross", "sparse.mm", "_weight_int8pack_mm", "_weight_int4pack_mm",
         ),
         operands=(
             Operand("expected", "either", "the dtype of the operand that was read first, usually the input"),
@@ -203,7 +290,8 @@ _PRODUCTS: tuple[Member, ...] = (
         operands=(_SELF, _MAT1, Operand("mat2", "storage", "the vector")),
         templates=("addmv input tensors must have the same dtype{|}, but got {self}, {mat1}, and {mat2}",),
         asks="one dtype for matrix, vector and what is added",
-        where="CPU, from 2.12 on; matmul of a matrix and a vector",
+        where="CPU, from 2.12 on; matmul of a matrix and a vector", versions="2.12–2.15",
+        advice=_WHERE_REACHED,
         sources=("pytorch aten/src/ATen/native/Blas.cpp (addmv)",),
     ),
     Member(
@@ -211,12 +299,14 @@ _PRODUCTS: tuple[Member, ...] = (
         operands=(Operand("left", "activation", "the left vector"), Operand("right", "storage", "the right vector")),
         templates=("dot : expected both vectors to have same dtype{|}, but found {left} and {right}",),
         asks="one dtype for both vectors", where="CPU and CUDA; dot, vdot, 1-D matmul",
+        advice=_WHERE_LISTED,
         sources=("pytorch aten/src/ATen/native/Blas.cpp (dot_check)",),
     ),
     Member(
         id="tensordot", site="matmul", ops=("tensordot", "inner"),
         templates=("both inputs should have same dtype",),
         asks="one dtype for both factors", where="every device; the sentence names no dtype",
+        advice=_WHERE_LISTED,
         sources=("pytorch aten/src/ATen/native/Linear.cpp (tensordot)",),
     ),
     Member(
@@ -247,20 +337,83 @@ _PRODUCTS: tuple[Member, ...] = (
             Operand("weight", "storage", "the weight"), Operand("bias", "storage", "the bias"),
         ),
         templates=(
-            "All tensors must have the same dtype, got input1: {left}, input2: {right}, weight: {weight}, bias: {bias}",
+            "All tensors must have the same dtype, got input1: {left}, input2: {right}, weight: {weight}{|}, "
+            "bias: {bias}",
         ),
         asks="one dtype for inputs, weight and bias", where="every device, newer versions",
         sources=("pytorch aten/src/ATen/native/Linear.cpp (bilinear)",),
     ),
     Member(
-        id="linalg", site="other", ops=("linalg.solve", "linalg.solve_triangular", "linalg.lstsq"),
+        id="linalg", site="other",
+        ops=(
+            "linalg.solve", "linalg.solve_triangular", "linalg.lstsq", "linalg.lu_solve", "linalg.ldl_solve",
+            "cholesky_solve", "ormqr", "linalg.householder_product",
+        ),
         operands=(Operand("left", "either", "the matrix A"), Operand("right", "either", "the right-hand side B")),
         templates=(
             "Expected A and B to have the same dtype{|}, but found A of type {left} and B of type {right} instead",
+            "Expected b and A to have the same dtype, but found b of type {right} and A of type {left} instead",
+            "linalg.lu_solve: Expected LU and B to have the same dtype, but found LU of type {left} and B of type "
+            "{right} instead",
+            "linalg.lstsq: Expected input and other to have the same dtype, but got input's dtype {left} and other's "
+            "dtype {right}",
+            "linalg.ldl_solve: LD dtype {left} does not match b dtype {right}",
+            "ormqr: Expected input and tau to have the same dtype, but input has dtype{left} and tau has dtype {right}",
+            "ormqr: Expected input and tau to have the same dtype, but input has dtype {left} and tau has dtype "
+            "{right}",
+            "ormqr: Expected input and other to have the same dtype, but input has dtype{left} and other has dtype "
+            "{right}",
+            "ormqr: Expected input and other to have the same dtype, but input has dtype {left} and other has dtype "
+            "{right}",
+            "linalg.householder_product: tau dtype {right} does not match input dtype {left}",
         ),
         asks="one dtype for matrix and right-hand side",
-        where="every device; the name of the function stands before it",
+        where="every device; most name the function",
         sources=("pytorch aten/src/ATen/native/LinearAlgebraUtils.h (checkSameDtype)",),
+    ),
+    Member(
+        id="grouped_mm", site="matmul", ops=("grouped_mm",), operands=(_MAT1, _MAT2),
+        templates=("Expected mat_a and mat_b to have the same dtype, got {mat1} and {mat2}",),
+        asks="one dtype for both factors", where="mixtures of experts; up to 2.13 the CPU raises `m1_m2`",
+        versions="2.14–2.15", sources=("pytorch aten/src/ATen/native/GroupedMMUtils.h",),
+    ),
+    Member(
+        id="vecdot", site="matmul", ops=("linalg.vecdot",),
+        operands=(Operand("left", "activation", "the left vectors"), Operand("right", "storage", "the right vectors")),
+        templates=(
+            "Expected x and y to have the same dtype, but found x of type {left} and y of type {right} instead",
+        ),
+        asks="one dtype for both", where="every device", advice=_WHERE_LISTED,
+        sources=("pytorch aten/src/ATen/native/LinearAlgebra.cpp (linalg_vecdot)",),
+    ),
+    Member(
+        id="sampled_addmm", site="matmul", ops=("sparse.sampled_addmm",),
+        operands=(_MAT1, Operand("other", "storage", "the right factor, or what is added")),
+        templates=(
+            "sampled_addmm: Expected mat1 and mat2 to have the same dtype, but got {mat1} and {other}",
+            "sampled_addmm: Expected mat1 and self to have the same dtype, but got {mat1} and {other}",
+        ),
+        asks="one dtype for factors and pattern", where="every device", advice=_WHERE_LISTED,
+        sources=("pytorch aten/src/ATen/native/sparse/SparseBlas.cpp (sampled_addmm_check_inputs)",),
+    ),
+    Member(
+        id="sparse_mm_reduce", site="matmul", ops=("sparse.mm",),
+        operands=(Operand("sparse", "storage", "the sparse matrix"), Operand("other", "activation", "the dense one")),
+        templates=(
+            "Expected tensor for argument #{#} 'other' to have scalar type {sparse}; but got {other} instead",
+        ),
+        asks="one dtype for both factors", where="CPU; torch.sparse.mm with a reduction", advice=_WHERE_LISTED,
+        sources=("pytorch aten/src/ATen/TensorUtils.cpp (checkScalarType)",),
+    ),
+    Member(
+        id="mps_product", site="matmul", ops=("an MPS matrix product",),
+        templates=(
+            "Destination NDArray and Accumulator NDArray cannot have different datatype in "
+            "MPSNDArrayMatrixMultiplication",
+        ),
+        asks="one dtype for factors and bias", where="MPS; ends the process; the sentence names no dtype",
+        seen_on="mps",
+        sources=("pytorch/pytorch #154887",),
     ),
     Member(
         id="mps_graph", site="other", ops=("an MPS graph operation",),
@@ -271,6 +424,7 @@ _PRODUCTS: tuple[Member, ...] = (
         ),
         asks="one element type for the operands of a graph operation",
         where="MPS; ends the process ('Failed to infer result type(s)'); the location before it names the operation",
+        seen_on="mps",
         sources=("huggingface/diffusers #2521", "pytorch/pytorch #154887", "Comfy-Org/ComfyUI #1352"),
     ),
 )
@@ -285,6 +439,10 @@ _LAYERS: tuple[Member, ...] = (
         templates=("mixed dtype (CPU): expect parameter to have scalar type of {weight}",),
         asks="parameters in the input's dtype, or float32 ones beside a half input",
         where="CPU; float32 or bfloat16 input into a norm stored in another half format; always says Float",
+        advice=(
+            ("float16", "depends", "only where the input is float16 too; one made float32 on the way raises"),
+            ("bfloat16", "depends", "only where the input is bfloat16 too; one made float32 on the way raises"),
+        ),
         sources=("pytorch aten/src/ATen/native/cpu/mixed_data_type.h", "Kosinkadink/ComfyUI-AnimateDiff-Evolved #535"),
     ),
     Member(
@@ -310,7 +468,7 @@ _LAYERS: tuple[Member, ...] = (
         id="conv_weight", site="conv", ops=("conv1d", "conv2d", "conv3d", "conv_transpose"), operands=(_INPUT, _WEIGHT),
         templates=("Input type ({input}) and weight type ({weight}) should be the same",),
         asks="one dtype and one device for input and weight",
-        where="CUDA and while tracing; the same sentence tells of two devices where the dtypes agree",
+        where="CUDA, while tracing, and on a CPU in backward; it tells of two devices where the dtypes agree",
         sources=("hpcaitech/ColossalAI #2392", "Yu-Fangxu/COLD-Attack #20"),
     ),
     Member(
@@ -334,6 +492,7 @@ _LAYERS: tuple[Member, ...] = (
         ),
         asks="one dtype for input, parameters and state",
         where="every device; an LSTMCell whose c is float32 passes silently and returns float32",
+        seen_on="cuda",
         sources=("pytorch aten/src/ATen/native/RNN.h (check_attributes)",),
     ),
     Member(
@@ -345,6 +504,10 @@ _LAYERS: tuple[Member, ...] = (
             "Expected tensor for argument #{#} 'indices' to have scalar type Long; but got {indices} instead",
         ),
         asks="integer token numbers", where="every device",
+        advice=(
+            ("one dtype", "does_not_cure", "the indices must be integers, whatever the model is stored in"),
+            ("casts", "does_not_cure", "the indices must be integers"),
+        ),
         sources=("QwenLM/Qwen3 #44", "intel/auto-round #1380"),
     ),
     Member(
@@ -364,6 +527,7 @@ _LAYERS: tuple[Member, ...] = (
         templates=(
             "Expected object of scalar type {left} but got scalar type {right} for",
             "Expected object of scalar type {left} but found {right}",
+            "Expected both inputs to be Half, Float or Double tensors but got {left} and {right}",
         ),
         asks="one dtype for the arguments", where="every device",
         sources=("pytorch aten/src/ATen/native/TensorFactories.cpp (complex_check_dtype)",),
@@ -374,6 +538,11 @@ _LAYERS: tuple[Member, ...] = (
         templates=("Unexpected floating ScalarType in at::autocast::prioritize",),
         asks="operands in float32 or in autocast's own half format",
         where="inside autocast: float16 tensors under a bfloat16 autocast, which is the CPU's default, or the reverse",
+        advice=(
+            ("autocast", "does_not_cure", "autocast itself raised this: its dtype is not that of the tensors"),
+            ("float16", "depends", "where autocast's dtype is float16 too, or autocast is off"),
+            ("bfloat16", "depends", "where autocast's dtype is bfloat16 too, or autocast is off"),
+        ),
         sources=("pytorch aten/src/ATen/autocast_mode.h (prioritize)", "pytorch/pytorch #132715", "Parskatt/RoMa #2"),
     ),
     Member(
@@ -384,6 +553,16 @@ _LAYERS: tuple[Member, ...] = (
         ),
         asks="another dtype for autocast than bfloat16",
         where="CUDA below compute capability 8.0; newer versions count emulation there, and do not raise",
+        seen_on="cuda",
+        advice=(
+            ("autocast", "depends", "where it replaces the autocast that raised: on CUDA it computes float16"),
+            (
+                "bfloat16", "does_not_cure",
+                "the autocast that raised asks for bfloat16 too; stored so, it runs by emulation",
+            ),
+            ("one dtype", "depends", "once the source's own autocast is out of the way, or asks for float16"),
+            ("casts", "does_not_cure", "autocast refused its dtype before any operand was there"),
+        ),
         sources=(
             "pytorch torch/amp/autocast_mode.py (autocast.__init__)", "metavoiceio/metavoice-src #27",
             "pytorch/pytorch #148322",
@@ -413,6 +592,7 @@ _LAYERS: tuple[Member, ...] = (
             "grid_sampler(): expected input and grid to have same dtype{|}, but input has {input} and grid has {grid}",
         ),
         asks="one dtype for input and grid", where="older versions; newer ones raise 'expected scalar type'",
+        seen_on="torch before 2.6",
         sources=("pytorch aten/src/ATen/native/GridSampler.cpp",),
     ),
 )
@@ -484,7 +664,16 @@ _WRITES: tuple[Member, ...] = (
     Member(
         id="out", site="other", ops=("an operation with out=",),
         operands=(Operand("expected", "activation", "the result's dtype"), _DESTINATION),
-        templates=("Expected out tensor to have dtype {expected}, but got {destination} instead",),
+        templates=(
+            "Expected out tensor to have dtype {expected}, but got {destination} instead",
+            "take(): self and out expected to have the same dtype, but got self.dtype = {expected} and out.dtype = "
+            "{destination}",
+            "Expected the dtype for input and out to match, but got {expected} for input's dtype and {destination} for "
+            "out's dtype",
+            "index_select(): self and result must have the same scalar type",
+            "masked_select(): self and result must have the same scalar type",
+            "quantile() out tensor must be same dtype as the input tensor",
+        ),
         asks="an out= tensor of the result's dtype", where="every device",
         sources=("pytorch torchgen (structured kernels, resize_out)",),
     ),
@@ -510,11 +699,178 @@ _WRITES: tuple[Member, ...] = (
         sources=("Lightning-AI/pytorch-lightning #16303",),
     ),
 )
+
+_LEFT, _RIGHT = Operand("left", "either", "the one named first"), Operand("right", "either", "the one named second")
+
+_OTHERS: tuple[Member, ...] = (
+    Member(
+        id="float8_promotion", site="other", ops=("an elementwise operation", "cat"), operands=(_LEFT, _RIGHT),
+        templates=("Promotion for Float8 Types is not supported, attempted to promote {left} and {right}",),
+        asks="a cast of the float8 operand to the other's dtype",
+        where="every device; a cache or weight kept in float8",
+        advice=(("casts", "out_of_reach", "from outside, elementwise operations and cat are not reached"),),
+        sources=("pytorch c10/core/ScalarType.cpp (promoteTypes)",),
+    ),
+    Member(
+        id="dtypes_not_named", site="other",
+        ops=("meshgrid", "_chunk_cat", "heaviside", "quantile", "nested tensor", "quantized.add", "quantized.mul"),
+        templates=(
+            "meshgrid expects all tensors to have the same dtype",
+            "_chunk_cat expects all input tensors with the same dtype",
+            "heaviside is not yet implemented for tensors with different dtypes",
+            "quantile() q tensor must be same dtype as the input tensor",
+            "When constructing a nested_tensor, all tensors in list must have the same dtype",
+            "When constructing a nested tensor, all tensors in list must have the same dtype",
+            "Add operands should have same data type", "Mul operands should have same data type",
+        ),
+        asks="one dtype for all operands", where="every device; the sentence names no dtype; FSDP calls _chunk_cat",
+        sources=("pytorch aten/src/ATen/native",),
+    ),
+    Member(
+        id="allclose", site="other", ops=("allclose", "isclose"), operands=(_LEFT, _RIGHT),
+        templates=("{left} did not match {right}",), asks="one dtype for both", where="every device",
+        sources=("pytorch aten/src/ATen/native/TensorCompare.cpp (isclose)",),
+    ),
+    Member(
+        id="histogram", site="other", ops=("histogram",), operands=(_LEFT, _RIGHT),
+        templates=(
+            "input tensor and bins tensors should have the same dtype, but got input with dtype {left} and bins for "
+            "dimension {#} with dtype {right}",
+            "input tensor and weight tensor should have the same dtype, but got input({left}), and weight({right})",
+        ),
+        asks="one dtype for input, bins and weight", where="every device",
+        sources=("pytorch aten/src/ATen/native/Histogram.cpp",),
+    ),
+    Member(
+        id="int_mm", site="matmul", kind="format", ops=("_int_mm",),
+        operands=(Operand("found", "either", "the factor that is no int8"),),
+        templates=(
+            "Expected mat2 dtype to be of type int8 but got {found}",
+            "Expected self dtype to be int8 or uint8 but got {found}",
+        ),
+        asks="int8 factors", where="CPU; quantised Linears",
+        sources=("pytorch aten/src/ATen/native/LinearAlgebra.cpp",),
+    ),
+    Member(
+        id="scaled_mm", site="matmul", kind="format", ops=("_scaled_mm",),
+        operands=(
+            _MAT1, _MAT2, Operand("scale_a", "either", "the left scale"), Operand("scale_b", "either", "the right one"),
+        ),
+        templates=(
+            "Got mat_a.dtype()={mat1}, scale_a.dtype()={scale_a}, {*}mat_b.dtype()={mat2}, scale_b.dtype()={scale_b}",
+        ),
+        asks="float8 factors and float32 scales", where="every device that has float8 products", versions="2.13–2.15",
+        sources=("pytorch aten/src/ATen/native/cuda/ScaledBlas.cpp",),
+    ),
+    Member(
+        id="quantised_scale", site="other", kind="format",
+        ops=("fake_quantize_per_channel_affine", "quantize_per_channel"),
+        operands=(Operand("found", "either", "the scale, or what is quantised"),),
+        templates=(
+            "Scale must be Float or BFloat16, found {found}", "Scale must be Float, found {found}",
+            "Quantize only works on Float Tensor, got {found}",
+        ),
+        asks="float32", where="every device; a model that was made half before it is quantised",
+        sources=("pytorch aten/src/ATen/native/quantized",),
+    ),
+    Member(
+        id="torchao", site="other", ops=("torchao's tensors",), operands=(_LEFT, _RIGHT),
+        templates=(
+            "bias dtype must match output dtype", "Expecting all chunks to be of the same dtype",
+            "Expecting both Float8TrainingTensors to be of the same dtype",
+            "qdata.dtype must match elem_dtype for MXFP8 tensors, got qdata.dtype={left} and elem_dtype={right}",
+        ),
+        asks="one dtype", where="the torchao package; most sentences name no dtype", seen_on="torchao",
+        sources=("torchao float8/float8_ops.py", "torchao prototype/mx_formats/mx_tensor.py"),
+    ),
+    Member(
+        id="recomputed", site="gradient", ops=("torch.utils.checkpoint",),
+        operands=(
+            Operand("saved", "either", "what the forward pass made"),
+            Operand("recomputed", "either", "what its repetition in backward made"),
+        ),
+        templates=("saved metadata: {*}'dtype': {saved}, {*} recomputed metadata: {*}'dtype': {recomputed},",),
+        asks="a recomputation in the dtypes of the forward pass", where="every device; gradient checkpointing",
+        advice=(("autocast", "depends", "around both, the forward pass and the backward; around one it is the cause"),),
+        sources=("pytorch torch/utils/checkpoint.py (check_recomputed_tensors_match)",),
+    ),
+    Member(
+        id="collective", site="other", ops=("a collective",), operands=(_LEFT, _RIGHT),
+        templates=(
+            "Invalid usage of tensors with different dtypesFound {left} and {right}",
+            "invalid tensor type at index {#} (expected TensorOptions(dtype={left}, {*} got "
+            "TensorOptions(dtype={right}",
+        ),
+        asks="one dtype for all tensors of a collective", where="torch.distributed",
+        sources=("pytorch torch/distributed/distributed_c10d.py (_ensure_all_tensors_same_dtype)",),
+    ),
+    Member(
+        id="fsdp", site="other", ops=("FSDP",), operands=(_LEFT, _RIGHT),
+        templates=(
+            "Must flatten tensors with uniform dtype but got {left} and {right}",
+            "FSDP expects uniform original parameter dtype but got {{left}, {right}}",
+        ),
+        asks="parameters of one dtype in each group that is sharded as one", where="every device",
+        sources=("pytorch torch/distributed/fsdp/_flat_param.py", "pytorch torch/distributed/fsdp/_fully_shard"),
+    ),
+    Member(
+        id="optimizer", site="gradient", ops=("an optimizer's step",),
+        templates=("Tensors of the same index must be on the same device and the same dtype except `step` tensors",),
+        asks="state and gradients of the parameters' dtype", where="fused and foreach optimizers; no dtype is named",
+        sources=("pytorch aten/src/ATen/native/ForeachUtils.h (_group_tensors_by_first_tensors_device_and_dtype)",),
+    ),
+    Member(
+        id="reference", site="other", ops=("a decomposition",),
+        operands=(Operand("found", "either", "the operand that differs"), Operand("expected", "either", "the others'")),
+        templates=("Tensor with dtype {found} is not the expected dtype of {expected}",),
+        asks="operands of one dtype", where="torch._prims and _refs, which compilers and export use",
+        sources=("pytorch torch/_prims_common (check_same_dtype)",),
+    ),
+    Member(
+        id="fake_implementation", site="other", ops=("torch.library.opcheck",), operands=(_LEFT, _RIGHT),
+        templates=("Dtypes {left} and {right} are not equal",),
+        asks="a fake implementation that gives the real one's dtype", where="custom operators, compiled or exported",
+        sources=("pytorch torch/_prims_common (compare_tensor_meta)",),
+    ),
+    Member(
+        id="branches", site="other", ops=("cond", "while_loop", "scan"), operands=(_LEFT, _RIGHT),
+        templates=(
+            "in torch.cond, expected same dtype but got {left} and {right}",
+            "differ in 'dtype: {left} vs {right}'",
+            "The dtype of the new_carry[{#}] {left} doesn't match that of the init[{#}] {right}",
+        ),
+        asks="one dtype from every branch and step", where="torch.cond, while_loop and scan",
+        versions="2.7–2.15", sources=("pytorch torch/_higher_order_ops",),
+    ),
+    Member(
+        id="parametrization", site="other", ops=("register_parametrization",), operands=(_LEFT, _RIGHT),
+        templates=(
+            "unparametrized dtype: {left} parametrized dtype: {right}",
+            "may not change the dtype. original.dtype: {left} right_inverse(original).dtype: {right}",
+        ),
+        asks="a parametrization that keeps the dtype", where="every device; weight_norm, LoRA as a parametrization",
+        sources=("pytorch torch/nn/utils/parametrize.py",),
+    ),
+    Member(
+        id="set_data", site="other", ops=("Tensor.set_",), operands=(_SOURCE, _DESTINATION),
+        templates=(
+            "Could not set tensor of type {source} to a tensor of type {destination}",
+            "Expected a Storage of type {destination} or an UntypedStorage, but got type {source} for",
+        ),
+        asks="data of the tensor's dtype", where="every device; loading by pointer",
+        sources=("pytorch aten/src/ATen/native/TensorShape.cpp (set_)",),
+    ),
+    Member(
+        id="assert_close", site="other", ops=("torch.testing.assert_close",), operands=(_LEFT, _RIGHT),
+        templates=("The values for attribute 'dtype' do not match: {left} != {right}",),
+        asks="one dtype, or check_dtype=False", where="tests", sources=("pytorch torch/testing/_comparison.py",),
+    ),
+)
 # fmt: on
 
-#: Order matters only where two sentences begin at one place: the longer one is taken. Read from the sources or raised
-#: with torch 2.6, 2.13 and 2.15 on a CPU.
-FAMILY: tuple[Member, ...] = (*_ATTENTION, *_PRODUCTS, *_WRITES, *_LAYERS)
+#: Order matters only where two sentences begin at one place: the longer one is taken. Read from the sources; those
+#: `seen_on` a CPU were raised there with torch 2.6, 2.9, 2.13 and 2.15.
+FAMILY: tuple[Member, ...] = (*_ATTENTION, *_PRODUCTS, *_WRITES, *_LAYERS, *_OTHERS)
 
 
 def member_by_id(member_id: str) -> Member:

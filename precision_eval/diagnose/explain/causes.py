@@ -111,6 +111,43 @@ CAUSES: tuple[Cause, ...] = (
         case="dia-*",
     ),
     Cause(
+        id="narrow_cache",
+        title="a cache or a weight is kept in 8 bits, and what reads it does not widen it",
+        explanation=(
+            "An fp8 cache halves what is read at every step, and its kernel multiplies by a scale. Another kernel gets "
+            "the codes themselves, and torch promotes no float8."
+        ),
+        tell="One operand is float8 or uint8: look for kv_cache_dtype, a scale, or .to(torch.float8_e4m3fn).",
+        when=(
+            When((*_ATTENTION, *_LINEAR, *_WRITES, "triton_dot"), storage=("float8_e4m3fn", "float8_e5m2", "uint8")),
+            When(("float8_promotion", "scaled_mm")),
+        ),
+        words=(r"kv_cache_dtype|kv-cache-dtype", r"fp8|float8"),
+        fix="widen it where it is read, with its scale: `--fix 'cache_*'` measures what 8 bits cost",
+        sources=("vllm-project/vllm #6884", "vllm-project/vllm #11329"),
+        case="metavoice-*",
+    ),
+    Cause(
+        id="mixed_parameters",
+        title="parameters of two dtypes in one group",
+        explanation="Norms or adapters kept in float32 beside a half model, flattened or sent as one.",
+        tell="Print {p.dtype for p in module.parameters()} of the module that is wrapped.",
+        when=(When(("fsdp", "collective", "dtypes_not_named", "optimizer")),),
+        words=(r"fsdp|FullyShard", r"\blora|peft", r"all_gather|all_reduce"),
+        fix="one dtype for a group, with mixed precision by FSDP's own policy; or groups by dtype",
+        sources=("pytorch torch/distributed/fsdp (MixedPrecision)",),
+    ),
+    Cause(
+        id="recomputed_elsewhere",
+        title="the recomputation ran under another autocast than the forward pass",
+        explanation="Gradient checkpointing repeats the forward pass in backward, in the dtypes of the autocast there.",
+        tell="autocast surrounds the forward pass only, or is entered inside the part that is repeated.",
+        when=(When(("recomputed",)),),
+        words=(r"autocast|accelerate",),
+        fix="enter autocast outside of the checkpointed part, or give checkpoint a context_fn",
+        sources=("pytorch torch/utils/checkpoint.py (context_fn)",),
+    ),
+    Cause(
         id="float32_embedding",
         title="a float32 timestep embedding meets half weights",
         explanation=(

@@ -21,7 +21,7 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.explain.causes import CAUSES, Cause, fits, is_named
 from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.results.messages import SentenceMatch, cleaned, find_members
-from precision_eval.results.mismatches import FAMILY, Member
+from precision_eval.results.mismatches import FAMILY, Member, Verdict
 
 How = Literal["eager", "while tracing", "compiled, at run time", "exported", "not shown"]
 
@@ -91,7 +91,8 @@ def named_op(text: str, matched: SentenceMatch) -> str | None:
         ends = [match.end() for match in re.finditer(pattern, last_lines)]
         if ends and (best is None or ends[-1] > best[0]):
             best = (ends[-1], op)
-    return None if best is None else best[1]
+    called = (op for op in matched.member.ops if re.search(rf"\b{re.escape(op)}\w*\(", last_lines))
+    return next(called, None) if best is None else best[1]
 
 
 _FAKE = re.compile(
@@ -143,9 +144,6 @@ def nearest(text: str) -> Near:
     return best
 
 
-Verdict = Literal["applies", "depends", "does_not_cure", "out_of_reach"]
-
-
 @dataclass(frozen=True)
 class FixAdvice:
     """What one fix does for the call that raised."""
@@ -168,8 +166,11 @@ def advise(matched: SentenceMatch, *, op: str | None, how: How, causes: tuple[Ca
     for fix in FIXES:
         if fix.id == "as_shipped":
             continue
+        held = _held(matched.member, fix)
         if fix.id == "upstream":
             verdict, reason = _upstream(causes)
+        elif held is not None:
+            verdict, reason = held
         elif fix.id == "dynamo_fallback":
             verdict, reason = _fallback(how)
         elif fix.id == "autocast":
@@ -181,6 +182,15 @@ def advise(matched: SentenceMatch, *, op: str | None, how: How, causes: tuple[Ca
         helps = verdict in ("applies", "depends")
         judged.append(FixAdvice(fix.id, verdict, reason, _snippet(fix, matched) if helps else ()))
     return tuple(judged)
+
+
+def _held(member: Member, fix: Fix) -> tuple[Verdict, str] | None:
+    """Return what the member's own data says of a fix, the most particular first."""
+    asked: tuple[str, ...] = (fix.id, fix.storage, "one dtype" if fix.agreement == "none" else "casts")
+    own = {fixes: (verdict, reason) for fixes, verdict, reason in member.advice}
+    if fix.id in ("autocast", "dynamo_fallback"):
+        asked = (fix.id,)
+    return next((own[name] for name in asked if name in own), None)
 
 
 def _snippet(fix: Fix, matched: SentenceMatch) -> tuple[str, ...]:
@@ -219,17 +229,13 @@ def _fallback(how: How) -> tuple[Verdict, str]:
 
 def _autocast(matched: SentenceMatch, op: str | None) -> tuple[Verdict, str]:
     site, dtypes = matched.member.site, matched.dtypes.values()
-    if matched.member.id == "autocast_no_bfloat16":
-        return "depends", "where it takes the place of the autocast that raised: on CUDA it computes float16"
-    if matched.member.id == "autocast_other_half":
-        return "does_not_cure", "autocast itself raised this: its dtype is not that of the tensors"
     if "float64" in dtypes:
         return "does_not_cure", "autocast leaves float64 alone"
     if site == "rnn":
         return "depends", "on CUDA autocast lifts this check and casts; the CPU's is not asked"
     if op == "apex fused norm":
         return "does_not_cure", "a kernel from outside torch is not on autocast's lists"
-    if matched.member.id in ("dot", "tensordot") or (matched.member.id == "scalar_type" and op not in _LOWERED):
+    if matched.member.id == "scalar_type" and op not in _LOWERED:
         return "depends", "only where the operation is on autocast's lists for the device"
     if site in ("sdpa", "linear", "matmul", "conv"):
         return "applies", "on autocast's lower-precision list: the operands are cast at each call"
@@ -243,22 +249,6 @@ def _autocast(matched: SentenceMatch, op: str | None) -> tuple[Verdict, str]:
 
 
 def _one_dtype(matched: SentenceMatch, storage: str) -> tuple[Verdict, str]:
-    member = matched.member
-    if member.kind == "index":
-        return "does_not_cure", "the indices must be integers, whatever the model is stored in"
-    if member.id == "autocast_no_bfloat16":
-        if storage == "bfloat16":
-            return "does_not_cure", "the autocast that raised asks for bfloat16 too; stored so, it runs by emulation"
-        return "depends", "once the source's own autocast is out of the way, or asks for float16"
-    if member.id == "autocast_other_half" and storage in _HALF:
-        return "depends", f"where autocast's dtype is {storage} too, or autocast is off"
-    if member.id in ("flash_attn_format", "sdpa_backend") and storage == "float32":
-        return "does_not_cure", "the kernel takes half formats only"
-    if member.id == "norm_cpu" and storage in _HALF:
-        return (
-            "depends",
-            f"only where the input is {storage} too; a float32 input made in the forward pass raises again",
-        )
     note = f"unless the code makes an operand of another dtype than {storage} in the forward pass"
     if storage in _HALF and "float32" in matched.dtypes.values():
         note = "not where the float32 operand is made in the forward pass: an embedding, a promoting norm, an .float()"
@@ -267,13 +257,9 @@ def _one_dtype(matched: SentenceMatch, storage: str) -> tuple[Verdict, str]:
 
 def _cast(matched: SentenceMatch, op: str | None, *, to_storage: bool) -> tuple[Verdict, str]:
     member = matched.member
-    if member.kind == "index":
-        return "does_not_cure", "the indices must be integers"
-    if member.id == "autocast_no_bfloat16":
-        return "does_not_cure", "autocast refused its dtype before any operand was there"
     if member.kind == "format" and member.site != "norm":
         return "does_not_cure", "the operands may well agree; the kernel does not take their format"
-    if member.id in ("addmv", "self_mat2") or (op is None and member.id == "scalar_type"):
+    if op is None and member.id == "scalar_type":
         return "depends", "where the operation is a Linear, a matmul, a bmm, attention or a norm"
     if not (
         member.site in _REACHED_SITES
@@ -431,7 +417,7 @@ def explain(error: BaseException | str) -> Explanation:
 
 def _explained(matched: SentenceMatch, earlier: list[SentenceMatch], text: str) -> Explanation:
     member = matched.member
-    op = _operation(member, named_op(text, matched))
+    op = _operation(member, matched.sentence, named_op(text, matched))
     how = how_it_ran(text, matched)
     causes = tuple(
         cause for cause in CAUSES if fits(cause, matched) and (is_named(cause, text) or not cause.only_named)
@@ -456,11 +442,12 @@ def _explained(matched: SentenceMatch, earlier: list[SentenceMatch], text: str) 
     )
 
 
-def _operation(member: Member, named: str | None) -> str | None:
-    """Settle the operation: the only one that raises the sentence, or what the text names."""
+def _operation(member: Member, sentence: str, named: str | None) -> str | None:
+    """Settle the operation: the only one that raises the sentence, the one that the sentence names, or the text."""
     if len(member.ops) == 1:
         return member.ops[0]
-    return named
+    said = [op for op in member.ops if re.search(rf"\b{re.escape(op)}\b", sentence)]
+    return max(said, key=len, default=named)
 
 
 def _operands(matched: SentenceMatch) -> tuple[NamedOperand, ...]:
