@@ -345,20 +345,27 @@ def locked(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
+_TAIL_BYTES = 1 << 20
+"""How much of a file's end is read before a line is appended; the whole of it where no line ends there."""
+
+
 def _repaired_size(descriptor: int, path: Path) -> int:
     """Move a torn tail away, and end a whole last line with its newline; return the size in bytes."""
-    content = path.read_bytes()
-    whole, torn = _split_tail(content)
+    size = os.fstat(descriptor).st_size
+    start = max(0, size - _TAIL_BYTES)
+    whole, torn = _split_tail(os.pread(descriptor, size - start, start))
+    if start and not whole:
+        start, (whole, torn) = 0, _split_tail(path.read_bytes())
     if torn:
         with path.with_name(f"{path.name}.torn").open("ab") as file:
             file.write(torn + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        os.ftruncate(descriptor, len(whole))
+        os.ftruncate(descriptor, start + len(whole))
     if whole and not whole.endswith(b"\n"):
-        _write_whole(descriptor, b"\n", size=len(whole))
-        return len(whole) + 1
-    return len(whole)
+        _write_whole(descriptor, b"\n", size=start + len(whole))
+        return start + len(whole) + 1
+    return start + len(whole)
 
 
 def _write_whole(descriptor: int, block: bytes, *, size: int) -> None:

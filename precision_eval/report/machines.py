@@ -90,9 +90,9 @@ def _cell(comparison: MachineComparison, axis: str, machine: str, row: Row | Non
 
 def conclusion_lines(comparison: MachineComparison) -> Iterator[str]:
     """Yield what holds on every machine, and what turns over with what differs there."""
+    baseline = next((group.baseline for group in comparison.groups.values() if group.baseline), None)
     for axis, better, worse in ((TIMES, "faster", "slower"), (DRIFTS, "less drift", "more drift")):
         pairs = [pair for pair in comparison.orders if pair.axis == axis]
-        baseline = next(iter(comparison.groups.values())).baseline
         for relation, word in (("better", better), ("worse", worse)):
             fixes = [fix for pair in pairs for fix in _against(pair, baseline, relation)]
             if fixes:
@@ -103,6 +103,9 @@ def conclusion_lines(comparison: MachineComparison) -> Iterator[str]:
             yield f"Turns over: {axis} of {pair.first} / {pair.second}: {ratios}."
         for fact, values in comparison.unlike(*dict.fromkeys(fix for p in turning for fix in (p.first, p.second))):
             yield f"Differs: {fact}: {'; '.join(f'{value} on {name}' for name, value in values.items())}."
+    for fix, values in comparison.depends_on_machine.items():
+        ratios = "; ".join(f"{fixed(ratio, decimals=2)} on {name}" for name, ratio in values.items())
+        yield f"Depends on the machine: time of {fix} / {baseline}: {ratios}."
     for fix, statuses in comparison.cured_on_some.items():
         where = "; ".join(f"{status_text(status)} on {name}" for name, status in statuses.items())
         yield f"Not the same result everywhere: {fix}: {where}."

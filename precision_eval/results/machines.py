@@ -29,6 +29,9 @@ TIMES, DRIFTS = "time", "drift"
 UNRECORDED = "left alone"
 """State of the allocator in records that do not name it, made before there was a choice."""
 
+APART = 1.25
+"""Factor between the ratios of two machines, beyond their intervals, from which on a fix is said to depend on them."""
+
 PAGE_FAULTS = 2.0
 """Factor of page faults per call from which on two machines are said to differ in them."""
 
@@ -107,6 +110,19 @@ class MachineComparison:
             if apart is not None and math.isfinite(apart.log):
                 relations[name], ratios[name] = apart.relation, math.exp(apart.log)
         return PairOrder(axis=axis, first=first, second=second, relations=relations, ratios=ratios)
+
+    @property
+    def depends_on_machine(self) -> dict[str, dict[str, float]]:
+        """Fixes whose ratio to the baseline differs between two machines beyond their intervals and :data:`APART`."""
+        times = {
+            fix: {name: row.time for name in self.groups if (row := self.row(name, fix)) is not None and row.time}
+            for fix in self.fixes
+        }
+        return {
+            fix: {name: time.value for name, time in own.items()}
+            for fix, own in times.items()
+            if own and max(time.low for time in own.values()) > APART * min(time.high for time in own.values())
+        }
 
     @property
     def cured_on_some(self) -> dict[str, dict[str, str]]:

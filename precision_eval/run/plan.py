@@ -17,6 +17,7 @@ from typing import Protocol
 from precision_eval.cases.systems import all_cases
 from precision_eval.core.cells import Cell, Options
 from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.core.formatting import grouped
 from precision_eval.fixes.pins import ANY, PINS, SDPA_BACKENDS, check_tf32
 from precision_eval.measure.allocator import GROWN, MEMORY_STATES
 from precision_eval.measure.judges import chosen_judges
@@ -167,7 +168,8 @@ def make_plan(
     )
     if not cells:
         raise ParameterError("the selection comes to no cell: none of these cases has these measures, fixes and modes")
-    after = {cell.id: tuple(_predecessors(cell, cells, measures)) for cell in cells}
+    by_place = grouped(((cell.case, cell.size, cell.options), cell) for cell in cells)
+    after = {cell.id: tuple(_predecessors(cell, own, measures)) for own in by_place.values() for cell in own}
     return Plan(cells, after, {entry.id: entry.digest for entry in chosen}, tuple(measures), dict(candidates or {}))
 
 
@@ -274,14 +276,10 @@ def _cells_of(
 
 
 def _predecessors(cell: Cell, cells: Sequence[Cell], measures: Sequence[Measure]) -> Iterator[str]:
-    """Yield the ids of the cells that come before a cell."""
+    """Yield the ids of the cells that come before a cell, of those of its case, size and options."""
     measure = next(entry for entry in measures if entry.name == cell.measure)
     for other in cells:
-        if other.measure not in measure.after or (other.case, other.size, other.options) != (
-            cell.case,
-            cell.size,
-            cell.options,
-        ):
+        if other.measure not in measure.after:
             continue
         same = other.mode == cell.mode and set(other.fixes) & set(cell.fixes)
         comparator = other.measure in measure.needs and set(other.fixes) & {"reference", "noise_floor"}

@@ -92,12 +92,13 @@ class _Run:
         self.records = records
         self.progress = progress
         self.environment = environment
-        self.pending: list[Cell] = list(plan.cells)
+        self.pending: list[Cell] = _longest_first(plan) if lanes else list(plan.cells)
         self.running: dict[Future[CellResult], tuple[Cell, float, str]] = {}
         self.settled: list[Record] = []
         self._status: dict[str, Record] = {}  # by record id
         self._done: set[str] = set()  # ids of cells
         self._after: dict[str, tuple[str, ...]] = dict(plan.after)
+        self._timed = {measure.name: measure.timed for measure in plan.measures}
 
     @property
     def run_dir(self) -> Path:
@@ -114,12 +115,13 @@ class _Run:
 
     def launch(self, max_parallel: int) -> None:
         """Hand out what may begin now."""
-        for timed in (False, True):
-            for cell in [cell for cell in self.pending if self._measure(cell).timed == timed and self._ready(cell)]:
-                if self._occupied(timed, max_parallel):
+        for kinds in ((False, True),) if self.lanes else ((False,), (True,)):
+            for cell in list(self.pending):
+                if self._occupied(kinds[0], max_parallel):
                     break
-                self.pending.remove(cell)
-                self._begin(cell)
+                if self._timed[cell.measure] in kinds and self._ready(cell):
+                    self.pending.remove(cell)
+                    self._begin(cell)
 
     def collect(self) -> None:
         """Wait for the next results and record them."""
@@ -133,7 +135,7 @@ class _Run:
 
     def _occupied(self, timed: bool, max_parallel: int) -> bool:
         """Say whether a further cell has to wait for room."""
-        alone = not self.lanes and (timed or any(self._measure(cell).timed for cell, _, _ in self.running.values()))
+        alone = not self.lanes and (timed or any(self._timed[cell.measure] for cell, _, _ in self.running.values()))
         return bool(self.running) if alone else len(self.running) >= max_parallel
 
     def _ready(self, cell: Cell) -> bool:
@@ -260,6 +262,16 @@ class _Run:
             started_at=result.started_at,
             environment=self.environment,
         )
+
+
+def _longest_first(plan: Plan) -> list[Cell]:
+    """Return the cells by how long each takes, as expected, with all that waits for it one after the other."""
+    left_s: dict[str, float] = {}
+    for cell in reversed(plan.cells):  # what waits stands after what it waits for
+        left_s[cell.id] = left_s.get(cell.id, 0.0) + measure_by_name(cell.measure, plan.measures).expected_s(cell)
+        for before in plan.after[cell.id]:
+            left_s[before] = max(left_s.get(before, 0.0), left_s[cell.id])
+    return sorted(plan.cells, key=lambda cell: -left_s[cell.id])
 
 
 def _now() -> str:
