@@ -6,12 +6,12 @@ another: every figure is a ratio to its own machine's baseline, or a relative er
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.files import write_json, written_whole
-from precision_eval.core.formatting import MISSING, fixed, join, ratio_text, scientific, status_text
+from precision_eval.core.formatting import MISSING, fixed, grouped, join, ratio_text, scientific, status_text
 from precision_eval.core.table import Strong, Table, markdown_text, print_table, to_html, to_markdown
 from precision_eval.results.machines import DRIFTS, TIMES, MachineComparison, MergedRuns, PairOrder
 
@@ -99,16 +99,23 @@ def conclusion_lines(comparison: MachineComparison) -> Iterator[str]:
                 yield f"On every machine {word} than {baseline}: {join(fixes)}."
         turning = [pair for pair in pairs if pair.verdict == "turns over"]
         for pair in turning:
-            ratios = "; ".join(f"{fixed(ratio, decimals=2)} on {name}" for name, ratio in pair.ratios.items())
-            yield f"Turns over: {axis} of {pair.first} / {pair.second}: {ratios}."
+            yield f"Turns over: {axis} of {pair.first} / {pair.second}: {_by_machine(pair.ratios)}."
         for fact, values in comparison.unlike(*dict.fromkeys(fix for p in turning for fix in (p.first, p.second))):
-            yield f"Differs: {fact}: {'; '.join(f'{value} on {name}' for name, value in values.items())}."
-    for fix, values in comparison.depends_on_machine.items():
-        ratios = "; ".join(f"{fixed(ratio, decimals=2)} on {name}" for name, ratio in values.items())
-        yield f"Depends on the machine: time of {fix} / {baseline}: {ratios}."
+            yield f"Differs: {fact}: {_by_machine(values)}."
+    for fix, times in comparison.depends_on_machine.items():
+        yield f"Depends on the machine: time of {fix} / {baseline}: {_by_machine(times)}."
     for fix, statuses in comparison.cured_on_some.items():
-        where = "; ".join(f"{status_text(status)} on {name}" for name, status in statuses.items())
-        yield f"Not the same result everywhere: {fix}: {where}."
+        yield f"Not the same result everywhere: {fix}: {_by_machine(statuses)}."
+
+
+def _by_machine(values: Mapping[str, str | float]) -> str:
+    """Write a value and the machines that have it: ``raised on A; passed on B and C``."""
+    texts = {
+        name: status_text(value) if isinstance(value, str) else fixed(value, decimals=2)
+        for name, value in values.items()
+    }
+    by_text = grouped((text, name) for name, text in texts.items())
+    return "; ".join(f"{text} on {join(names)}" for text, names in by_text.items())
 
 
 def _against(pair: PairOrder, baseline: str | None, relation: str) -> Iterator[str]:
