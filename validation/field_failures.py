@@ -90,10 +90,15 @@ def _with_attention(kind: type[VoiceAttention]) -> Callable[[Decoder, VoiceModel
 
 
 def _padded(decoder: Decoder, model: VoiceModel) -> None:
-    """The first frames are padding that nobody may see, they themselves included."""
+    """The first frames are padding that nobody may see, they themselves included, until the ring is written over it."""
     _with_attention(EagerAttention)(decoder, model)
-    visible, mask = torch.arange(decoder.window_frames) >= PADDING_FRAMES, decoder._mask
-    decoder._mask = lambda count: mask(count) & visible  # type: ignore[method-assign]
+    slots, mask = torch.arange(decoder.window_frames), decoder._mask
+
+    def padded(count: int) -> Tensor:
+        written_over = slots < decoder.frame + count - decoder.window_frames
+        return mask(count) & ((slots >= PADDING_FRAMES) | written_over)
+
+    decoder._mask = padded  # type: ignore[method-assign]
 
 
 class SummedPositions(Positions):
