@@ -82,6 +82,14 @@ class Event:
     caller: CodeLine | None = None
 
 
+def inside_event(kind: str, record: Provenance, number: int) -> Event:
+    """Make the event of an operation that spoils its result, of what is known of that result."""
+    assert record.code is not None
+    operands: list[tuple[Key, tuple[int, ...], Provenance]] = [((i,), (), r) for i, r in enumerate(record.parents)]
+    line, sort = (record.code, record.instruction), OperationKind.CAST if record.kind == "cast" else OperationKind.PLAIN
+    return Event(kind, number, record.name, sort, line, record.call, operands, record.dtype, of_module=False)
+
+
 @dataclass(eq=False, slots=True)
 class Operation:
     """One call of a function of torch, with its floating operands and the line that it stands on."""

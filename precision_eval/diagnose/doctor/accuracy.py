@@ -23,9 +23,9 @@ from precision_eval.diagnose.doctor.source import source_line
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_float32, in_float64, run_as
 from precision_eval.measure.model_calls import CallOutcome, attempt, copied, module_paths, observe_call, relative_error
-from precision_eval.trace.dtype_flow import TURNING, line_outside
+from precision_eval.trace.dtype_flow import TURNING, Event, floating_operands, inside_event, line_outside
 from precision_eval.trace.observer import ModuleCall, ModuleCalls
-from precision_eval.trace.operations import PART_DTYPES, OperationKind, kind_of, name_of, short
+from precision_eval.trace.operations import PART_DTYPES, Key, OperationKind, kind_of, name_of, short
 from precision_eval.trace.provenance import Provenance, ancestors, modules_by_path
 from precision_eval.trace.value_counts import ValueCounts
 
@@ -75,6 +75,20 @@ def excess_drift(
     return Excess(drift, allowed, base) if drift > allowed else None
 
 
+def of_numbers(
+    subject: ExaminedModel,
+    outcome: CallOutcome,
+    reference: Reference,
+    base: torch.dtype,
+    angles: list[Provenance],
+) -> tuple[Excess | None, tuple[Finding, Event | None] | None]:
+    """Say what the numbers show where dtypes show nothing, with the operation to mend where it is known."""
+    excess = excess_drift(subject, outcome, reference, base)
+    if excess is not None:
+        return excess, finding_of_drift(subject, excess)
+    return None, rounded_angle(subject, angles, base) if reference.name == "float64" else None
+
+
 def drift_of(outputs: tuple[torch.Tensor, ...], reference: Reference) -> float | None:
     """Largest relative error of outputs held to the reference; None where there is none."""
     truth = reference.outputs
@@ -83,34 +97,36 @@ def drift_of(outputs: tuple[torch.Tensor, ...], reference: Reference) -> float |
     return max(relative_error(output, exact) for output, exact in zip(outputs, truth, strict=True))
 
 
-def finding_of_drift(subject: ExaminedModel, excess: Excess) -> Finding:
+def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, Event | None]:
     """Name the operation where a drift enters; the model itself where it was not found."""
     at = _entering(_compared(subject, excess.base), excess.allowed)
     is_tie = at is not None and at[0].name in LOOKUPS
     step = None if is_tie else _first_rounding(subject, _drift_between, excess.allowed)[0]
     if step is not None:
-        return _finding(step, "fault", f"{excess}; rounding to {short(step.dtype)} here takes it beyond that")
+        reason = f"{excess}; rounding to {short(step.dtype)} here takes it beyond that"
+        return _finding(step, "fault", reason), step.event
     if at is None or at[0].code is None:
-        return Finding(
+        finding = Finding(
             kind="drift", severity="fault", op="", module="", module_class=type(subject.model).__name__, place=None,
             operands=(), result=short(excess.base), reason=str(excess),
         )  # fmt: skip
+        return finding, None
     record, error = at
     why = "what goes in was right"
     if is_tie:
         why = "an index chosen before it turned over, as near ties do in any format,"
-    return _finding(
-        record,
-        "risk" if is_tie else "fault",
-        f"{excess}; it enters here, where {why} and the result is off by {error:.2g}",
-    )
+    reason = f"{excess}; it enters here, where {why} and the result is off by {error:.2g}"
+    event = None if is_tie or record.code is None else inside_event("drift", record, 0)
+    return _finding(record, "risk" if is_tie else "fault", reason), event
 
 
 def _drift_between(rounded: _Steps, exact: _Steps) -> float:
     return max((relative_error(a, b) for a, b in zip(rounded.outputs, exact.outputs, strict=False)), default=0.0)
 
 
-def rounded_angle(subject: ExaminedModel, angles: list[Provenance], base: torch.dtype) -> Finding | None:
+def rounded_angle(
+    subject: ExaminedModel, angles: list[Provenance], base: torch.dtype
+) -> tuple[Finding, Event | None] | None:
     """Name where an angle is rounded so that its sine is hardly right, though the output drifts within its format."""
     halves = (torch.float16, torch.bfloat16)
     if base not in halves or not any(p.dtype in halves for angle in angles for p in (angle, *ancestors(angle))):
@@ -118,7 +134,8 @@ def rounded_angle(subject: ExaminedModel, angles: list[Provenance], base: torch.
     step, off = _first_rounding(subject, lambda rounded, exact: _most_off(rounded.angles, exact.angles), HARDLY_A_DIGIT)
     if step is None:
         return None
-    return _finding(step, "risk", f"rounded to so few digits, an angle whose sine is taken is off by {off:.2g} rad")
+    reason = f"rounded to so few digits, an angle whose sine is taken is off by {off:.2g} rad"
+    return _finding(step, "risk", reason), step.event
 
 
 def _most_off(angles: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
@@ -137,18 +154,30 @@ def _finding(at: Provenance | _Step, severity: Severity, reason: str) -> Finding
 
 @dataclass(frozen=True)
 class _Step:
-    """One operation of a call, and the formats of its results."""
+    """One operation of a call, the formats of its results, and where its floating operands stood."""
 
     name: str
+    sort: OperationKind
     dtypes: tuple[torch.dtype, ...]
     code: CodeType
     instruction: int
+    of_module: bool
     call: ModuleCall | None
+    keys: tuple[Key, ...]
 
     @property
     def dtype(self) -> torch.dtype:
         """Format of the first result."""
         return self.dtypes[0]
+
+    @property
+    def event(self) -> Event:
+        """The rounding of what it returns."""
+        operands: list[tuple[Key, tuple[int, ...], Provenance]] = [
+            (key, (), Provenance("op", "", self.dtype)) for key in self.keys
+        ]
+        line = self.code, self.instruction
+        return Event("drift", 0, self.name, self.sort, line, self.call, operands, self.dtype, self.of_module)
 
 
 class _Steps(TorchFunctionMode):
@@ -178,7 +207,8 @@ class _Steps(TorchFunctionMode):
             return result
         line, at = line_outside(sys._getframe(1)), len(self.steps)
         dtypes = tuple(PART_DTYPES[part.dtype] for part in floats)
-        self.steps.append(_Step(name_of(func), dtypes, line[0], line[1], self.modules.current))
+        keys = tuple(key for key, _ in floating_operands(args, kwargs))
+        self.steps.append(_Step(name_of(func), kind_of(func), dtypes, *line, self.modules.current, keys))
         if at >= len(self.rounded) or self.rounded[at].name != name_of(func):
             return result
         with torch._C.DisableTorchFunction():

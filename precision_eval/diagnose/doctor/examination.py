@@ -19,9 +19,7 @@ from precision_eval.core.formatting import memory_text
 from precision_eval.diagnose.doctor.accuracy import (
     HARDLY_A_DIGIT,
     Excess,
-    excess_drift,
-    finding_of_drift,
-    rounded_angle,
+    of_numbers,
 )
 from precision_eval.diagnose.doctor.diagnosis import Compiled, Diagnosis, Finding, Held, Patch
 from precision_eval.diagnose.doctor.findings import (
@@ -183,10 +181,10 @@ def _diagnosed(
     reference = _reference(subject, repeats, available_bytes=available_bytes)
     broken, total = repeats.outcome.broken(reference.outputs)
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
-    excess = None
+    excess, noted = None, None
     if raised is None and not any(finding.severity == "fault" for finding in findings):
-        excess = excess_drift(subject, repeats.outcome, reference, base)
-        findings = _with_numbers(findings, _of_numbers(subject, observer, reference, base, excess))
+        excess, noted = of_numbers(subject, repeats.outcome, reference, base, observer.angles)
+        findings = findings if noted is None else _with_numbers(findings, noted[0])
     doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
         model=type(subject.model).__name__,
@@ -213,7 +211,8 @@ def _diagnosed(
     first(diagnosis)
     split = diagnosis.first_split
     event = None if split is None or split.kind == "drift" else events[findings.index(split)]
-    repairs = repairs_of(subject, reference) if diagnosis.faults and excess is None else []
+    drifts = noted is not None
+    repairs = repairs_of(subject, reference, drifts=drifts) if diagnosis.faults or drifts else []
     under_compiler = _compiled(subject, repeats.outcome, reference) if compiled else None
     diagnosis = replace(diagnosis, patches=_patches(split, event, repairs, base), compiled=under_compiler)
     return diagnosis, reference, repairs, excess
@@ -232,25 +231,14 @@ def _observed(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, Cal
     return observer, seen, raised
 
 
-def _of_numbers(
-    subject: ExaminedModel, observer: DtypeFlow, reference: Reference, base: torch.dtype, excess: Excess | None
-) -> tuple[Finding, ...]:
-    """What the numbers say where dtypes say nothing."""
-    if excess is not None:
-        return (finding_of_drift(subject, excess),)
-    angle = rounded_angle(subject, observer.angles, base) if reference.name == "float64" else None
-    return () if angle is None else (angle,)
-
-
-def _with_numbers(findings: tuple[Finding, ...], of_numbers: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def _with_numbers(findings: tuple[Finding, ...], drift: Finding) -> tuple[Finding, ...]:
     """Add what the numbers say; a rounding whose dtype then meets another is the fault of that meeting."""
-    for drift in of_numbers:
-        for index, finding in enumerate(findings):
-            places = [step.place for operand in finding.operands for step in operand.history]
-            if drift.severity == "fault" and finding.kind == "promotion" and drift.place in places:
-                fault = replace(finding, severity="fault", reason=f"{drift.reason} ({drift.place})")
-                return (*findings[:index], fault, *findings[index + 1 :])
-    return findings + of_numbers
+    for index, finding in enumerate(findings):
+        places = [step.place for operand in finding.operands for step in operand.history]
+        if drift.severity == "fault" and finding.kind == "promotion" and drift.place in places:
+            fault = replace(finding, severity="fault", reason=f"{drift.reason} ({drift.place})")
+            return (*findings[:index], fault, *findings[index + 1 :])
+    return (*findings, drift)
 
 
 def _reference(subject: ExaminedModel, repeats: Repeatability, *, available_bytes: int) -> Reference:
@@ -339,11 +327,11 @@ def _doubts(subject: ExaminedModel, repeats: Repeatability, seen: CallOutcome) -
 
 def _patches(split: Finding | None, event: Event | None, repairs: list[Repair], base: torch.dtype) -> tuple[Patch, ...]:
     if event is None:
-        if split is None or split.place is None or split.severity != "fault":
+        if split is None or split.place is None or (split.severity != "fault" and not repairs):
             return ()
         wide = short(base) if split.result != short(base) else "float32"
         advice = f"keep the result of {split.op} in {wide} there: what is rounded away does not come back"
-        return (Repair("").as_patch(split.place, advice),)
+        return tuple(repair.as_patch(split.place, advice) for repair in repairs or [Repair("")])
     place, origin = place_of(event.caller or event.line), origin_text(event, base)
     if not repairs and origin:
         return (Repair("").as_patch(place, origin),)

@@ -23,7 +23,7 @@ from precision_eval.diagnose.doctor.diagnosis import (
     SourceLine,
 )
 from precision_eval.diagnose.doctor.source import called, expressions, python_frames, source_line
-from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, is_internal
+from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, inside_event, is_internal
 from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names, short
 from precision_eval.trace.provenance import Provenance, dtype_bringer, dtype_chain, origin_of
 from precision_eval.trace.value_counts import ValueCounts
@@ -155,11 +155,7 @@ def _broken_events(numbers: ValueCounts, number: int) -> list[Event]:
     record = numbers.first_broken
     if record is None or record.code is None:
         return []
-    parts: list[tuple[Key, tuple[int, ...], Provenance]] = [((i,), (), r) for i, r in enumerate(record.parents)]
-    line, sort = (record.code, record.instruction), OperationKind.PLAIN
-    return [
-        Event("first_non_finite", number, record.name, sort, line, record.call, parts, record.dtype, of_module=False)
-    ]
+    return [inside_event("first_non_finite", record, number)]
 
 
 def _judged(event: Event) -> tuple[Severity, str]:

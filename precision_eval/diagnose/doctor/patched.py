@@ -1,6 +1,6 @@
 """Source edited in memory: functions run as edited for the time of a block, and no file is written.
 
-Conventions: an edit inserts text within lines and adds none, so that a function is known again by its qualified name
+Conventions: an edit changes text within lines and adds none, so that a function is known again by its qualified name
 and first line in the source compiled anew; the functions alive that have its code run the new one meanwhile.
 """
 
@@ -55,7 +55,9 @@ class PatchedSource:
             for insertion in sorted(of_file, key=lambda i: (i.line, i.column), reverse=True):
                 raw = lines[insertion.line - 1].encode()
                 text = insertion.text.encode()
-                lines[insertion.line - 1] = (raw[: insertion.column] + text + raw[insertion.column :]).decode()
+                lines[insertion.line - 1] = (
+                    raw[: insertion.column] + text + raw[insertion.column + insertion.removed :]
+                ).decode()
             compile("".join(lines), file, "exec", dont_inherit=True)
             self._original[file], self._edited[file] = original, lines
             self._at.setdefault(file, set()).update(insertion.line for insertion in of_file)

@@ -1,9 +1,11 @@
 """Suggested changes, each run on a copy until no fault is left; imports torch.
 
-Conventions: there are three ways to mend a fault. *At the meeting*: the operand that strays is cast where the dtypes
+Conventions: there are four ways to mend a fault. *At the meeting*: the operand that strays is cast where the dtypes
 meet. *At the origin*: what brought the stray dtype is cast where it is made. *Stored*: the parameter, buffer or input
-is kept in the other dtype. Each way is followed fault by fault, since a mended line shows the next one; a change is
-*verified* when the model then passes, its output is finite, and the observer finds no fault. Nothing is written.
+is kept in the other dtype. *Widened*: the operation whose result loses digits or range works in float32, and what then
+meets another dtype is cast at that meeting. Each way is followed fault by fault, since a mended line shows the next
+one; a change is *verified* when the model then passes, its output is finite, and the observer finds no fault. Nothing
+is written.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from precision_eval.diagnose.doctor.accuracy import HARDLY_A_DIGIT, drift_of, excess_drift
+from precision_eval.diagnose.doctor.accuracy import HARDLY_A_DIGIT, drift_of, excess_drift, of_numbers
 from precision_eval.diagnose.doctor.diagnosis import Finding, Patch, SourceLine
 from precision_eval.diagnose.doctor.findings import findings_of, owner_of, raised_event, written_operands
 from precision_eval.diagnose.doctor.patched import PatchedSource
@@ -27,14 +29,18 @@ from precision_eval.diagnose.doctor.source import (
     expressions,
     imports_torch,
     source_line,
+    variables,
     with_casts,
+    with_dtype,
+    with_keyword_cast,
     with_result_cast,
+    without_cast,
 )
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.model_calls import PREFIX, CallOutcome, base_dtype, copied, observe_call
-from precision_eval.trace.dtype_flow import CodeLine, Event, is_internal
-from precision_eval.trace.operations import ASSIGNMENTS, OperationKind, loses, short
+from precision_eval.trace.dtype_flow import CodeLine, Event, inside_event, is_internal
+from precision_eval.trace.operations import ASSIGNMENTS, SLOTS, OperationKind, loses, operand_names, short
 from precision_eval.trace.provenance import Provenance, named_tensors, origin_of, tensors_in
 
 MOST_STEPS = 16
@@ -87,20 +93,31 @@ class Repair:
 
 
 Step = Callable[[Event, torch.dtype], tuple[Insertion, ...] | Stored]
+Faults = list[tuple[Finding, Event | None]]
+"""What is wrong, and the operation to mend where it is known."""
 
 
-def repairs_of(subject: ExaminedModel, reference: Reference) -> list[Repair]:
+def repairs_of(subject: ExaminedModel, reference: Reference, *, drifts: bool = False) -> list[Repair]:
     """Follow each way to mend a model, and return a change of the source and one of what is stored, the better first.
 
     Of casts at the meetings and at the origin the fewer lines are kept, unless they cost digits. A change of what is
     stored goes before one of a library's source, and one that leaves no drift beyond the format before one that does.
+    Where it is the numbers that say that something is wrong, operations are widened, as where no cast mends a model.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own were shown when it first ran
-        meeting, origin, stored = (
-            _followed(way, step, subject, reference)
-            for way, step in (("meeting", _at_meeting), ("origin", _at_origin), ("stored", _as_stored))
-        )
+        repairs = [] if drifts else _repairs_of_dtypes(subject, reference)
+        if any(repair.verified for repair in repairs):
+            return repairs
+        widened = _followed("widened", _widened, subject, reference)
+    return [widened] if widened.verified else repairs
+
+
+def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Repair]:
+    meeting, origin, stored = (
+        _followed(way, step, subject, reference)
+        for way, step in (("meeting", _at_meeting), ("origin", _at_origin), ("stored", _as_stored))
+    )
     shorter = origin.verified and origin.source and origin.source.size < meeting.source.size
     if origin.verified and (not meeting.verified or (shorter and _as_exact(origin, meeting, reference))):
         meeting = origin
@@ -130,13 +147,15 @@ def _followed(way: str, step: Step, subject: ExaminedModel, reference: Reference
     base = base_dtype(subject)
     for _ in range(MOST_STEPS + 1):
         with repair.source.active():
-            faults, outcome = _observed(repair.copy(subject), base, reference)
+            model = repair.copy(subject)
+            faults, outcome = _observed(model, base, reference, numbers=way == "widened")
             if not faults:
                 repair.outputs, repair.left = outcome.outputs, _still_wrong(outcome, reference)
                 return repair
-            event = _to_mend(faults)
-            at = _identity(event)
-            change = step(event, base) if at not in mended else ()
+            event = _last_meeting(faults) if way == "widened" else _to_mend(faults)
+            at = None if event is None else _identity(event)
+            tries = event is not None and (event.kind in _INSIDE or at not in mended)
+            change = step(event, base) if event is not None and tries else ()
         repair.left = tuple(dict.fromkeys(f"{finding.kind} at {finding.place}" for finding, _ in faults))
         if not change:
             return repair
@@ -154,13 +173,26 @@ def _followed(way: str, step: Step, subject: ExaminedModel, reference: Reference
 
 
 def _observed(
-    model: ExaminedModel, base: torch.dtype, reference: Reference
-) -> tuple[list[tuple[Finding, Event]], CallOutcome]:
-    observer, seen = observe_call(model, lambda: model(*model.tensors), model.tensors, base=base, values=True)
+    model: ExaminedModel, base: torch.dtype, reference: Reference, *, numbers: bool
+) -> tuple[Faults, CallOutcome]:
+    """Observe a copy; return its faults and, if asked for, what is wrong by the numbers where none is left."""
+    fresh = copied(model) if numbers else model
+    observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=True)
     raised = None if seen.error is None else raised_event(observer, seen.error)
     broken, _ = seen.broken(reference.outputs)
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
-    faults = [(f, event) for f, event in zip(findings, events, strict=True) if f.severity == "fault"]
+    faults: Faults = [
+        (finding, event)
+        for finding, event in zip(findings, events, strict=True)
+        if finding.severity == "fault" or (numbers and event.reached_output and event.result is not base)
+    ]
+    if numbers and not faults and not broken:
+        _, noted = of_numbers(model, seen, reference, base, observer.angles)
+        faults = [] if noted is None else [noted]
+        for _, event in faults:
+            writes = [e for e in observer.events if event is not None and (e.line, e.kind) == (event.line, "downcast")]
+            if event is not None and writes:  # where it is written to is known of the write
+                event.operands, event.stored = writes[0].operands, writes[0].stored
     return faults, seen
 
 
@@ -174,12 +206,20 @@ def _still_wrong(outcome: CallOutcome, reference: Reference) -> tuple[str, ...]:
     return (f"a drift of {drift:.2g}",) if drift is not None and drift > HARDLY_A_DIGIT else ()
 
 
-def _to_mend(faults: list[tuple[Finding, Event]]) -> Event:
+def _to_mend(faults: Faults) -> Event | None:
     """The first fault; where that is a write into what is stored and something raised, what raised."""
     first = faults[0][1]
+    if first is None:
+        return None
     raised = next((event for finding, event in faults if finding.kind == "raise"), None)
     writes = first.sort is OperationKind.WRITE and first.kind == "downcast"
     return raised if writes and raised is not None else first
+
+
+def _last_meeting(faults: Faults) -> Event | None:
+    """The last promotion, since what was widened stays wide until then; else the first fault."""
+    promotions = [event for finding, event in faults if finding.kind == "promotion" and event is not None]
+    return promotions[-1] if promotions else faults[0][1]
 
 
 def _identity(event: Event) -> object:
@@ -225,6 +265,8 @@ def _at_meeting(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
         return _around_module(event, event.caller, path="", cast_result=False)
     if event.of_module:
         of_norm = event.sort is OperationKind.NORM and event.kind != "raise"
+        if by_keyword := _given_by_keyword(event, base):
+            return by_keyword
         return _around_module(event, event.line, path=path, cast_result=of_norm)
     if event.operands and event.operands[0][0] == ("out",):
         return ()  # a cast of what is written to would be written to in its place
@@ -271,6 +313,17 @@ def _around_module(event: Event, line: CodeLine, *, path: str, cast_result: bool
     return with_casts(code, instruction, {given: _weight_dtype(event, owner_of(owner, path), code.co_filename)})
 
 
+def _given_by_keyword(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    """Cast what a module is given by a keyword and hands on under the same name; what it is called on is no stray."""
+    if event.sort is not OperationKind.ATTENTION or event.operands[0][2].dtype is not base:
+        return ()
+    names = operand_names(event.name, event.sort, [key for key, _, _ in event.operands])
+    strays = [name for name, (_, _, record) in zip(names, event.operands, strict=True) if record.dtype is not base]
+    words = tuple(word for name in strays if name in SLOTS["sdpa"] for word in SLOTS["sdpa"][name][1])
+    (given,) = expressions(*event.line, "", [(0,)], of_module=True)
+    return with_keyword_cast(*event.line, words, _dtype_text(given, base, event.line[0].co_filename))
+
+
 def _weight_dtype(event: Event, owner: str, file: str) -> str:
     """Write the dtype of a module's weight by a name that the module has."""
     module = event.call.module if event.call else None
@@ -293,6 +346,66 @@ def _kept(event: Event, base: torch.dtype) -> int:
     if base in dtypes:
         return dtypes.index(base)
     return 1 if event.sort is OperationKind.PRODUCT and len(dtypes) > 1 else 0
+
+
+# Widened --------------------------------------------------------------------------------------------------------------
+
+WIDE = "torch.float32"
+_INSIDE = ("drift", "first_non_finite")
+
+
+def _widened(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
+    """Have an operation that loses digits or range keep them; what is wrong by its dtypes is cast where they meet."""
+    if event.kind == "raise" and not event.of_module and event.caller is None:
+        return _wide(event)  # it stays wide until a module with weights of its own
+    if event.kind not in _INSIDE:
+        return _at_meeting(event, base)
+    at: Event | None = event
+    for _ in range(MOST_STEPS):
+        if at is None:
+            return ()
+        if change := _wide(at):
+            return change
+        at = _producer(at)
+    return ()
+
+
+def _wide(event: Event) -> tuple[Insertion, ...] | Stored:
+    """Widen one operation; nothing where that is done, or where it is not written in somebody's line."""
+    file = event.line[0].co_filename
+    if event.of_module or is_internal(file) or not imports_torch(file):
+        return ()
+    if event.sort is OperationKind.WRITE:
+        return _wide_destination(event)
+    if event.sort is OperationKind.CAST:
+        return without_cast(*event.line)
+    narrow = [key for key, _, record in event.operands if loses(torch.float32, record.dtype)]
+    if change := with_dtype(*event.line, WIDE):
+        return change if narrow or not event.operands else ()
+    written = variables(*event.line, event.name, narrow) if narrow else []
+    return with_casts(*event.line, dict.fromkeys(written, WIDE)) if written else ()
+
+
+def _producer(event: Event) -> Event | None:
+    """What made the first operand that is, or was, narrow."""
+    for _, _, record in event.operands:
+        before = record
+        while not loses(torch.float32, before.dtype) and before.parents:
+            before = before.parents[0]
+        if loses(torch.float32, before.dtype) and before.code is not None:
+            return inside_event(event.kind, before, event.number)
+    return None
+
+
+def _wide_destination(event: Event) -> tuple[Insertion, ...] | Stored:
+    """Keep what is written to in float32: as it is stored, or where it is made."""
+    made = event.stored or origin_of(event.operands[0][2])
+    if made.is_stored:
+        return {(made.kind, made.name): torch.float32}
+    if made.code is None or not imports_torch(made.code.co_filename):
+        return ()
+    line = made.code, made.instruction
+    return with_dtype(*line, WIDE) or with_result_cast(*line, WIDE)
 
 
 # At the origin, and as stored -----------------------------------------------------------------------------------------

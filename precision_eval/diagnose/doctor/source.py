@@ -17,6 +17,7 @@ from types import CodeType
 
 from precision_eval.diagnose.doctor.diagnosis import SourceLine
 from precision_eval.trace.dtype_flow import is_internal
+from precision_eval.trace.operations import CASTS
 
 
 def shortened(file: str) -> str:
@@ -154,6 +155,17 @@ def expressions(
     return [_text(code.co_filename, written[key]) if key in written else "" for key in keys]
 
 
+def variables(code: CodeType, instruction: int, op: str, keys: list[tuple[int | str, ...]]) -> list[str]:
+    """Tell how operands are written at a line, literals left out: ``1 - x`` is ``x.__rsub__(1)`` to torch."""
+    node = _node(code, instruction)
+    if op.startswith("__r") and keys == [(0,)] and isinstance(node, ast.BinOp):
+        keys = [(1,)]
+    first = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    if (0,) in keys and isinstance(first, ast.Constant) and isinstance(first.value, str):  # an equation of einsum
+        keys = [(key[0] + 1, *key[1:]) if isinstance(key[0], int) else key for key in keys]
+    return [text for text in expressions(code, instruction, op, keys, of_module=False) if text]
+
+
 def _of_module(node: ast.AST | None, count: int) -> list[ast.expr | None]:
     first = node.args[0] if isinstance(node, ast.Call) and node.args else None
     return [None if isinstance(first, ast.Starred) else first, *[None] * (count - 1)]
@@ -182,12 +194,13 @@ def dtype_of(expression: str) -> str:
 
 @dataclass(frozen=True)
 class Insertion:
-    """Text put into a line of a file, before a column counted in bytes."""
+    """Text put into a line of a file, at a column counted in bytes, in the place of so many bytes."""
 
     file: str
     line: int
     column: int
     text: str
+    removed: int = 0
 
 
 def _parts_to_cast(node: ast.AST, file: str, casts: dict[str, str]) -> list[tuple[str, ast.expr]]:
@@ -221,6 +234,40 @@ def with_result_cast(code: CodeType, instruction: int, dtype: str) -> tuple[Inse
     """Write a cast around the whole call or expression of a line."""
     node = _node(code, instruction)
     return _cast(code.co_filename, node, dtype) if isinstance(node, ast.expr) else ()
+
+
+def without_cast(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
+    """Take a cast out: ``x.half()`` becomes ``x``."""
+    node = _node(code, instruction)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in CASTS:
+        return ()
+    inner, file = node.func.value, code.co_filename
+    if len(node.args) + len(node.keywords) > 1 or not inner.end_lineno == node.end_lineno == node.func.end_lineno:
+        return ()  # `to(device, dtype)` does more than cast
+    assert inner.end_lineno is not None
+    assert inner.end_col_offset is not None
+    assert node.end_col_offset is not None
+    raw = linecache.getline(file, inner.end_lineno).encode()
+    start = raw.index(b".", inner.end_col_offset)  # behind the parentheses around what is cast
+    return (Insertion(file, inner.end_lineno, start, "", removed=node.end_col_offset - start),)
+
+
+def with_dtype(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
+    """Write another dtype where a call names one: ``zeros(n, dtype=x.dtype)``."""
+    node = _node(code, instruction)
+    words = node.keywords if isinstance(node, ast.Call) else []
+    value = next((word.value for word in words if word.arg == "dtype"), None)
+    if value is None or value.end_lineno != value.lineno or value.end_col_offset is None:
+        return ()
+    length = value.end_col_offset - value.col_offset
+    return (Insertion(code.co_filename, value.lineno, value.col_offset, dtype, removed=length),)
+
+
+def with_keyword_cast(code: CodeType, instruction: int, words: tuple[str, ...], dtype: str) -> tuple[Insertion, ...]:
+    """Write a cast around what a call is given by one of some keywords."""
+    node = _node(code, instruction)
+    given = [word.value for word in node.keywords if word.arg in words] if isinstance(node, ast.Call) else []
+    return tuple(inserted for part in given for inserted in _cast(code.co_filename, part, dtype))
 
 
 def imports_torch(file: str) -> bool:

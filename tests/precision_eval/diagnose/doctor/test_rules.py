@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -463,19 +464,72 @@ def _beside_half(x):
     return torch.cat([half[:1], x])  # here
 
 
+def _late_sine(x):
+    positions = torch.arange(3001, 3001 + D, dtype=x.dtype)  # here
+    return x + (positions / 3.7).sin()
+
+
+def _sum_of_squares(x):
+    return x / (300 * x).pow(2).sum(-1, keepdim=True).sqrt()  # here
+
+
+def _equation(x):
+    return torch.einsum("bd,bd->bd", 900 * x, 900 * x) / 1e6  # here
+
+
 @pytest.mark.parametrize(
-    ("carried", "advice"),
+    ("carried", "changes"),
     [
-        (_through_a_dictionary, "keep the result of __setitem__ in float32 there"),
-        (_through_half, "keep the result of half in float32 there"),
-        (_beside_half, "leave out the cast to float16 at "),
+        (_late_sine, ["dtype=torch.float32)", ".sin().to(x.dtype)"]),
+        (_sum_of_squares, ["(300 * x).to(torch.float32)"]),
+        (_equation, ["(900 * x).to(torch.float32)"]),
     ],
 )
-def test_what_a_float32_model_rounds_to_half_on_the_way_is_a_fault(carried, advice):
+def test_what_loses_digits_or_range_in_half_is_widened_there_and_cast_back(carried, changes):
+    torch.manual_seed(0)
+    model, x = Narrowing(carried).half(), torch.randn(2, D).half()
+    patch = told(model, x).patches[0]
+    assert patch.verified
+    assert all(change in patch.diff for change in changes)
+    assert torch.finfo(torch.float16).bits == torch.finfo(model(x).dtype).bits  # no file was changed
+
+
+class KeywordMask(nn.Module):
+    """Gives torch's attention a mask of float64 by its name."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(D, 2, batch_first=True)
+
+    def forward(self, x):
+        mask = torch.from_numpy(np.zeros((2, 2)))
+        return self.attention(x, x, x, attn_mask=mask)[0]
+
+
+def test_what_a_module_is_given_by_name_is_cast_there():
+    patch = told(KeywordMask(), torch.randn(1, 2, D)).patches[0]
+    assert patch.verified
+    assert "attn_mask=mask.to(x.dtype))" in patch.diff
+
+
+@pytest.mark.parametrize(
+    ("carried", "advice", "change"),
+    [
+        (
+            _through_a_dictionary,
+            "keep the result of __setitem__",
+            '+    cache = {"keys": torch.zeros(x.shape, dtype=torch.float32)}',
+        ),
+        (_through_half, "keep the result of half in float32 there", "+    half = x  # here"),
+        (_beside_half, "leave out the cast to float16 at ", "+    half = x"),
+    ],
+)
+def test_what_a_float32_model_rounds_to_half_on_the_way_is_a_fault(carried, advice, change):
     torch.manual_seed(0)
     diagnosis = told(Narrowing(carried), torch.randn(2, D))
     (fault,), (patch,) = diagnosis.faults, diagnosis.patches
-    assert (patch.origin.startswith(advice), patch.verified) == (True, False)
+    assert (patch.origin.startswith(advice), patch.verified) == (True, True)
+    assert [line for line in patch.diff.splitlines() if line.startswith("+ ")] == [change]
     assert fault.place.text[-6:] == "# here"
     assert "rounding to float16 here takes it beyond that" in fault.reason
     assert told(Narrowing(lambda x: x + x.double().float()), torch.randn(2, D)).findings == ()
