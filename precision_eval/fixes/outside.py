@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.catalog import Fix, fix_by_id
 from precision_eval.fixes.packing import Packed
+from precision_eval.fixes.storage import tensors_in
 
 
 class _PackedCall(Packed):
@@ -112,9 +113,13 @@ def fixed(model: nn.Module, fix: str | Fix) -> Fixed:
 
 
 def in_dtype(values: Any, dtype: torch.dtype) -> Any:
-    """Bring the floating tensors among nested values into a dtype; all else is passed on."""
+    """Bring the floating tensors among nested values into a dtype, those of objects such as caches in place."""
 
     def brought(value: Any) -> Any:
-        return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        if isinstance(value, torch.Tensor):
+            return value.to(dtype) if value.is_floating_point() else value
+        for _, tensor in tensors_in("", value):
+            tensor.data = tensor.data.to(dtype)
+        return value
 
     return pytree.tree_map(brought, values)

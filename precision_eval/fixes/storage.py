@@ -10,12 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import nn
 
 from precision_eval.fixes.narrow import parts_of
+
+DEEPEST = 8
+"""Containers within containers that are searched for tensors."""
 
 
 def floating_tensors(model: nn.Module) -> list[torch.Tensor]:
@@ -34,12 +39,43 @@ def storage_bytes(model: nn.Module) -> int:
     return sum(storages.values())
 
 
+def tensors_in(name: str, value: Any) -> list[tuple[str, torch.Tensor]]:
+    """List the floating tensors inside an object, such as a cache, with paths that begin with its name."""
+    return list(tensors_within(value, f"{name}.", seen=set()))
+
+
+def tensors_within(
+    value: Any, path: str, *, seen: set[int], depth: int = DEEPEST
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield floating tensors inside containers and plain objects, with a path that reads like code."""
+    if isinstance(value, torch.Tensor):
+        if value.is_floating_point() and id(value) not in seen:
+            seen.add(id(value))
+            yield path.rstrip("."), value
+        return
+    if depth == 0 or id(value) in seen or isinstance(value, nn.Module | type):
+        return
+    parts: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        seen.add(id(value))
+        parts = [(f"{path}{key}.", part) for key, part in value.items()]
+    elif isinstance(value, list | tuple):
+        base = path.rstrip(".")
+        parts = [(f"{base}[{index}]." if base else f"{index}.", part) for index, part in enumerate(value)]
+    elif hasattr(value, "__dict__") and (is_dataclass(value) or not type(value).__module__.startswith("torch")):
+        seen.add(id(value))
+        parts = [(f"{path}{name}.", part) for name, part in vars(value).items()]
+    for name, part in parts:
+        yield from tensors_within(part, name, seen=seen, depth=depth - 1)
+
+
 @contextmanager
 def stored_as(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
-    """Hold a model's floating tensors in another dtype for the time of a block."""
+    """Hold a model's floating tensors in another dtype for a block, those of caches it is called with too."""
+    given = [tensor for _, tensor in tensors_in("", vars(model).get("_others", ()))]  # of a packed model
     originals: list[tuple[torch.Tensor, torch.Tensor]] = []
     try:
-        for tensor in floating_tensors(model) if dtype is not None else ():
+        for tensor in (*floating_tensors(model), *given) if dtype is not None else ():
             originals.append((tensor, tensor.data))
             tensor.data = tensor.data.to(dtype)
         yield

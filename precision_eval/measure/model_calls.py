@@ -23,9 +23,10 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.outside import deep_copy
 from precision_eval.fixes.packing import ExaminedModel, packed
+from precision_eval.fixes.storage import tensors_in
 from precision_eval.trace.dtype_flow import DtypeFlow
 from precision_eval.trace.operations import FLOATS
-from precision_eval.trace.provenance import ProvenanceMap, modules_by_path, named_tensors, tensors_in
+from precision_eval.trace.provenance import ProvenanceMap, modules_by_path, named_tensors
 from precision_eval.trace.value_counts import ValueCounts
 
 PREFIX = "model."

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 import torch
 from torch import nn
 
+from precision_eval.fixes.storage import tensors_within
 from precision_eval.trace.observer import ModuleCall, TensorMap
 from precision_eval.trace.operations import PART_DTYPES
-
-DEEPEST = 8  # containers within containers that are searched for tensors
 
 
 @dataclass(eq=False, slots=True)
@@ -128,47 +127,19 @@ def named_tensors(
                 if tensor is not None and id(tensor) not in seen and tensor.is_floating_point():
                     seen.add(id(tensor))
                     tensors.append((kind, path + name, tensor))
-    given = [("input", name, tensor) for name, tensor in _tensors_in(inputs, "", depth=DEEPEST, seen=seen)]
+    given = [("input", name, tensor) for name, tensor in tensors_within(inputs, "", seen=seen)]
     for path, module in modules:
         own = vars(module)
         further = own.keys() - _OF_MODULES
         for name in filter(further.__contains__, own) if further else ():
             if own[name].__class__ not in _PLAIN:
-                inside = _tensors_in(own[name], f"{path}{name}.", depth=DEEPEST, seen=seen)
+                inside = tensors_within(own[name], f"{path}{name}.", seen=seen)
                 tensors += [("attribute", found, tensor) for found, tensor in inside]
     return tensors + given
 
 
 _PLAIN = (bool, int, float, str, type(None))
 _OF_MODULES = frozenset(vars(nn.Module()))
-
-
-def tensors_in(name: str, value: Any) -> list[tuple[str, torch.Tensor]]:
-    """List the floating tensors inside an object, such as a cache, with paths that begin with its name."""
-    return list(_tensors_in(value, f"{name}.", depth=DEEPEST, seen=set()))
-
-
-def _tensors_in(value: Any, path: str, *, depth: int, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield floating tensors inside containers and plain objects, with a path that reads like code."""
-    if isinstance(value, torch.Tensor):
-        if value.is_floating_point() and id(value) not in seen:
-            seen.add(id(value))
-            yield path.rstrip("."), value
-        return
-    if depth == 0 or id(value) in seen or isinstance(value, nn.Module | type):
-        return
-    parts: list[tuple[str, Any]] = []
-    if isinstance(value, dict):
-        seen.add(id(value))
-        parts = [(f"{path}{key}.", part) for key, part in value.items()]
-    elif isinstance(value, list | tuple):
-        base = path.rstrip(".")
-        parts = [(f"{base}[{index}]." if base else f"{index}.", part) for index, part in enumerate(value)]
-    elif hasattr(value, "__dict__") and (is_dataclass(value) or not type(value).__module__.startswith("torch")):
-        seen.add(id(value))
-        parts = [(f"{path}{name}.", part) for name, part in vars(value).items()]
-    for name, part in parts:
-        yield from _tensors_in(part, name, depth=depth - 1, seen=seen)
 
 
 def dtype_bringer(record: Provenance) -> Provenance | None:

@@ -37,11 +37,12 @@ from precision_eval.diagnose.doctor.source import (
     without_cast,
 )
 from precision_eval.fixes.packing import ExaminedModel
+from precision_eval.fixes.storage import tensors_in
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.model_calls import PREFIX, CallOutcome, base_dtype, copied, observe_call
 from precision_eval.trace.dtype_flow import CodeLine, Event, inside_event, is_internal
 from precision_eval.trace.operations import ASSIGNMENTS, SLOTS, OperationKind, loses, operand_names, short
-from precision_eval.trace.provenance import Provenance, named_tensors, origin_of, tensors_in
+from precision_eval.trace.provenance import Provenance, named_tensors, origin_of
 
 MOST_STEPS = 16
 """Faults that are mended one after the other before a way is given up."""

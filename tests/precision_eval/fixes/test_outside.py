@@ -1,6 +1,7 @@
 """fixed: the same as the fix's own block, on a copy, with nested inputs, and nothing left behind."""
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 from precision_eval import Fix, compare, fix_by_id, fixed
 from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
 from precision_eval.fixes.outside import in_dtype
+from precision_eval.fixes.packing import ExaminedModel
 
 
 class Attends(nn.Module):
@@ -116,3 +118,32 @@ def test_a_context_of_ones_own_is_in_force_around_its_calls_alone(query):
         assert len(entered) == number
     costs = compare({"autocast": autocast, "plain": model}, query, baseline="plain", reference=model, latency=False)
     assert costs["plain"].drift < 1e-6 < 1e-4 < costs["autocast"].drift
+
+
+@dataclass
+class Held:
+    keys: list
+    filled: int = 0
+
+
+class Cached(nn.Module):
+    """Joins what is new to the keys of a cache, which then hold both."""
+
+    def __init__(self):
+        super().__init__()
+        self.key = nn.Linear(8, 8)
+
+    def forward(self, x, cache):
+        cache.keys[0] = torch.cat([cache.keys[0], self.key(x)], dim=1)
+        return F.scaled_dot_product_attention(self.key(x), cache.keys[0], cache.keys[0])
+
+
+@pytest.mark.parametrize(("fix", "dtype"), [("full_float32", torch.float32), ("bfloat16", torch.bfloat16)])
+def test_a_cache_object_follows_the_storage(fix, dtype):
+    x, cache = torch.randn(1, 2, 8), Held([torch.randn(1, 3, 8).half()])
+    assert fixed(Cached(), fix)(x, cache).dtype is dtype
+    assert (cache.keys[0].dtype, cache.keys[0].shape[1]) == (dtype, 5)  # the very cache, which a next call goes on with
+    subject = ExaminedModel(Cached(), (x, Held([torch.randn(1, 3, 8).half()])), {})
+    with fix_by_id(fix).applied(subject) as call:
+        assert call(*call.prepare(subject.tensors))[0].dtype is dtype
+    assert subject.objects()[0][1].keys[0].dtype is torch.float16  # put back
