@@ -7,6 +7,7 @@ object and an instruction; everything that takes time is done afterwards.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -59,6 +60,23 @@ _WRAPPING = frozenset(str(_PACKAGE / "cases" / name) for name in ("adapters/mode
 def is_internal(file: str) -> bool:
     """Say whether a file is torch's or the observer's, so that a line in it is not what a user wants to see."""
     return file.startswith((_TORCH, *_OWN)) or file in _WRAPPING
+
+
+MOST_BACKENDS = 4096
+_BACKENDS: dict[Any, str] = {}
+"""Kind of an attention call → the backend that it reached, which torch chooses by nothing else."""
+_CHOICES = [getattr(torch._C, name) for name in dir(torch._C) if re.fullmatch(r"_get_\w+_sdp_enabled", name)]
+
+
+def _attention_kind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """All by which torch chooses a backend: operands without their values, options, what is switched off."""
+    grad = torch.is_grad_enabled()
+    given = [*args, *kwargs, *kwargs.values()]
+    parts = (
+        (v.dtype, v.shape, v.stride(), v.device, grad and v.requires_grad) if isinstance(v, torch.Tensor) else v
+        for v in given
+    )
+    return (*parts, *(enabled() for enabled in _CHOICES), torch._C._is_any_autocast_enabled())
 
 
 @dataclass(eq=False, slots=True)
@@ -195,7 +213,6 @@ class DtypeFlow(TorchFunctionMode):
         self.dead: Counter[tuple[str, str, str, CodeType, int]] = Counter()
         self.number = 0
         self._giver: tuple[int, Provenance | None] = -1, None  # whose dtype the code read last, and when
-        self._backends: dict[Any, str] = {}
 
     def observed(self, call: Callable[[], Any]) -> Any:
         """Run a call under observation."""
@@ -245,15 +262,17 @@ class DtypeFlow(TorchFunctionMode):
         return result
 
     def _attend(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run attention, looking inside the first call of each kind."""
+        """Run attention, looking inside the first call of each kind in a process."""
         tensors = [value for _, value in floating_operands(args, kwargs)]
-        kind = (tuple((t.dtype, t.shape) for t in tensors), len(args), *sorted(kwargs))
-        backend = self._backends.get(kind)
+        kind = _attention_kind(args, kwargs)
+        backend = _BACKENDS.get(kind)
         if backend is None:
             inside = InsideOperation()
             with inside:
                 result = func(*args, **kwargs)
-            backend = self._backends[kind] = backend_name(inside.kernels)
+            if len(_BACKENDS) > MOST_BACKENDS:
+                _BACKENDS.clear()
+            backend = _BACKENDS[kind] = backend_name(inside.kernels)
         else:
             result = func(*args, **kwargs)
         self.attention[backend, tuple(short(t.dtype) for t in tensors[:3])] += 1

@@ -129,11 +129,9 @@ def named_tensors(
                     tensors.append((kind, path + name, tensor))
     given = [("input", name, tensor) for name, tensor in tensors_within(inputs, "", seen=seen)]
     for path, module in modules:
-        own = vars(module)
-        further = own.keys() - _OF_MODULES
-        for name in filter(further.__contains__, own) if further else ():
-            if own[name].__class__ not in _PLAIN:
-                inside = tensors_within(own[name], f"{path}{name}.", seen=seen)
+        for name, value in vars(module).items():
+            if name not in _OF_MODULES and value.__class__ not in _PLAIN:
+                inside = tensors_within(value, f"{path}{name}.", seen=seen)
                 tensors += [("attribute", found, tensor) for found, tensor in inside]
     return tensors + given
 

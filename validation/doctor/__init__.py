@@ -77,7 +77,7 @@ def _summary(lines: list[Data], options: Options) -> Data:
     if rounds := sweep_summary(lines):
         content |= {
             "architectures": rounds,
-            "command": "python -m validation doctor --set parts=architectures,second,third",
+            "command": "python -m validation doctor --set parts=architectures,second,third,fourth",
         }
     return content
 

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.overrides import BaseTorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from precision_eval.cases.systems import case_by_id
 from precision_eval.diagnose.doctor.diagnosis import Diagnosis, Finding
@@ -164,6 +166,8 @@ def cost(dtype: str, width: int, length: int, *, budget_s: float) -> list[dict[s
     ratios = compare_latency(
         {
             "forward": Candidate(torch.no_grad()(lambda: plain(*plain.tensors))),
+            "nothing, in an empty function mode": Candidate(lambda: _under(BaseTorchFunctionMode(), plain)),
+            "nothing, in an empty dispatch mode": Candidate(lambda: _under(_EmptyDispatch(), plain)),
             "dtypes": Candidate(lambda: _observe(watched, of_torch, values=False)),
             "dtypes and values": Candidate(lambda: _observe(counted, of_torch, values=True)),
         },
@@ -180,6 +184,18 @@ def cost(dtype: str, width: int, length: int, *, budget_s: float) -> list[dict[s
         }
         for name, ratio in ratios.items()
     ]
+
+
+class _EmptyDispatch(TorchDispatchMode):
+    """Sees every operation below autograd and does nothing: what torch's own counters are made of."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def _under(mode: Any, subject: ExaminedModel) -> object:
+    with torch.no_grad(), mode:
+        return subject(*subject.tensors)
 
 
 def _observe(subject: ExaminedModel, dtype: torch.dtype, *, values: bool) -> object:
