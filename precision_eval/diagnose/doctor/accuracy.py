@@ -89,6 +89,17 @@ def of_numbers(
     return None, rounded_angle(subject, angles, base) if reference.name == "float64" else None
 
 
+def lost_before(subject: ExaminedModel, broken: Finding) -> Finding | None:
+    """Name the rounding that makes a result further on infinite or no number; None where it is that result's own."""
+    step, _ = _first_rounding(subject, _drift_between, HARDLY_A_DIGIT)
+    if step is None or source_line(step.code, step.instruction) == broken.place:
+        return None
+    name = short(step.dtype)
+    return _finding(
+        step, "fault", f"rounding to {name} here makes {broken.op} at {broken.place} give what is not finite"
+    )
+
+
 def drift_of(outputs: tuple[torch.Tensor, ...], reference: Reference) -> float | None:
     """Largest relative error of outputs held to the reference; None where there is none."""
     truth = reference.outputs

@@ -19,6 +19,7 @@ from precision_eval.core.formatting import memory_text
 from precision_eval.diagnose.doctor.accuracy import (
     HARDLY_A_DIGIT,
     Excess,
+    lost_before,
     of_numbers,
 )
 from precision_eval.diagnose.doctor.diagnosis import Compiled, Diagnosis, Finding, Held, Patch
@@ -185,6 +186,10 @@ def _diagnosed(
     if raised is None and not any(finding.severity == "fault" for finding in findings):
         excess, noted = of_numbers(subject, repeats.outcome, reference, base, observer.angles)
         findings = findings if noted is None else _with_numbers(findings, noted[0])
+    first_fault = next((finding for finding in findings if finding.severity == "fault"), None)
+    if raised is None and first_fault is not None and first_fault.kind == "first_non_finite":
+        before = lost_before(subject, first_fault) if reference.name == "float64" else None
+        findings = findings if before is None else (before, *findings)
     doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
         model=type(subject.model).__name__,
@@ -284,7 +289,9 @@ def _check_is_of_dtypes(error: Exception, raised: Event) -> None:
 
 def _message(seen: CallOutcome, broken: int, total: int) -> str:
     if seen.error is not None:
-        return f"{type(seen.error).__name__}: {(str(seen.error).strip().splitlines() or [''])[0]}"
+        lines = str(seen.error).strip().splitlines() or [""]
+        of_script = [line for line in lines if line.startswith("RuntimeError: ")]  # below TorchScript's own traceback
+        return of_script[-1] if of_script else f"{type(seen.error).__name__}: {lines[0]}"
     return f"{broken} of {total} output values are not finite" if broken else ""
 
 

@@ -585,3 +585,18 @@ def test_a_result_written_into_another_dtype_by_out_is_examined_with_its_fixes()
     (patch,) = (patch for patch in diagnosis.patches if patch.verified and not patch.diff)
     assert patch.code == "model.scratch.data = model.scratch.data.to(torch.float16)"
     assert not any("out=self.scratch.to" in patch.diff for patch in diagnosis.patches)  # which nothing would read
+
+
+def _log_of_nothing(x):
+    likely = (30 * x).softmax(-1)  # here
+    return likely.log()
+
+
+def test_what_is_rounded_to_nothing_is_told_where_that_happens_and_not_where_it_shows():
+    torch.manual_seed(0)
+    diagnosis = told(Narrowing(_log_of_nothing).half(), torch.randn(2, D).half())
+    split, patch = diagnosis.first_split, diagnosis.patches[0]
+    assert (diagnosis.status, split.place.text[-6:]) == ("non_finite", "# here")
+    assert "makes log at" in split.reason
+    assert patch.verified
+    assert "(30 * x).to(torch.float32)" in patch.diff
