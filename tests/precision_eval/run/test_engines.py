@@ -1,7 +1,9 @@
 """Engines: what is refused, lost, kept and never measured twice; on lanes of this machine, dask, Ray and submitit."""
 
+import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -9,9 +11,11 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from toy_plans import Inline, plan_of, ran, run, status
 
+from precision_eval.core.environment import usable_cores
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.records import RecordFile
 from precision_eval.run import engines
@@ -231,3 +235,33 @@ def test_a_killed_parent_loses_and_doubles_nothing(tmp_path, engine, module):
         assert ran(tmp_path).count(cell) == 1
     assert not (tmp_path / "engine").exists()
     assert json.loads((tmp_path / "done.json").read_text())["records"] == 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_twenty_random_kills_lose_and_double_nothing(tmp_path):
+    """Of the command, of a lane, of a fork server or a worker, as it comes; then the same command to its end."""
+    rng, fixes = random.Random(0), ("waits", *(f"fix{number}" for number in range(12)))
+    killed = []
+    while len(killed) < 20:
+        process = parent("local:2" if usable_cores() > 1 else "local:1", tmp_path, fixes)
+        while process.poll() is None and len(killed) < 20:
+            time.sleep(rng.uniform(1.0, 6.0))
+            with contextlib.suppress(psutil.NoSuchProcess):
+                family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+                victim = rng.choice(family)
+                killed.append(victim.pid)
+                victim.kill()
+        if process.poll() is None:
+            process.wait(timeout=100)
+        elif (tmp_path / "done.json").exists():
+            (tmp_path / "done.json").unlink()
+            (tmp_path / "records.jsonl").rename(tmp_path / f"finished-{len(killed)}.jsonl")  # begin anew
+            (tmp_path / "ran.txt").rename(tmp_path / f"ran-{len(killed)}.txt")
+    for _ in range(2):  # a worker that was killed is a crash, which the next run measures again
+        assert parent("local:1", tmp_path, fixes).wait(timeout=200) == 0
+    stored = RecordFile(tmp_path / "records.jsonl").read()
+    passed = [record.cell for record in stored.records if record.status == "passed"]
+    assert stored.faults == ()
+    assert len(passed) == len(set(passed)) == 2 * len(fixes)
+    print(f"{len(killed)} kills, {len(passed)} cells, {len(ran(tmp_path))} calls begun")
