@@ -6,11 +6,12 @@ another: every figure is a ratio to its own machine's baseline, or a relative er
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.core.files import write_json, written_whole
+from precision_eval.core.files import to_json, written_whole
 from precision_eval.core.formatting import MISSING, fixed, grouped, join, ratio_text, scientific, status_text
 from precision_eval.core.table import Strong, Table, markdown_text, print_table, to_html, to_markdown
 from precision_eval.results.machines import DRIFTS, TIMES, MachineComparison, MergedRuns, PairOrder
@@ -51,7 +52,7 @@ def fastest_table(runs: MergedRuns) -> Table:
     """Return which fix is fastest where, and how many orders of two fixes travel: one row per case."""
     names = [machine.name for machine in runs.machines]
     rows = []
-    for comparison in _timed(runs):
+    for comparison in filter(lambda comparison: comparison.cured, runs.comparisons):
         fastest = [" ≈ ".join(comparison.fastest(name)) if name in comparison.groups else MISSING for name in names]
         verdicts = [pair.verdict for pair in comparison.orders if pair.axis == TIMES]
         counts = [str(verdicts.count(verdict)) for verdict in ("holds", "turns over", "not called everywhere")]
@@ -96,7 +97,7 @@ def conclusion_lines(comparison: MachineComparison) -> Iterator[str]:
         for relation, word in (("better", better), ("worse", worse)):
             fixes = [fix for pair in pairs for fix in _against(pair, baseline, relation)]
             if fixes:
-                yield f"On every machine {word} than {baseline}: {join(fixes)}."
+                yield f"On every machine that runs it, {word} than {baseline}: {join(fixes)}."
         turning = [pair for pair in pairs if pair.verdict == "turns over"]
         for pair in turning:
             yield f"Turns over: {axis} of {pair.first} / {pair.second}: {_by_machine(pair.ratios)}."
@@ -119,40 +120,34 @@ def _by_machine(values: Mapping[str, str | float]) -> str:
 
 
 def _against(pair: PairOrder, baseline: str | None, relation: str) -> Iterator[str]:
-    """Yield the other fix of a pair with the baseline, where every machine calls it this."""
+    """Yield the other fix of a pair with the baseline, where every machine that runs both calls it this."""
     flipped = {"better": "worse", "worse": "better"}[relation]
-    if pair.verdict == "holds" and pair.second == baseline and set(pair.relations.values()) == {relation}:
-        yield pair.first
-    elif pair.verdict == "holds" and pair.first == baseline and set(pair.relations.values()) == {flipped}:
-        yield pair.second
+    for fix, other, called in ((pair.first, pair.second, relation), (pair.second, pair.first, flipped)):
+        if other == baseline and set(pair.relations.values()) == {called}:
+            yield fix
 
 
-def _timed(runs: MergedRuns) -> list[MachineComparison]:
-    return [comparison for comparison in runs.comparisons if any(group.curing for group in comparison.groups.values())]
-
-
-def _rest_lines(runs: MergedRuns) -> list[str]:
-    """Say what has no table: what nothing cures, what is alone or kept apart, and what could not be read."""
-    uncured = [comparison.title for comparison in runs.comparisons if comparison not in _timed(runs)]
-    nothing = [f"Nothing measured cures it on any machine: {title}." for title in uncured]
-    return [
-        *nothing,
-        *(f"Not compared: {line}." for line in runs.apart),
-        *(f"Not counted: {line}" for line in runs.damage),
-    ]
+def sections_of(runs: MergedRuns) -> Iterator[tuple[str, tuple[Table, ...], tuple[str, ...]]]:
+    """Yield title, tables and lines: of the machines, of each case, and of what is not compared."""
+    yield "", (machines_table(runs), fastest_table(runs)), ()
+    rest = []
+    for comparison in runs.comparisons:
+        if comparison.cured:
+            yield comparison.title, tuple(comparison_tables(comparison)), tuple(conclusion_lines(comparison))
+        else:
+            rest.append(f"Nothing measured cures it on any machine: {comparison.title}.")
+    rest += [*(f"Not compared: {line}." for line in runs.apart), *(f"Not counted: {line}" for line in runs.damage)]
+    if rest:
+        yield "Not compared", (), tuple(rest)
 
 
 def print_machines(runs: MergedRuns, console: Console) -> None:
     """Print every table and line."""
-    for table in (machines_table(runs), fastest_table(runs)):
-        print_table(table, console, compact=True)
-    for comparison in _timed(runs):
-        for table in comparison_tables(comparison):
+    for _, tables, lines in sections_of(runs):
+        for table in tables:
             print_table(table, console, compact=True)
-        for line in conclusion_lines(comparison):
+        for line in lines:
             console.print(line, highlight=False, markup=False)
-    for line in _rest_lines(runs):
-        console.print(line, style="dim", highlight=False, markup=False)
 
 
 def to_dict(runs: MergedRuns) -> dict[str, Any]:
@@ -170,53 +165,34 @@ def to_dict(runs: MergedRuns) -> dict[str, Any]:
 
 
 def _comparison_dict(comparison: MachineComparison) -> dict[str, Any]:
-    kept = ("fix", "status", "reason", "time", "drift", "doubts")
+    kept = ("fix", "status", "reason", "time", "drift", "doubts")  # no time of a machine's own
     rows = {
-        name: [
-            {key: value for key, value in row.to_dict().items() if key in kept} | {"verdict": group.verdict_of(row)}
-            for row in group.fixes
-        ]
+        name: [{key: row.to_dict()[key] for key in kept} | {"verdict": group.verdict_of(row)} for row in group.fixes]
         for name, group in comparison.groups.items()
     }
-    orders = [
-        {name: getattr(pair, name) for name in ("axis", "first", "second", "verdict", "relations", "ratios")}
-        for pair in comparison.orders
-    ]
     fastest = {name: list(comparison.fastest(name)) for name in comparison.groups}
+    orders = [asdict(pair) | {"verdict": pair.verdict} for pair in comparison.orders]
     return {"title": comparison.title, "fastest": fastest, "fixes": rows, "orders": orders}
 
 
 def write_machines(runs: MergedRuns, folder: Path) -> list[Path]:
-    """Write Markdown, JSON and HTML, each whole or not at all."""
+    """Write Markdown, HTML and JSON, each whole or not at all."""
     from markupsafe import Markup
 
     from precision_eval.core.drawing import STATUS_STYLES
     from precision_eval.report.html.paper import template_environment
 
-    first, parts = (machines_table(runs), fastest_table(runs)), _timed(runs)
-    markdown = [
-        "# Machines side by side",
-        *map(to_markdown, first),
-        *("\n\n".join([*map(to_markdown, comparison_tables(part)), _listed(conclusion_lines(part))]) for part in parts),
-        _listed(_rest_lines(runs)),
-    ]
+    markdown, sections = ["# Machines side by side"], []
+    for title, tables, lines in sections_of(runs):
+        markdown += [*map(to_markdown, tables), "\n".join(f"- {markdown_text(line)}" for line in lines)]
+        sections.append((title, [Markup(to_html(table)) for table in tables], lines))  # noqa: S704 - escaped by cell
     page = template_environment(Path(__file__).parent / "html").get_template(f"{NAME}.html")
-    html = page.render(
-        first=[Markup(to_html(table)) for table in first],  # noqa: S704 - escaped cell by cell
-        parts=[
-            (part.title, [Markup(to_html(table)) for table in comparison_tables(part)], list(conclusion_lines(part)))  # noqa: S704
-            for part in parts
-        ],
-        rest=_rest_lines(runs),
-        status_styles=STATUS_STYLES,
-    )
-    paths = [folder / f"{NAME}.{kind}" for kind in ("md", "html", "json")]
-    for path, text in zip(paths, ("\n\n".join(filter(None, markdown)) + "\n", html), strict=False):
-        with written_whole(path) as partial:
+    texts = {
+        "md": "\n\n".join(filter(None, markdown)) + "\n",
+        "html": page.render(sections=sections, status_styles=STATUS_STYLES),
+        "json": to_json(to_dict(runs), what="the merged runs", indent=1) + "\n",
+    }
+    for kind, text in texts.items():
+        with written_whole(folder / f"{NAME}.{kind}") as partial:
             partial.write_text(text, encoding="utf-8")
-    write_json(paths[2], to_dict(runs))
-    return paths
-
-
-def _listed(lines: Sequence[str] | Iterator[str]) -> str:
-    return "\n".join(f"- {markdown_text(line)}" for line in lines)
+    return [folder / f"{NAME}.{kind}" for kind in texts]

@@ -87,6 +87,11 @@ class MachineComparison:
         """Every fix that any machine has."""
         return tuple(sorted({row.fix for group in self.groups.values() for row in group.fixes}, key=order_of))
 
+    @property
+    def cured(self) -> bool:
+        """Whether any fix cures the case on any machine."""
+        return any(group.curing for group in self.groups.values())
+
     def row(self, machine: str, fix: str) -> Row | None:
         """Return a fix's row on a machine; None where it was not measured there."""
         return next((row for row in self.groups[machine].fixes if row.fix == fix), None)

@@ -99,6 +99,20 @@ def test_whatever_a_crash_leaves_at_the_end_is_moved_away(tmp_path, tail):
     assert (tmp_path / "records.jsonl.torn").read_bytes() == tail + b"\n"  # nothing is thrown away
 
 
+@pytest.mark.parametrize("tail", [b"", b'{"torn', b"\x00" * 500, b"[" * 100])
+@pytest.mark.parametrize("read_bytes", [1, 40, 333, 4096])
+def test_a_long_file_is_read_from_its_end_alone_with_the_same_outcome(tmp_path, monkeypatch, tail, read_bytes):
+    whole = RecordFile(tmp_path / "whole" / "records.jsonl")
+    short = RecordFile(tmp_path / "short" / "records.jsonl")
+    for file, limit in ((whole, 1 << 20), (short, read_bytes)):
+        monkeypatch.setattr("precision_eval.core.files._TAIL_BYTES", limit)
+        file.append([RECORD, replace(RECORD, cell="b")])
+        file.path.write_bytes(file.path.read_bytes() + tail)
+        file.append([replace(RECORD, cell="c")])
+    assert short.path.read_bytes() == whole.path.read_bytes()
+    assert [record.cell for record in short.read().records] == [RECORD.cell, "b", "c"]
+
+
 @settings(max_examples=40)
 @given(st.binary(max_size=60))
 def test_any_tail_keeps_every_record_before_it(tmp_path_factory, tail):
