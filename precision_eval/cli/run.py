@@ -127,6 +127,11 @@ class Execution:
     candidates: tuple[str, ...] = ()
     executor: str | None = None
 
+    @property
+    def here(self) -> bool:
+        """Whether cells run on this machine, whose memory has to hold them."""
+        return self.executor is None or self.executor.startswith("local:")
+
 
 Targets = Annotated[
     list[str] | None,
@@ -537,7 +542,8 @@ def _run_to_report(
     from precision_eval.cli.report import write_reports
     from precision_eval.core.files import remove_unfinished
 
-    _check_fits(draft)
+    if execution.here:
+        _check_fits(draft)
     if any(cell.case == "voice" for cell in draft.cells):
         from precision_eval.cases.voice.assets import check_files
 
@@ -571,7 +577,8 @@ def _measure(
         environment = _described(executor, collect, draft.cells[0].device, console)
         device = str(environment["device"]["name"])
         plan = plan_on(device)
-        _check_fits(plan)  # once more: what fits depends on the device
+        if execution.here:
+            _check_fits(plan)  # once more: what fits depends on the device
         sha = store_environment(environment, execution.out)
         keep_self_test(execution.out)
         lanes = 0
