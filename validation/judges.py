@@ -185,7 +185,8 @@ def _figures(content: Data) -> list[Figure]:
         changes = {rung: of[metric.name] for rung, of in content["margins"].items() if metric.name in of}
         texts = [f"{one['mean']:.4f} ± {one['standard_error']:.4f} at {rung}" for rung, one in changes.items()]
         if texts:
-            text = f"{'; '.join(texts)}; in force {metric.margin:g}"
+            force = "none is in force" if metric.only_against else f"in force {metric.margin:g}"
+            text = f"{'; '.join(texts)}; {force}"
             figures.append(Figure(f"margin of {metric.title}, mean ± standard error", text))
     return figures
 

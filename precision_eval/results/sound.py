@@ -29,7 +29,10 @@ MARGIN_RUNG = "drop-outs of 20 ms 60 /min"
 
 @dataclass(frozen=True, kw_only=True)
 class SoundMetric:
-    """One figure of a stream; `worse` is the sign of a change for the worse."""
+    """One figure of a stream; `worse` is the sign of a change for the worse.
+
+    One that is `only_against` can call a condition worse, and leaves *no worse* to the others: its margin is its range.
+    """
 
     name: str
     title: str
@@ -37,6 +40,7 @@ class SoundMetric:
     decimals: int
     worse: float
     margin: float
+    only_against: bool = False
 
     def text(self, worse_by: float) -> str:
         """Write a change with its own sign and unit: ``+0.55 dB``, ``−0.052``."""
@@ -58,17 +62,19 @@ VOICE_METRICS: tuple[SoundMetric, ...] = (
 )
 """Each against the original speech of the passage; margins are mean changes, from ``results/sound/sound.json``."""
 
-JUDGE_METRICS: tuple[SoundMetric, ...] = tuple(
-    SoundMetric(name=name, title=title, unit="", decimals=3, worse=1.0, margin=margin)
-    for name, title, margin in (
-        ("whisper_words_wrong", "words wrong (Whisper)", 0.012),
-        ("whisper_characters_wrong", "characters wrong (Whisper)", 0.012),
-        ("pocketsphinx_phones_wrong", "phones wrong (pocketsphinx)", 0.016),
-        ("speaker_distance", "speaker distance", 0.003),
-    )
+JUDGE_METRICS: tuple[SoundMetric, ...] = (
+    *(
+        SoundMetric(name=name, title=title, unit="", decimals=3, worse=1.0, margin=1.0, only_against=True)
+        for name, title in (
+            ("whisper_words_wrong", "words wrong (Whisper)"),
+            ("whisper_characters_wrong", "characters wrong (Whisper)"),
+            ("pocketsphinx_phones_wrong", "phones wrong (pocketsphinx)"),
+        )
+    ),
+    SoundMetric(name="speaker_distance", title="speaker distance", unit="", decimals=3, worse=1.0, margin=0.003),
 )
-"""What judges hear that are asked for (:mod:`precision_eval.measure.judges`); margins from ``results/judges``. That of
-a recogniser is a fifth of what five drop-outs a second do: one is not told from none."""
+"""What judges hear that are asked for (:mod:`precision_eval.measure.judges`). A recogniser does not tell one drop-out
+of 20 ms a second from none (``results/judges``), so nothing is no worse by it, and it can only speak against a fix."""
 
 SOUND_METRICS: tuple[SoundMetric, ...] = (
     *VOICE_METRICS,
@@ -86,7 +92,7 @@ def metrics_text(values: Mapping[str, float]) -> str:
 
 def margins_text(found: Mapping[str, DifferenceDecision]) -> str:
     """Say what *no worse* means."""
-    changes = {m.name: found[m.name].margin for m in SOUND_METRICS if m.name in found}
+    changes = {m.name: found[m.name].margin for m in SOUND_METRICS if m.name in found and not m.only_against}
     return f"one drop-out of 20 ms a second ({metrics_text(changes)})"
 
 
@@ -231,7 +237,7 @@ def undecided(reason: str = ONE_RECORDING) -> SoundVerdict:
 def _judged(reference: Streams, metrics: Sequence[SoundMetric]) -> tuple[SoundMetric, ...]:
     """Return the metrics that every stream of the reference has, with the margins that hold for its voice."""
     margins, heard = reference.get("margins", {}), reference["heard"]
-    own = (replace(m, margin=float(margins.get(m.name, m.margin))) for m in metrics)
+    own = (m if m.only_against else replace(m, margin=float(margins.get(m.name, m.margin))) for m in metrics)
     return tuple(m for m in own if len(heard.get(m.name, ())) == reference["streams"] and m.margin > 0.0)
 
 

@@ -10,7 +10,7 @@ from precision_eval.cases.voice.assets import original_speech
 from precision_eval.core.errors import UnknownNameError, UnsupportedError
 from precision_eval.measure import judges, sound
 from precision_eval.measure.judges import JUDGES, Judge, Panel, chosen_judges, share_wrong
-from precision_eval.results.sound import JUDGE_METRICS, judged_sound
+from precision_eval.results.sound import JUDGE_METRICS, judged_sound, margins_text
 
 WHEEL = Wheel(name="no-such-wheel-of-anybody", version="1", licence="none", alone=True, files=(("weights", "0" * 64),))
 
@@ -84,6 +84,28 @@ def test_what_a_judge_hears_counts_in_the_verdict():
     assert set(verdicts["planted"].metrics) == set(names)
     one = judged_sound({"planted": streams(0.1)}, reference, noise_floor, metrics=JUDGE_METRICS[3:])
     assert list(one["planted"].metrics) == ["speaker_distance"]
+
+
+def test_a_recogniser_can_speak_against_a_fix_and_does_not_keep_it_undecided():
+    rng = np.random.default_rng(1)
+
+    def streams(words, speaker=0.0):
+        noise = 0.001 * rng.standard_normal((2, 16))
+        heard = {
+            "whisper_words_wrong": (0.3 + words + 0.2 * rng.random(16)).tolist(),
+            "speaker_distance": (0.02 + noise[0] + speaker).tolist(),
+        }
+        return {"streams": 16, "stream_s": 5.0, "heard": heard}
+
+    heard = {"same": streams(0.0), "words": streams(0.5), "voice": streams(0.0, speaker=0.01)}
+    verdicts = judged_sound(heard, streams(0.0), streams(0.0))
+    assert {name: verdict.verdict for name, verdict in verdicts.items()} == {
+        "same": "no worse",
+        "words": "worse",
+        "voice": "worse",
+    }
+    assert "words wrong" in verdicts["words"].decisive
+    assert "words" not in margins_text(verdicts["same"].metrics)
 
 
 @pytest.mark.weights
