@@ -54,7 +54,10 @@ class Policy(StrEnum):
     speed = "speed"
 
 
-MaxMemory = Annotated[str | None, typer.Option(help="Such as 2GiB or 800MiB; 0.6x is a ratio to full_float32's.")]
+MaxMemory = Annotated[
+    str | None,
+    typer.Option("--max-memory", "--fits", help="Such as 2GiB or 800MiB; 0.6x is a ratio to full_float32's."),
+]
 Length = Annotated[
     int | None, typer.Option(min=1, help="Positions of attention: the nearest size, or that place in the sweep.")
 ]
@@ -140,6 +143,7 @@ def _show_one(choice: Choice, console: Console) -> None:
         facts,
         headline,
         not_running,
+        plot_lines,
         table_rows,
     )
 
@@ -151,6 +155,8 @@ def _show_one(choice: Choice, console: Console) -> None:
         rows = table_rows(choice, short=console.width < NARROW)
         kinds = tuple("chosen" if row[0] == choice.fix else "" for row in rows)
         print_table(Table(columns=COLUMNS, rows=tuple(rows), kinds=kinds), console)
+        for line in plot_lines(choice.group):
+            console.print(line, highlight=False, markup=False)
     parts = {
         "would change it": change_lines(choice),
         "does not run": [text] if (text := not_running(choice)) else [],

@@ -7,7 +7,11 @@ what it went by and claims no measured difference unless there is one.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable
+from string import ascii_lowercase, ascii_uppercase
+
+import numpy as np
 
 from precision_eval.core.formatting import (
     MISSING,
@@ -20,18 +24,64 @@ from precision_eval.core.formatting import (
     times_text,
     with_interval,
 )
+from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.choose import Answer, Change, Choice, Estimate, Group, Row
 from precision_eval.results.choose.choosing import BITS_PER_HALVING
-from precision_eval.results.choose.comparing import FLAGS
+from precision_eval.results.choose.comparing import FLAGS, value_front
 from precision_eval.results.messages import short_reason
 
 COLUMNS = ("fix", "", "time [95 %]", "drift", "memory", "front")
 AIMS = {"quality": "drift", "speed": "time", "balanced": "balance"}
+FEWEST_DRAWN = 13
+"""Fixes in a plot of characters; fewer are as quickly read in the table."""
 MOST_CHANGES = 2
 """Of each kind: moves from what is now, and limits that were not given."""
 
 MOST_DOUBTS = 3
 LESS = {"time": "less time", "drift": "less drift", "memory": "less memory", "order": "the order of the list"}
+
+
+def plot_lines(group: Group, *, width: int = 64, height: int = 14) -> list[str]:
+    """Draw drift over time in characters, both logarithmic, better to the lower left; empty where few fixes are there.
+
+    A letter is a fix of ``FIXES`` or one on the front; another has the marker of its group, or a dot.
+    """
+    rows = [row for row in group.curing if row.time and row.time.value > 0 and row.drift and row.drift.value > 0]
+    if len(rows) < FEWEST_DRAWN:
+        return []
+    from precision_eval.core.drawing import groups_text, sign_of  # which loads matplotlib
+
+    places = np.log10([(row.time.value, row.drift.value) for row in rows if row.time and row.drift])
+    low, span = places.min(0), np.ptp(places, axis=0)
+    cells = np.rint((places - low) / np.where(span > 0, span, 1.0) * (width - 1, height - 1)).astype(int)
+    front, named = {row.fix for row in value_front(group)}, {fix.id for fix in FIXES}
+    canvas = [[" "] * width for _ in range(height)]
+    legend, letters = [], iter(ascii_uppercase + ascii_lowercase)
+    for row, (column, line) in sorted(
+        zip(rows, cells.tolist(), strict=True), key=lambda at: at[0].fix in named | front
+    ):
+        sign = sign_of(row.fix) or "·"
+        if row.fix in named | front:
+            sign = next(letters)
+            legend.append(f"{sign} {row.fix}" + (" (front)" if row.fix in front else ""))
+        canvas[height - 1 - line][column] = sign
+    low_time, high_time = 10 ** places.min(0)[0], 10 ** places.max(0)[0]
+    low_drift, high_drift = 10 ** places.min(0)[1], 10 ** places.max(0)[1]
+    labels = {0: f"{high_drift:.1e}", height - 1: f"{low_drift:.1e}"}
+    lines = [f"{labels.get(index, ''):>9} │{''.join(line)}" for index, line in enumerate(canvas)]
+    ends = f"{low_time:.3g}".ljust(width - 6) + f"{high_time:.3g}".rjust(6)
+    return [
+        "drift",
+        *lines,
+        " " * 10 + "└" + "─" * width,
+        " " * 11 + ends,
+        " " * 11 + "time ÷ baseline",
+        *_folded([*legend, groups_text([row.fix for row in rows])]),
+    ]
+
+
+def _folded(parts: list[str]) -> list[str]:
+    return textwrap.wrap("; ".join(parts), 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def headline(choice: Choice) -> str:

@@ -2,7 +2,8 @@
 
 Panels are sizes (columns) × modes (rows). Lower left is better. Marker area is memory (storage and peak of a call);
 whiskers are the recorded intervals on both axes; the staircase is the Pareto front of the point estimates; fixes that
-do not run are listed below the panel, where they cover nothing.
+do not run are listed below the panel, where they cover nothing. Fixes of a group (:data:`.FIX_GROUPS`) have its small
+marker, and are faint where another is better on both axes; among many, only those on the front are named.
 """
 
 from __future__ import annotations
@@ -19,7 +20,17 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from precision_eval.core.drawing import FAINT, INK, NotDrawn, dress, new_figure, place_labels, style_of
+from precision_eval.core.drawing import (
+    FAINT,
+    FIX_GROUPS,
+    GROUPS_TEXT,
+    INK,
+    NotDrawn,
+    dress,
+    new_figure,
+    place_labels,
+    style_of,
+)
 from precision_eval.core.formatting import grouped, memory_text
 from precision_eval.results.choose.comparing import value_front
 from precision_eval.results.model import Group, Row, memory_bytes
@@ -28,6 +39,8 @@ LARGEST_MARKER_PT2 = 520.0
 SMALLEST_MARKER_PT2 = 60.0
 TARGET_PT2 = 260.0
 """Of the unseen disc around a mark that a pointer hits."""
+MOST_NAMED = 12
+"""With more fixes in a panel, those of a group are named on the front only."""
 
 FRONT_DASHES = (0, (5, 2))
 FAILURES_BELOW_IN = -0.52  # under the ticks and the label of the axis
@@ -55,7 +68,8 @@ def draw_tradeoff(case: str, device: str, sections: Sequence[Group]) -> Figure:
     sizes = list(dict.fromkeys(size for size, _ in panels))
     modes = list(dict.fromkeys(mode for _, mode in panels))
     largest = max((point.memory_bytes or 0.0 for s in panels.values() for point in points_of(s)), default=0.0)
-    figure = new_figure(max(8.6, 1.4 + 5.6 * len(sizes)), 1.3 + 4.3 * len(modes))
+    crowded = any(is_crowded(points_of(section)) for section in panels.values())
+    figure = new_figure(max(8.6, 1.4 + 5.6 * len(sizes)), 1.3 + (6.2 if crowded else 4.3) * len(modes))
     grid = figure.subplots(len(modes), len(sizes), squeeze=False)
     for i, mode in enumerate(modes):
         for j, size in enumerate(sizes):
@@ -68,7 +82,7 @@ def draw_tradeoff(case: str, device: str, sections: Sequence[Group]) -> Figure:
             _draw_failures(grid[i][j], section, elsewhere=unseen if i == 0 else [])
             dress(grid[i][j], title=f"{size}, {mode}")
     figure.suptitle(f"{case} on {device}: drift against speed (lower left is better)", x=0.01, ha="left", fontsize=12)
-    _draw_legend(figure, largest)
+    _draw_legend(figure, largest, [point for section in panels.values() for point in points_of(section)])
     figure.draw_without_rendering()
     for (size, mode), section in panels.items():
         label_points(grid[modes.index(mode)][sizes.index(size)], section, largest)
@@ -88,6 +102,11 @@ def points_of(section: Group) -> list[TradeoffPoint]:
     return points
 
 
+def is_crowded(points: Sequence[TradeoffPoint]) -> bool:
+    """Say whether a panel has more fixes than can be named."""
+    return len(points) > MOST_NAMED
+
+
 def draw_panel(axes: Axes, section: Group, largest_bytes: float) -> None:
     """Draw one section, without the names of the fixes."""
     points = points_of(section)
@@ -96,32 +115,62 @@ def draw_panel(axes: Axes, section: Group, largest_bytes: float) -> None:
     axes.axvline(1.0, color="#BBBBBB", linewidth=1.0, zorder=1)
     corners = _front_corners(axes, section, points)
     axes.plot(*zip(*corners, strict=True), color=FAINT, linewidth=1.3, linestyle=FRONT_DASHES, zorder=2)
+    front = {row.fix for row in value_front(section)}
     for point in points:
-        _draw_point(axes, point, largest_bytes)
+        if style_of(point.row.fix).group:
+            _draw_grouped(axes, point, alpha=1.0 if point.row.fix in front else 0.35)
+        else:
+            _draw_point(axes, point, largest_bytes)
     axes.set_xlabel(f"latency ratio to {_baseline(points)} (left is faster)", fontsize=9.5, color=INK)
     axes.set_ylabel("drift: relative error to float64", fontsize=9.5, color=INK)
 
 
+def _draw_grouped(axes: Axes, point: TradeoffPoint, *, alpha: float) -> None:
+    """Draw one of a group: its marker, filled by what it narrows, and thin whiskers."""
+    x, y, style = point.speed[0], point.drift[0], style_of(point.row.fix)
+    _draw_whiskers(axes, point, alpha=0.6 * alpha, width=0.8)
+    axes.plot(
+        [x],
+        [y],
+        linestyle="",
+        marker=style.marker,
+        markersize=6.5,
+        fillstyle=style.fill,
+        color=style.colour,
+        markerfacecoloralt="white",
+        markeredgecolor=style.colour,
+        alpha=alpha,
+        zorder=4,
+        gid=f"of {point.row.fix}",
+    )
+    axes.scatter([x], [y], s=TARGET_PT2 / 3, color=style.colour, alpha=0.0, zorder=6, gid=f"mark {point.row.fix}")
+
+
 def _draw_point(axes: Axes, point: TradeoffPoint, largest_bytes: float) -> None:
+    x, y, style, of = point.speed[0], point.drift[0], style_of(point.row.fix), f"of {point.row.fix}"
+    _draw_whiskers(axes, point, alpha=1.0, width=1.4)
+    area, colour = _area(point.memory_bytes, largest_bytes), style.colour
+    axes.scatter([x], [y], s=area, color=colour, marker="o", alpha=0.4, edgecolor=colour, zorder=3, gid=of)
+    axes.scatter([x], [y], s=42, color=colour, marker=style.marker, edgecolor="white", lw=0.8, zorder=5, gid=of)
+    axes.scatter([x], [y], s=TARGET_PT2, color=colour, alpha=0.0, zorder=7, gid=f"mark {point.row.fix}")
+
+
+def _draw_whiskers(axes: Axes, point: TradeoffPoint, *, alpha: float, width: float) -> None:
     (x, x_low, x_high), (y, y_low, y_high) = point.speed, point.drift
-    style, of = style_of(point.row.fix), f"of {point.row.fix}"
     whiskers = axes.errorbar(
         x,
         y,
         xerr=[[max(x - x_low, 0.0)], [max(x_high - x, 0.0)]],
         yerr=[[y - y_low], [y_high - y]] if point.has_drift_interval else None,
         fmt="none",
-        color=style.colour,
-        elinewidth=1.4,
-        capsize=3,
+        color=style_of(point.row.fix).colour,
+        elinewidth=width,
+        capsize=2 * width,
+        alpha=alpha,
         zorder=4,
     )
     for artist in (*whiskers.lines[1], *whiskers.lines[2]):
-        artist.set_gid(of)
-    area, colour = _area(point.memory_bytes, largest_bytes), style.colour
-    axes.scatter([x], [y], s=area, color=colour, marker="o", alpha=0.4, edgecolor=colour, zorder=3, gid=of)
-    axes.scatter([x], [y], s=42, color=colour, marker=style.marker, edgecolor="white", lw=0.8, zorder=5, gid=of)
-    axes.scatter([x], [y], s=TARGET_PT2, color=colour, alpha=0.0, zorder=7, gid=f"mark {point.row.fix}")
+        artist.set_gid(f"of {point.row.fix}")
 
 
 def _set_limits(axes: Axes, points: Sequence[TradeoffPoint]) -> None:
@@ -174,13 +223,17 @@ def _draw_failures(axes: Axes, section: Group, *, elsewhere: Sequence[Group]) ->
 
 def label_points(axes: Axes, section: Group, largest_bytes: float) -> None:
     """Write the names of the fixes beside their marks; the figure's layout must be settled."""
-    points = points_of(section)
+    every = points = points_of(section)
+    if is_crowded(every):
+        front = {row.fix for row in value_front(section)}
+        points = [point for point in every if point.row.fix in front or not style_of(point.row.fix).group]
     pixels = axes.figure.dpi / 72.0
     radii = [(_area(point.memory_bytes, largest_bytes) ** 0.5) / 2 * pixels for point in points]
     texts = [(p.speed[0], p.drift[0], p.row.fix, style_of(p.row.fix).text_colour) for p in points]
-    corners = _front_corners(axes, section, points)
+    corners = _front_corners(axes, section, every)
     obstacles = [(*start, *end) for start, end in pairwise(corners)]
     obstacles += [(p.speed[1], p.drift[0], p.speed[2], p.drift[0]) for p in points]
+    obstacles += [(p.speed[0], p.drift[0], p.speed[0], p.drift[0]) for p in every if p not in points]
     obstacles += [(p.speed[0], p.drift[1], p.speed[0], p.drift[2]) for p in points if p.has_drift_interval]
     obstacles.append((1.0, axes.get_ylim()[0], 1.0, axes.get_ylim()[1]))
     place_labels(axes, texts, radii_px=[max(radius, 5.0) for radius in radii], obstacles=obstacles)
@@ -197,7 +250,7 @@ def _baseline(points: Sequence[TradeoffPoint]) -> str:
     return ", ".join(sorted(names))
 
 
-def _draw_legend(figure: Figure, largest_bytes: float) -> None:
+def _draw_legend(figure: Figure, largest_bytes: float, points: Sequence[TradeoffPoint]) -> None:
     handles = [Line2D([], [], color=FAINT, linestyle=FRONT_DASHES, linewidth=1.3, label="Pareto front")]
     text = "marker area is memory, storage + peak:" if largest_bytes > 0 else "memory was not measured"
     handles.append(Line2D([], [], linestyle="", label=text))
@@ -205,10 +258,18 @@ def _draw_legend(figure: Figure, largest_bytes: float) -> None:
         diameter = _area(share * largest_bytes, largest_bytes) ** 0.5
         size = memory_text(share * largest_bytes)
         handles.append(Line2D([], [], linestyle="", marker="o", markersize=diameter, color="#C4C4C4", label=size))
+    drawn = {style_of(point.row.fix).group for point in points}
+    groups = [style for _, style in FIX_GROUPS if style.group in drawn]
+    handles += [
+        Line2D([], [], linestyle="", marker=style.marker, markersize=6.5, color=style.colour, label=style.group)
+        for style in groups
+    ]
     figure.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=len(handles),
+        ncols=3 if groups else len(handles),
+        title=GROUPS_TEXT if groups else None,
+        title_fontsize=9,
         fontsize=9,
         frameon=False,
         columnspacing=1.6,

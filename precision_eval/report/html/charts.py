@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from precision_eval.core.drawing import dress, label_line_ends
+from precision_eval.core.drawing import GROUPS_TEXT, dress, groups_text, label_line_ends
 from precision_eval.core.formatting import METRIC_TITLES, join
 from precision_eval.core.records import Record
 from precision_eval.report.facts import (
@@ -34,7 +34,7 @@ from precision_eval.report.facts import (
 )
 from precision_eval.report.figures import over_time
 from precision_eval.report.figures.bars import change_panel, draw_bars
-from precision_eval.report.figures.tradeoff import draw_panel, label_points, points_of
+from precision_eval.report.figures.tradeoff import draw_panel, is_crowded, label_points, points_of
 from precision_eval.report.html.answer import GroupView, failing_text
 from precision_eval.report.html.paper import svg_of
 from precision_eval.results.model import Row, memory_bytes
@@ -54,6 +54,7 @@ class Chart:
     tips: tuple[tuple[str, Row, Sequence[Line]], ...] = ()
     notes: tuple[str, ...] = ()
     series: str = ""
+    is_wide: bool = False
 
 
 def tradeoff_charts(place: GroupView) -> tuple[Chart, ...]:
@@ -62,7 +63,7 @@ def tradeoff_charts(place: GroupView) -> tuple[Chart, ...]:
     points = points_of(section)
     if not points:
         return ()
-    drawing, axes = _panel(4.3, 3.5)
+    drawing, axes = _panel(8.6, 5.4) if is_crowded(points) else _panel(4.3, 3.5)
     largest = max(point.memory_bytes or 0.0 for point in points)
     draw_panel(axes, section, largest)
     dress(axes)
@@ -70,11 +71,11 @@ def tradeoff_charts(place: GroupView) -> tuple[Chart, ...]:
     rows = [point.row for point in points]
     tips = [(row, lines_of(row, section)) for row in rows]
     description = f"drift against time of {join([row.fix for row in rows])}"
-    return (
-        _marked_chart(
-            drawing, place, f"tradeoff-{place.key}", tips, description=description, notes=_tradeoff_notes(place, rows)
-        ),
-    )
+    groups = groups_text([row.fix for row in rows])
+    notes: tuple[str, ...] = (f"{groups}. {GROUPS_TEXT}",) if groups else ()
+    notes += _tradeoff_notes(place, rows)
+    chart = _marked_chart(drawing, place, f"tradeoff-{place.key}", tips, description=description, notes=notes)
+    return (replace(chart, is_wide=is_crowded(points)),)
 
 
 def _tradeoff_notes(place: GroupView, drawn: Sequence[Row]) -> tuple[str, ...]:

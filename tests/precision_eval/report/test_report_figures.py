@@ -1,6 +1,8 @@
 import io
 import itertools
+import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,13 +10,15 @@ from matplotlib.image import imread
 from matplotlib.text import Annotation, Text
 from rich.console import Console
 
-from precision_eval.core.drawing import label_line_ends, new_figure, spread
+from precision_eval.core.drawing import FIX_GROUPS, label_line_ends, new_figure, sign_of, spread
 from precision_eval.core.files import PARTIAL
-from precision_eval.fixes.catalog import FIXES
+from precision_eval.fixes.catalog import ALL_FIXES, FIXES
+from precision_eval.report.choice_text import plot_lines
 from precision_eval.report.figures.bars import draw_memory
 from precision_eval.report.figures.over_time import draw_audio, draw_drift, running_median
 from precision_eval.report.figures.tradeoff import draw_tradeoff
 from precision_eval.report.writer import write_report
+from precision_eval.results.choose.comparing import value_front
 from precision_eval.results.reading import load_run
 
 FIGURES = {
@@ -183,3 +187,40 @@ def test_no_line_is_drawn_where_the_audio_is_identical(synthetic, tmp_path):
     assert np.isnan(axes.lines[0].get_ydata()).sum() == 1
     assert not np.any((times >= 20) & (times < 40))
     assert axes.texts[0].get_text() == "no line where identical to the reference"
+
+
+def crowded(synthetic, tmp_path):
+    """Return the records of every fix of the catalog; each later one of a group is slower and farther off."""
+    run = synthetic(tmp_path)
+    for i, fix in enumerate(fix.id for fix in ALL_FIXES):
+        run.add("w", "s", "eager", fix, "latency", run.latency(1 + 0.02 * i, fix))
+        run.add("w", "s", "eager", fix, "drift", {"relative_error": 1e-4 * 1.1 ** (30 - i if i < 9 else i)})
+    return load_run(run.write())
+
+
+def test_among_many_fixes_those_of_a_group_are_named_on_the_front_only(synthetic, tmp_path):
+    loaded = crowded(synthetic, tmp_path)
+    axes = draw_tradeoff("w", "cpu", loaded.sections).axes[0]
+    front = {row.fix for row in value_front(loaded.sections[0])}
+    labels = {text.get_text() for text in axes.texts if isinstance(text, Annotation)}
+    assert labels == {fix.id for fix in FIXES} | front
+    assert front - {fix.id for fix in FIXES} == {"cache_int8_token"}
+    marks = {line.get_gid(): line for line in axes.lines if str(line.get_gid()).startswith("of ") and line.get_marker()}
+    on_front, behind = marks["of cache_int8_token"], marks["of cache_int8_token_keys"]
+    assert on_front.get_alpha() == 1 > behind.get_alpha()
+    assert (on_front.get_fillstyle(), behind.get_fillstyle()) == ("full", "left")
+    assert len({style.marker for _, style in FIX_GROUPS}) == len(FIX_GROUPS)  # told apart without colour
+
+
+def test_a_plot_in_characters_holds_every_fix_at_its_place(synthetic, tmp_path):
+    (group,) = crowded(synthetic, tmp_path).sections
+    lines = plot_lines(group, width=200, height=60)
+    canvas = [line.partition("│")[2] for line in lines if "│" in line]
+    assert sum(sign != " " for line in canvas for sign in line) == len(ALL_FIXES)
+    letters = {fix: letter for letter, fix in re.findall(r"(\w) (\w+)", " ".join(lines[60:])) if letter.isupper()}
+    assert [line[0] for line in canvas if line[0] != " "] == [
+        letters["as_shipped"],
+        letters["full_float32"],
+    ]  # the fastest
+    assert canvas[0].rstrip()[-1] == sign_of(ALL_FIXES[-1].id)  # the slowest, and the farthest off
+    assert plot_lines(replace(group, rows=group.rows[:5])) == []
