@@ -81,13 +81,15 @@ class Tier:
     modes: tuple[str, ...] | None = None
     leaves_out: tuple[str, ...] = ()
     leaves_out_of_own: tuple[str, ...] = ()
+    seeds: int | None = None
 
-    def options(self, **given: Any) -> Options:
-        """Return the options of a run: what was given, else the tier's own."""
+    def options(self, *, is_own: bool = False, **given: Any) -> Options:
+        """Return the options of a run: what was given, else the tier's own; a model of one's own is built once."""
         from precision_eval.core.cells import Options
 
-        own = {name: getattr(self, name) for name in ("minutes", "streams", "steps", "budget_s")}
-        return Options(**own | {name: value for name, value in given.items() if value is not None})
+        tier = {name: getattr(self, name) for name in ("minutes", "streams", "steps", "budget_s", "seeds")}
+        tier |= {"seeds": None} if is_own else {}
+        return Options(**tier | {name: value for name, value in given.items() if value is not None})
 
 
 QUICK = Tier(
@@ -98,8 +100,8 @@ QUICK = Tier(
     modes=("eager",),
     leaves_out=("streams", "divergence", "synthesis", "audio", "sound"),
 )
-DEFAULT = Tier(minutes=0.25, streams=16, steps=50, budget_s=2.0, leaves_out_of_own=("sound",))
-THOROUGH = Tier(minutes=10.0, streams=64, steps=500, budget_s=10.0, all_sizes=True)
+DEFAULT = Tier(minutes=0.25, streams=16, steps=50, budget_s=2.0, leaves_out_of_own=("sound",), seeds=4)
+THOROUGH = Tier(minutes=10.0, streams=64, steps=500, budget_s=10.0, all_sizes=True, seeds=8)
 
 
 class CheckpointDtype(StrEnum):
@@ -191,6 +193,12 @@ Speech = Annotated[
         "or in LibriSpeech's .trans.txt; [dim]default: those of the extra speech[/dim]",
     ),
 ]
+Seeds = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Seeded inputs that drift is measured on, eager; [dim]default: 4, of your own model 1[/dim]"
+    ),
+]
 Judges = Annotated[
     str | None,
     typer.Option(
@@ -223,6 +231,7 @@ def run(
     workers: Workers = None,
     executor: ExecutorName = None,
     seed: options.Seed = 0,
+    seeds: Seeds = None,
     sdpa_backend: SdpaBackends = None,
     tf32: PinnedTf32 = None,
     memory: options.Memory = None,
@@ -238,29 +247,20 @@ def run(
     """Measure, record, report."""
     from precision_eval.run.plan import Selection, checked_device
 
-    printing = Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report)
-    tier = _tier(quick=quick, thorough=thorough)
-    effort = {"minutes": minutes, "streams": streams, "steps": steps, "budget_s": budget, "processes": processes}
-    cases = _given_cases(target, case)
+    tier, cases = _tier(quick=quick, thorough=thorough), _given_cases(target, case)
     selection = Selection(
-        cases=cases,
-        fixes=split(fix, ("*",)),
-        measures=split(measure, _measures_of(tier, cases)),
-        modes=split(mode) if mode is not None else tier.modes,
-        sizes=None if size is None else split(size),
-        device=checked_device(device),
-        threads=threads,
-        options=tier.options(**effort, seed=seed, tf32=tf32, memory=_joined(memory), speech=speech, judges=judge),
-        sdpa_backends=split(sdpa_backend),
-    )
+        cases=cases, fixes=split(fix, ("*",)), measures=split(measure, _measures_of(tier, cases)),
+        modes=split(mode) if mode is not None else tier.modes, sizes=None if size is None else split(size),
+        device=checked_device(device), threads=threads, sdpa_backends=split(sdpa_backend),
+        options=tier.options(
+            is_own=_all_own(cases), minutes=minutes, streams=streams, steps=steps, budget_s=budget, processes=processes,
+            seed=seed, seeds=seeds, tf32=tf32, memory=_joined(memory), speech=speech, judges=judge,
+        ),
+    )  # fmt: skip
     execution = Execution(
-        out=out,
-        workers=workers,
-        timeout_s=timeout,
-        printing=printing,
-        candidates=split(candidate),
-        executor=executor,
-    )
+        out=out, workers=workers, timeout_s=timeout, candidates=split(candidate), executor=executor,
+        printing=Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report),
+    )  # fmt: skip
     _check_own_failures(run_selection(selection, execution, tier=tier, checkpoint_dtype=checkpoint_dtype.value))
 
 
@@ -296,13 +296,17 @@ def _tier(*, quick: bool, thorough: bool) -> Tier:
     return QUICK if quick else THOROUGH if thorough else DEFAULT
 
 
+def _all_own(cases: Sequence[str] | None) -> bool:
+    from precision_eval.core.targets import is_target
+
+    return bool(cases) and all(is_target(case) for case in cases or ())
+
+
 def _measures_of(tier: Tier, cases: Sequence[str] | None) -> tuple[str, ...]:
     """Return what a tier measures; how long a model of somebody else's takes to speak, nobody knows beforehand."""
-    from precision_eval.core.targets import is_target
     from precision_eval.measure.registry import all_measures
 
-    own = bool(cases) and all(is_target(case) for case in cases or ())
-    left_out = {*tier.leaves_out, *(tier.leaves_out_of_own if own else ())}
+    left_out = {*tier.leaves_out, *(tier.leaves_out_of_own if _all_own(cases) else ())}
     return tuple(measure.name for measure in all_measures() if measure.name not in left_out)
 
 
@@ -358,6 +362,7 @@ def evaluate(
     processes: int | None = None,
     threads: int = 1,
     seed: int = 0,
+    seeds: int | None = None,
     timeout_s: float = 900.0,
 ) -> LoadedRun:
     """Measure a case of one's own under every fix, in processes of their own, and write the report.
@@ -393,6 +398,8 @@ def evaluate(
     threads : int
         Per process.
     seed : int
+    seeds : int, optional
+        Inputs that drift is measured on; 1 for a case of one's own.
     timeout_s : float
         Seconds that one cell may take.
 
@@ -414,6 +421,7 @@ def evaluate(
     if not isinstance(case, str):
         case = target_of(case) if inspect.isroutine(case) else kept_live(case, Path(out))
     tier = _tier(quick=quick, thorough=thorough)
+    effort = {"minutes": minutes, "streams": streams, "steps": steps, "budget_s": budget_s, "processes": processes}
     selection = Selection(
         cases=(case,),
         fixes=tuple(fixes),
@@ -421,17 +429,11 @@ def evaluate(
         modes=tier.modes if modes is None else tuple(modes),
         device=device,
         threads=threads,
-        options=tier.options(
-            minutes=minutes, streams=streams, steps=steps, budget_s=budget_s, processes=processes, seed=seed
-        ),
+        options=tier.options(**effort, seed=seed, seeds=seeds, is_own=_all_own((case,))),
     )
-    execution = Execution(
-        out=Path(out),
-        workers=None,
-        timeout_s=timeout_s,
-        printing=Printing(silent=True),
-        candidates=tuple(change if isinstance(change, str) else target_of(change) for change in candidates),
-    )
+    changes = tuple(change if isinstance(change, str) else target_of(change) for change in candidates)
+    printing = Printing(silent=True)
+    execution = Execution(out=Path(out), workers=None, timeout_s=timeout_s, printing=printing, candidates=changes)
     run_selection(selection, execution, tier=tier)
     return load(Path(out))
 

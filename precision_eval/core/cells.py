@@ -51,6 +51,7 @@ class Options:
     budget_s: float = 2.0
     processes: int = 1
     seed: int = 0
+    seeds: int | None = None
     sdpa_backend: str | None = None
     tf32: str | None = None
     memory: str | None = None

@@ -94,7 +94,10 @@ _FILES = [{"path!": Name(), "sha256!": Name()}]
 
 DATA: Mapping[str, Any] = {
     "latency": _RATIO | {"by_memory": {"*": _RATIO}},
-    "drift": {**_ERROR, "relative_error!": AMOUNT, "outputs": [_ERROR], "casts": _CASTS, "doubts": [str]},
+    "drift": {
+        **{**_ERROR, "relative_error!": AMOUNT, "outputs": [_ERROR], "casts": _CASTS, "doubts": [str]},
+        **{"seeds": COUNT, "relative_error_by_seed": [AMOUNT]},
+    },
     "teacher_forced_drift": {
         **_ERROR,
         **dict.fromkeys(("kl_nats", "kl_nats_low", "kl_nats_high"), Maybe(NUMBER)),
@@ -169,7 +172,7 @@ def shape_of(measure: str, data: Mapping[str, Any]) -> Any:
 
 OPTIONS = {
     **dict.fromkeys(("minutes", "budget_s"), AMOUNT),
-    **dict.fromkeys(("streams", "steps", "processes", "seed"), COUNT),
+    **dict.fromkeys(("streams", "steps", "processes", "seed", "seeds"), COUNT),
     **dict.fromkeys(("sdpa_backend", "tf32", "memory", "speech", "judges"), Maybe(Name())),
 }
 

@@ -8,6 +8,8 @@ reference:
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import ulp
+from precision_eval.stats import student_quantile
 
 QUANTILES = (0.5, 0.99, 1.0)
 
@@ -49,6 +52,21 @@ class Drift:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a record."""
         return asdict(self)
+
+
+def over_seeds(errors: Sequence[float]) -> dict[str, Any]:
+    """Geometric mean of a relative error over seeds, with the 95 % Student interval of its logarithm.
+
+    Nothing of one seed, of an error of zero, or where every seed gives the same: then the case draws nothing from it.
+    """
+    if len(errors) < 2 or min(errors) <= 0.0 or len(set(errors)) == 1:
+        return {}
+    logs, count = [math.log(error) for error in errors], len(errors)
+    half = student_quantile(0.05, count - 1.0) * statistics.stdev(logs) / math.sqrt(count)
+    middle = statistics.fmean(logs)
+    ends = {"": 0.0, "_low": -half, "_high": half}
+    interval = {f"relative_error{end}": math.exp(middle + shift) for end, shift in ends.items()}
+    return {**interval, "seeds": count, "relative_error_by_seed": list(errors)}
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:

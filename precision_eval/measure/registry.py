@@ -75,7 +75,7 @@ MEASURES: tuple[Measure, ...] = (
         source="yardstick of the same dtype as in FlashAttention's tests; Golden et al. 2024, arXiv 2405.02803",
         place="precision_eval.measure.generic:drift",
         cost_s=4.0,
-        options=("seed", *PINS),
+        options=("seed", "seeds", *PINS),
     ),
     Measure(
         name="sampler",

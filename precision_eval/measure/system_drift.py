@@ -20,7 +20,7 @@ from torch import nn
 
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.modes import KeepingFloat64
-from precision_eval.cases.systems.system import System, in_float64
+from precision_eval.cases.systems.system import CachedAttention, System, in_float64
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.packing import floating_leaves
@@ -73,6 +73,20 @@ def system_drift(built: BuiltCase, applied: AppliedFix) -> SystemDrift:
         drifts.append(replace(drift, yardstick_dtype=str(dtype).removeprefix("torch.")))
         doubts += [doubt] if doubt and doubt not in doubts else []
     return SystemDrift(**vars(drifts[0]), outputs=tuple(drifts[1:]), casts=_summary(tape), doubts=tuple(doubts))
+
+
+def relative_error(built: BuiltCase, applied: AppliedFix) -> float:
+    """Relative error of a fix's first output to float64, and nothing of where it comes from."""
+    inputs = applied.prepare(built.inputs)
+    if isinstance(built.model, CachedAttention):
+        output, reference = applied(*inputs).cpu(), exact_attention(built)
+    else:
+        system = _model(built, applied)
+        output = _outputs(applied(*inputs))[0]
+        with _kept_wide(system):
+            exact = run_in_float64(in_float64(system), _brought_to(torch.float64, built.inputs))[0]
+        reference = _outputs(exact)[0]
+    return tensor_drift(output, reference, yardstick=reference).relative_error
 
 
 def _eps(dtype: torch.dtype) -> float:

@@ -175,6 +175,11 @@ class Row:
         return None if self.drift is None else (self.drift.value, self.drift.low, self.drift.high)
 
     @property
+    def drift_logs(self) -> tuple[float, ...]:
+        """Logarithms of the drift of each seed, in the seeds' order; empty where it is of one."""
+        return tuple(math.log(error) for error in (self.drift_data or {}).get("relative_error_by_seed", ()))
+
+    @property
     def drift_data(self) -> Mapping[str, Any] | None:
         """Data of the drift, of whichever kind the case has."""
         return self.data(*DRIFTS)

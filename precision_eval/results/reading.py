@@ -366,8 +366,8 @@ def drift_estimate(data: Mapping[str, Any] | None) -> Estimate | None:
         return None
     if low is None or high is None:
         return Estimate(value=value, low=value * (1 - ONE_INPUT / 2), high=value * (1 + ONE_INPUT / 2))
-    streams = figure_of(data, "streams") or 2.0
-    return Estimate(value=value, low=low, high=high, confidence=_CONFIDENCE, degrees=max(streams - 1.0, 1.0))
+    samples = figure_of(data, "streams") or figure_of(data, "seeds") or 2.0
+    return Estimate(value=value, low=low, high=high, confidence=_CONFIDENCE, degrees=max(samples - 1.0, 1.0))
 
 
 def _survival(data: Mapping[str, Any] | None) -> Estimate | None:

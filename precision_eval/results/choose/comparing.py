@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -65,6 +66,9 @@ def difference(group: Group, axis: str, first: Row, second: Row, *, doubting: bo
         return Difference(log, math.log1p(SAME_MEMORY), abs(log) <= math.log1p(SAME_MEMORY))
     if not (first.paired_drift and second.paired_drift):
         return Difference(log, math.log1p(ONE_INPUT))
+    if 1 < len(first.drift_logs) == len(second.drift_logs):  # on the same inputs
+        log, error, degrees = _mean_of([a - b for a, b in zip(first.drift_logs, second.drift_logs, strict=True)])
+        return Difference(log, student_quantile(PAIR_ERROR, degrees) * error)
     error = math.hypot(ours.standard_error, theirs.standard_error)
     return Difference(log, student_quantile(PAIR_ERROR, min(ours.degrees, theirs.degrees)) * error)
 
@@ -114,11 +118,14 @@ def _paired(group: Group, first: Row, second: Row) -> tuple[float, float, float]
         return None
     each = [a - b for a, b in zip(ours, theirs, strict=True)]
     if max(first.processes, second.processes) > 1:
-        middle = math.fsum(each) / size
-        variance = math.fsum((row - middle) ** 2 for row in each) / (size - 1)
-        return middle, math.sqrt(variance / size), size - 1.0
+        return _mean_of(each)
     location = student_location(each)
     return location.estimate, location.standard_error, size - 1.0
+
+
+def _mean_of(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean, its standard error, and degrees of freedom."""
+    return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values)), len(values) - 1.0
 
 
 def _unpaired(first: Row, second: Row) -> tuple[float, float, float]:

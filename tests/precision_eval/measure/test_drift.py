@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch.nn import functional as F
 
 from precision_eval.cases.systems import case_by_id
 from precision_eval.fixes import FIXES, fix_by_id
-from precision_eval.measure.drift import split_noise, tensor_drift
+from precision_eval.measure.drift import over_seeds, split_noise, tensor_drift
 from precision_eval.measure.system_drift import attention_drift, exact_attention
 
 CURES = [fix.id for fix in FIXES if fix.id not in ("as_shipped", "dynamo_fallback", "upstream")]
@@ -125,3 +126,21 @@ def test_planted_faults_are_seen():
     assert biased.bias_z < -5
     assert biased.rms_ratio > 1.3 > honest.rms_ratio == 1
     assert gain.split.compute_mse > 100 * honest.split.compute_mse
+
+
+def test_the_mean_over_seeds_by_hand():
+    found = over_seeds([1e-3, 2e-3])
+    half = 12.70620 * math.log(2.0) / 2.0  # Student's t at 97.5 %, one degree of freedom; s / sqrt(2) = log(2) / 2
+    middle = math.sqrt(2.0) * 1e-3
+    assert [found[f"relative_error{end}"] for end in ("_low", "", "_high")] == pytest.approx(
+        [middle * math.exp(-half), middle, middle * math.exp(half)], rel=1e-5
+    )
+    assert (found["seeds"], found["relative_error_by_seed"]) == (2, [1e-3, 2e-3])
+    assert over_seeds([1e-3]) == over_seeds([1e-3, 1e-3, 1e-3]) == over_seeds([0.0, 1e-3]) == {}
+
+
+def test_the_interval_over_seeds_is_scipys():
+    errors = np.exp(np.random.default_rng(0).normal(size=7)).tolist()
+    logs, found = np.log(errors), over_seeds(errors)
+    theirs = stats.t.interval(0.95, 6, loc=logs.mean(), scale=stats.sem(logs))
+    assert np.log([found["relative_error_low"], found["relative_error_high"]]) == pytest.approx(theirs)

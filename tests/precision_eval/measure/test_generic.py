@@ -105,7 +105,7 @@ def test_output_that_is_not_finite(tmp_path, monkeypatch):
             return query / 0.0
 
     built = BuiltCase(Infinite(), (torch.ones(2, 3),))
-    monkeypatch.setattr(generic, "_built", lambda cell: built)
+    monkeypatch.setattr(generic, "_built", lambda *_: built)
     for measure in ("trace", "latency"):
         outcome = outcomes(tmp_path, measure, "kv_to_query")["kv_to_query"]
         assert (outcome.status, outcome.data) == ("non_finite", None)
@@ -168,7 +168,7 @@ class Plain(torch.nn.Module):
 def drift_of(monkeypatch, tmp_path, fix):
     torch.manual_seed(0)
     built = BuiltCase(Plain().eval(), (torch.randn(8, 16),))
-    monkeypatch.setattr(generic, "_built", lambda cell: built)
+    monkeypatch.setattr(generic, "_built", lambda *_: built)
     return outcomes(tmp_path, "drift", fix)[fix]
 
 

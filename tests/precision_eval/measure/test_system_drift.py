@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import CASES, case_by_id
 from precision_eval.cases.systems.system import System, widened
+from precision_eval.core.cells import Cell, Options
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes import FIXES, fix_by_id
 from precision_eval.fixes.sites import SITES
@@ -444,3 +445,19 @@ def test_a_product_has_one_drift_however_it_is_spelt(fix, spelling):
             drifts.append(system_drift(BuiltCase(model, (x,)), call).to_dict())
     assert drifts[0] == drifts[1]
     assert (drifts[0]["relative_error"] > 1e-5) == (fix == "query_to_half")
+
+
+@pytest.mark.parametrize("name", ["attention-decode", "dia-encode"])
+def test_drift_over_seeds_is_of_one_input_per_seed(name, tmp_path):
+    def drift(**options):
+        cell = Cell(
+            case=name, fixes=("float16",), mode="eager", device="cpu", size="tiny", threads=1, measure="drift",
+            options=Options(**options),
+        )  # fmt: skip
+        (outcome,) = generic.drift(cell, tmp_path)
+        return outcome.data
+
+    together, alone = drift(seeds=3), [drift(seed=seed)["relative_error"] for seed in range(3)]
+    assert together["relative_error_by_seed"] == pytest.approx(alone, rel=1e-9)
+    assert "relative_error_by_seed" not in drift()
+    assert len(set(alone)) == 3

@@ -6,6 +6,7 @@ import platform
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -155,13 +156,19 @@ if __name__ == "__main__":
 """
 
 
-def serving(tmp_path, preload, **modules):
+@pytest.fixture
+def short_tmp():
+    """A folder for sockets, whose paths may have some hundred characters."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def serving(tmp_path, short_tmp, preload, **modules):
     """Start a program in a session of its own whose fork server imports modules."""
     for name, text in {"serving": SERVING, **modules}.items():
         (tmp_path / f"{name}.py").write_text(text)
-    (tmp_path / "tmp").mkdir()
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    env = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path / "tmp")}
+    env = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(short_tmp)}
     words = [sys.executable, str(tmp_path / "serving.py"), preload]
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(words, env=env, start_new_session=True, **pipe)
@@ -169,27 +176,27 @@ def serving(tmp_path, preload, **modules):
 
 @linux
 @pytest.mark.parametrize("broken", ["raise OSError('libtorch.so is missing')", "raise SystemExit(3)", "x ="])
-def test_a_module_that_cannot_be_imported_costs_the_fork_server_nothing(tmp_path, broken):
-    parent = serving(tmp_path, "broken,colorsys", broken=broken)
+def test_a_module_that_cannot_be_imported_costs_the_fork_server_nothing(tmp_path, short_tmp, broken):
+    parent = serving(tmp_path, short_tmp, "broken,colorsys", broken=broken)
     assert parent.communicate(timeout=60) == ("True\n", "")
 
 
 @linux
-def test_a_module_that_kills_the_fork_server_is_said_to(tmp_path):
-    parent = serving(tmp_path, "broken", broken="import os; os.kill(os.getpid(), 9)")
+def test_a_module_that_kills_the_fork_server_is_said_to(tmp_path, short_tmp):
+    parent = serving(tmp_path, short_tmp, "broken", broken="import os; os.kill(os.getpid(), 9)")
     assert "see whether `python -c 'import torch'` ends by itself" in parent.communicate(timeout=60)[1]
 
 
 @linux
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGHUP])
-def test_a_fork_server_that_is_still_importing_ends_with_its_parent_and_in_silence(calls, tmp_path, number):
+def test_a_fork_server_that_is_still_importing_ends_with_its_parent_and_in_silence(calls, tmp_path, short_tmp, number):
     path = tmp_path / "pid"
     slow = f"""import os, pathlib, time
 pathlib.Path({str(path)!r}).write_text(str(os.getpid()))
 while not pathlib.Path({str(tmp_path / "go")!r}).exists():
     time.sleep(0.02)
 """
-    parent = serving(tmp_path, "slow", slow=slow)
+    parent = serving(tmp_path, short_tmp, "slow", slow=slow)
     calls.wait_for(lambda: path.exists() and path.read_text(), limit_s=30)
     if number == signal.SIGKILL:
         parent.kill()
@@ -198,4 +205,4 @@ while not pathlib.Path({str(tmp_path / "go")!r}).exists():
         (tmp_path / "go").touch()
     assert parent.communicate(timeout=60) == ("", "")
     calls.wait_for(lambda: not calls.alive(int(path.read_text())))
-    assert number != signal.SIGKILL or list((tmp_path / "tmp").iterdir()) == []
+    assert number != signal.SIGKILL or list(short_tmp.iterdir()) == []

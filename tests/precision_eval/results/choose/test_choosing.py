@@ -10,6 +10,7 @@ from made_groups import STEADY, around, base, contender, group, random_group
 from scipy import stats
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.measure.drift import over_seeds
 from precision_eval.results.choose import POLICIES, Constraints, MissingMeasureError, choose_from, parse_memory
 from precision_eval.results.choose import choosing as policies_module
 from precision_eval.results.choose.comparing import Difference, bounds, difference, state_of
@@ -126,6 +127,22 @@ def test_fresh_memory_in_one_process_calls_no_difference_below_a_factor_of_two()
     assert group(base(), far).verdict_of(far) == "faster"
     several = with_fresh_memory(0.6, "in 2 of 5 processes: fresh memory: a call had 16,386 page faults")
     assert choose_from(group(base(), several), policy="speed").outcome == "one"
+
+
+def test_drift_over_seeds_is_compared_seed_by_seed():
+    def over(fix, errors, by_seed=True):
+        data = over_seeds(errors) | ({} if by_seed else {"relative_error_by_seed": []})
+        ends = {end: data[f"relative_error_{end}"] for end in ("low", "high")}
+        figure = Estimate(value=data["relative_error"], **ends, degrees=3.0)
+        record = SimpleNamespace(status="passed", data=data)
+        return replace(contender(fix, time=1.0, drift=figure), records={"drift": record}, paired_drift=True)
+
+    errors, less = [1.0e-3, 2.0e-3, 0.7e-3, 1.4e-3], [0.96e-3, 1.95e-3, 0.68e-3, 1.36e-3]
+    found = difference(group(base()), "drift", over("float16", less), over("bfloat16", errors))
+    assert found.relation == "better"
+    assert found.log == pytest.approx(np.mean(np.log(less) - np.log(errors)))
+    unpaired = difference(group(base()), "drift", over("float16", less, False), over("bfloat16", errors, False))
+    assert unpaired.relation == "unclear"
 
 
 def test_limits_hold_by_their_intervals():
