@@ -145,6 +145,32 @@ class Remedy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Price:
+    """What a change saves where nothing is raised: paired time, and bytes at the peak and stored, against now.
+
+    `latency_ratio` is None where the difference is within noise. Drifts are those with the change and as it is.
+    """
+
+    latency_ratio: float | None
+    latency_low: float | None
+    latency_high: float | None
+    saved_bytes: int
+    relative_error: float | None
+    relative_error_now: float | None
+
+    def __str__(self) -> str:
+        parts = []
+        if self.latency_ratio is not None:
+            ratio, low, high = (f"{value:.3g}" for value in (self.latency_ratio, self.latency_low, self.latency_high))
+            parts.append(f"{ratio} [{low}, {high}] of the time as it is")
+        if self.saved_bytes:
+            parts.append(f"{memory_text(abs(self.saved_bytes))} {'less' if self.saved_bytes > 0 else 'more'}")
+        if self.relative_error is not None and self.relative_error_now is not None:
+            parts.append(f"drift {self.relative_error:.2g}, now {self.relative_error_now:.2g}")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Patch:
     """A suggested change, which was run on a copy.
 
@@ -162,6 +188,8 @@ class Patch:
         With the change the model passed, its output was finite, and no fault was left.
     left : tuple of str
         What remained where it was not.
+    price : Price or None
+        What it saves, measured, where the model raises nothing; None where time and memory are within noise.
     """
 
     place: SourceLine | None
@@ -170,9 +198,11 @@ class Patch:
     origin: str
     verified: bool
     left: tuple[str, ...]
+    price: Price | None = None
 
     def __str__(self) -> str:
-        return "\n".join(part.rstrip("\n") for part in (self.diff, self.code, _state(self)) if part)
+        price = f"measured: {self.price}" if self.price else ""
+        return "\n".join(part.rstrip("\n") for part in (self.diff, self.code, _state(self), price) if part)
 
 
 def _state(patch: Patch) -> str:
@@ -496,6 +526,8 @@ def _patch(patch: Patch, label: str) -> Iterator[RenderableType]:
     for line in (*patch.diff.rstrip("\n").splitlines(), *patch.code.splitlines()):
         colour = {"+": "green", "-": "red"}.get(line[0], "dim") if patch.diff else "green"
         yield Text(f"    {line}", style=colour, no_wrap=True, overflow="ignore")
+    if patch.price is not None:
+        yield _labelled("price", escape(str(patch.price)))
     if patch.origin and not patch.verified:
         yield _labelled("", f"[dim]origin: {escape(patch.origin)}[/dim]")
 

@@ -34,7 +34,7 @@ from precision_eval.diagnose.doctor.findings import (
     ranges_of,
     recast_of,
 )
-from precision_eval.diagnose.doctor.remedies import BACKEND, Trials, try_fixes
+from precision_eval.diagnose.doctor.remedies import BACKEND, Trials, prices_of, try_fixes
 from precision_eval.diagnose.doctor.repairs import Repair, origin_text, repairs_of
 from precision_eval.diagnose.doctor.source import source_line
 from precision_eval.diagnose.explain import explain
@@ -124,12 +124,17 @@ def examine(
         budget_s=budget_s,
         repeats=not repeats.carries_state,
         available_bytes=memory,
+        shipped=repeats.outcome.outputs or (),
         cut=tuple(f"left: downcast at {f.place}" for f in diagnosis.faults if f.kind == "downcast")
         if diagnosis.status == "passed"
         else (),
     )
     remedies, more = try_fixes(subject, trials, repairs)
     diagnosis = replace(diagnosis, remedies=remedies, doubts=(*diagnosis.doubts, *more))
+    if diagnosis.status == "passed" and repairs and len(repairs) == len(diagnosis.patches):
+        prices = prices_of(subject, repairs, trials)
+        patches = (replace(patch, price=price) for patch, price in zip(diagnosis.patches, prices, strict=True))
+        diagnosis = replace(diagnosis, patches=tuple(patches))
     return diagnosis if any(patch.verified for patch in diagnosis.patches) else _with_fix(diagnosis)
 
 

@@ -23,7 +23,7 @@ import torch
 from precision_eval.core.errors import PrecisionEvalError, UnsupportedError
 from precision_eval.core.formats import support
 from precision_eval.diagnose.doctor.accuracy import drift_of
-from precision_eval.diagnose.doctor.diagnosis import Remedy
+from precision_eval.diagnose.doctor.diagnosis import Price, Remedy
 from precision_eval.diagnose.doctor.findings import left_faults
 from precision_eval.diagnose.doctor.repairs import Repair
 from precision_eval.fixes.apply import AppliedFix
@@ -40,6 +40,8 @@ from precision_eval.trace.provenance import named_tensors
 
 BACKEND = "aot_eager"
 BASELINE = "full_float32"
+AS_IT_IS = "as it is"
+_BYTES = ("allocated_peak_bytes", "stored_bytes")
 OVER_BUDGET = 10.0
 """Latency is left out where its least number of blocks takes more than so many times what is allowed."""
 
@@ -55,6 +57,7 @@ class Trials:
     budget_s: float
     repeats: bool
     available_bytes: int
+    shipped: tuple[torch.Tensor, ...] = ()  # the outputs of the model as it is
     cut: tuple[str, ...] = ()  # faults of values that a model cuts in silence, which casts at the same places do too
 
 
@@ -207,6 +210,43 @@ def _timed(
         device = next((str(t.device) for t in subject.tensors), "cpu")
         ratios = compare_latency(candidates, baseline=baseline, budget_s=budget_s, device=device, check=False)
     return _with_latency(remedies, ratios, baseline)
+
+
+def prices_of(subject: ExaminedModel, repairs: list[Repair], trials: Trials) -> list[Price | None]:
+    """Measure what each verified change saves against the model as it is; None for one that is within noise of it."""
+    verified = {str(index): repair for index, repair in enumerate(repairs) if repair.verified}
+    own = sum(tensor.nbytes for _, _, tensor in named_tensors(subject, subject.tensors))
+    nothing: list[Price | None] = [None] * len(repairs)
+    if not (trials.times and trials.repeats and verified) or (len(verified) + 1) * own > trials.available_bytes:
+        return nothing
+    now = Remedy(fix=AS_IT_IS, title="", mode="eager", status="passed")
+    model = copied(subject)
+    now = _with_peak(now, model, model.tensors, model)
+    sized = {AS_IT_IS: _with_duration(Candidate(partial(model, *model.tensors)))}
+    sized |= {name: _repaired_candidate(repair, subject) for name, repair in verified.items()}
+    if MIN_BLOCKS * sum(block_s for _, block_s in sized.values()) > OVER_BUDGET * trials.budget_s:
+        return nothing
+    candidates = {name: candidate for name, (candidate, _) in sized.items()}
+    device = next((str(t.device) for t in subject.tensors), "cpu")
+    ratios = compare_latency(candidates, baseline=AS_IT_IS, budget_s=trials.budget_s, device=device, check=False)
+    error = drift_of(trials.shipped, trials.reference)
+    return [
+        _price(ratios[name], _repaired(verified[name], subject, trials), now, error) if name in verified else None
+        for name in map(str, range(len(repairs)))
+    ]
+
+
+def _price(ratio: PairedRatio, changed: Remedy, now: Remedy, error: float | None) -> Price | None:
+    """Put what is beyond noise into a price: a called difference of time, or bytes, which are counted."""
+    saved = sum((getattr(now, name) or 0) - (getattr(changed, name) or 0) for name in _BYTES)
+    differs = ratio.verdict in ("faster", "slower")
+    if not differs and not saved:
+        return None
+    times = (ratio.ratio, ratio.ratio_low, ratio.ratio_high) if differs else (None, None, None)
+    return Price(
+        latency_ratio=times[0], latency_low=times[1], latency_high=times[2], saved_bytes=saved,
+        relative_error=changed.relative_error, relative_error_now=error,
+    )  # fmt: skip
 
 
 def _needed_bytes(subject: ExaminedModel, cures: list[Remedy]) -> int:

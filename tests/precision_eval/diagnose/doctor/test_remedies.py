@@ -1,6 +1,7 @@
-"""What is left out of the timing: copies that do not fit, and blocks that take far longer than allowed."""
+"""What is left out of the timing: copies that do not fit, and blocks far over the budget; and what a change saves."""
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from torch import nn
 
 from precision_eval.diagnose.doctor import remedies
 from precision_eval.diagnose.doctor.diagnosis import Remedy
+from precision_eval.diagnose.doctor.examination import examine
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.model_calls import subject_of
 from precision_eval.stats import MIN_BLOCKS
@@ -80,3 +82,59 @@ def test_blocks_far_over_the_budget_are_not_timed(subject, compared, monkeypatch
     clock(monkeypatch, 0.99 * most_s)
     remedies._timed(subject, found, trials(), {})
     assert compared == [["full_float32", "autocast"]]
+
+
+class WideScale(nn.Module):
+    """A float32 constant in a bfloat16 model: it promotes what follows, and nothing raises."""
+
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        self.projection = nn.Linear(D, D, bias=False).bfloat16()
+        self.scale = torch.full((D,), 0.5, dtype=dtype)
+
+    def forward(self, x):
+        return self.projection(x) * self.scale
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ratio"), [("faster", (0.8, 0.7, 0.9)), ("equivalent", (None, None, None))], ids=["faster", "noise"]
+)
+def test_a_silent_promotion_has_the_price_of_its_change(monkeypatch, verdict, ratio):
+    asked = []
+
+    def compare(candidates, *, baseline, **_):
+        asked.append((baseline, [type(candidate.call.func.model).__name__ for candidate in candidates.values()]))
+        timed = SimpleNamespace(ratio=0.8, ratio_low=0.7, ratio_high=0.9, verdict=verdict, doubts=())
+        return {name: timed for name in candidates if name != baseline}
+
+    monkeypatch.setattr(remedies, "compare_latency", compare)
+    diagnosis = examine(WideScale(), torch.ones(2, D).bfloat16())
+    assert diagnosis.status == "passed"
+    verified = [patch for patch in diagnosis.patches if patch.verified]
+    assert verified
+    assert asked[-1] == (remedies.AS_IT_IS, ["WideScale"] * (1 + len(verified)))
+    for patch in verified:
+        price = patch.price
+        assert (price.latency_ratio, price.latency_low, price.latency_high) == ratio
+        assert price.relative_error > 0
+        assert f"measured: {price}" in str(patch)
+    stored = next(patch.price for patch in verified if patch.code)
+    # of 2 × D: in bfloat16, widened for the product, the product in float32; afterwards the two in bfloat16
+    assert stored.saved_bytes == 2 * D * (2 + 4 + 4) - 2 * D * (2 + 2)
+
+
+def test_a_clean_model_and_one_that_raises_have_no_price(compared):
+    clean = examine(WideScale(torch.bfloat16), torch.ones(2, D).bfloat16())
+    raised = examine(nn.Linear(D, D).half(), torch.ones(2, D))
+    assert clean.patches == ()
+    assert raised.patches
+    assert all(patch.price is None for patch in raised.patches)
+    assert all(remedies.AS_IT_IS not in names for names in compared)
+
+
+def test_what_changes_neither_time_nor_bytes_has_no_price():
+    same = remedy("as it is")
+    timed = SimpleNamespace(ratio=1.01, ratio_low=0.99, ratio_high=1.03, verdict="equivalent")
+    assert remedies._price(timed, same, same, 0.0) is None
+    dearer = replace(same, allocated_peak_bytes=128)
+    assert remedies._price(timed, dearer, same, 0.0).saved_bytes == -64
