@@ -269,7 +269,7 @@ def _at_meeting(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
         if by_keyword := _given_by_keyword(event, base):
             return by_keyword
         return _around_module(event, event.line, path=path, cast_result=of_norm)
-    if event.operands and event.operands[0][0] == ("out",):
+    if any(key == ("out",) for key, _, _ in event.operands):
         return ()  # a cast of what is written to would be written to in its place
     if event.kind == "downcast" and event.name not in ASSIGNMENTS:
         return ()  # a cast of what is added would hide that the sum is held in less
@@ -381,6 +381,8 @@ def _wide(event: Event) -> tuple[Insertion, ...] | Stored:
     if event.sort is OperationKind.CAST:
         return without_cast(*event.line)
     narrow = [key for key, _, record in event.operands if loses(torch.float32, record.dtype)]
+    if ("out",) in [key for key, _, _ in event.operands]:
+        return ()  # what is written to would be another tensor
     if change := with_dtype(*event.line, WIDE):
         return change if narrow or not event.operands else ()
     written = variables(*event.line, event.name, narrow) if narrow else []

@@ -148,6 +148,23 @@ def test_a_destination_is_never_cast():
     assert diagnosis.patch.code == "model.scratch.data = model.scratch.data.to(torch.float32)"
 
 
+class ProductOut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scratch", torch.zeros(2, 2))
+
+    def forward(self, x):
+        return torch.matmul(x, x.T, out=self.scratch)
+
+
+def test_a_destination_that_is_refused_is_never_cast_either():
+    diagnosis = doctor(ProductOut(), torch.ones(2, D).half())
+    assert diagnosis.status == "raised"
+    assert [patch.diff for patch in diagnosis.patches] == [""]
+    assert diagnosis.patch.verified
+    assert diagnosis.patch.code == "x = x.to(torch.float32)"
+
+
 def test_a_module_without_a_weight_of_that_name_is_read_by_one_that_it_has():
     class Recurrent(nn.Module):
         def __init__(self):
