@@ -92,8 +92,13 @@ def of_numbers(
 def lost_before(subject: ExaminedModel, broken: Finding) -> Finding | None:
     """Name the rounding that makes a result further on infinite or no number; None where it is that result's own."""
     step, _ = _first_rounding(subject, _drift_between, HARDLY_A_DIGIT)
-    if step is None or source_line(step.code, step.instruction) == broken.place:
+    if step is None:
         return None
+    model = copied(subject)
+    lines = [(at.code, at.instruction) for at in _stepped(model, model.tensors, ()).steps]
+    before = lines[: lines.index((step.code, step.instruction)) + 1]
+    if broken.place in [source_line(*line) for line in before]:
+        return None  # it is not finite by then
     name = short(step.dtype)
     return _finding(
         step, "fault", f"rounding to {name} here makes {broken.op} at {broken.place} give what is not finite"
@@ -234,6 +239,8 @@ class _Steps(TorchFunctionMode):
 
 
 def _rounded(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if tensor.requires_grad:  # a gradient through the cast would be rounded too, and may overflow
+        return tensor + (_rounded(tensor.detach(), dtype) - tensor.detach())
     parts = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     back = parts.to(dtype).to(parts.dtype)
     return torch.view_as_complex(back) if tensor.is_complex() else back

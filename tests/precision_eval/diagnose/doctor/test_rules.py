@@ -600,3 +600,24 @@ def test_what_is_rounded_to_nothing_is_told_where_that_happens_and_not_where_it_
     assert "makes log at" in split.reason
     assert patch.verified
     assert "(30 * x).to(torch.float32)" in patch.diff
+
+
+class Guided(nn.Module):
+    """Follows the gradient of a loss that half does not hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(D, D)
+
+    def forward(self, x):
+        with torch.enable_grad():
+            given = x.detach().requires_grad_()
+            loss = (self.project(given).square() * 65536).sum()  # here
+            (slope,) = torch.autograd.grad(loss, given)
+        return self.project(x - slope / 1024)
+
+
+def test_a_gradient_that_overflows_is_told_at_its_loss_and_not_where_a_result_was_rounded():
+    torch.manual_seed(0)
+    diagnosis = told(Guided().half(), torch.randn(2, D).half())
+    assert (diagnosis.status, diagnosis.first_split.place.text[-6:]) == ("non_finite", "# here")
