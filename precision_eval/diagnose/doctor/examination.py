@@ -191,10 +191,8 @@ def _diagnosed(
     if raised is None and not any(finding.severity == "fault" for finding in findings):
         excess, noted = of_numbers(subject, repeats.outcome, reference, base, observer.angles)
         findings = findings if noted is None else _with_numbers(findings, noted[0])
-    first_fault = next((finding for finding in findings if finding.severity == "fault"), None)
-    if raised is None and first_fault is not None and first_fault.kind == "first_non_finite":
-        before = lost_before(subject, first_fault) if reference.name == "float64" else None
-        findings = findings if before is None else (before, *findings)
+    if raised is None:
+        findings = _with_lost_before(findings, subject, reference)
     doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
         model=type(subject.model).__name__,
@@ -239,6 +237,17 @@ def _observed(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, Cal
     raised = raised_event(observer, seen.error)
     _check_is_of_dtypes(seen.error, raised)
     return observer, seen, raised
+
+
+def _with_lost_before(
+    findings: tuple[Finding, ...], subject: ExaminedModel, reference: Reference
+) -> tuple[Finding, ...]:
+    """Put what was rounded to nothing before the first result that is not finite for want of it."""
+    first = next((finding for finding in findings if finding.severity == "fault"), None)
+    if first is None or first.kind != "first_non_finite" or reference.name != "float64":
+        return findings
+    before = lost_before(subject, first)
+    return findings if before is None else (before, *findings)
 
 
 def _with_numbers(findings: tuple[Finding, ...], drift: Finding) -> tuple[Finding, ...]:
