@@ -238,12 +238,13 @@ class Ray:
     def __init__(self, address: str, *, threads: int, gpus: int) -> None:
         self.ray = _required("ray", "ray")
         self.ray.init(address=address or None, log_to_driver=False, include_dashboard=False)
-        self.options = {"num_cpus": threads, "num_gpus": gpus, "max_retries": TRIES}
+        limited = self.ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=TRIES)
+        self.remote = functools.cache(limited)  # made once: for another function Ray starts other workers
         self.lanes = max(1, int(self.ray.cluster_resources().get("CPU", 1)) // threads)
 
     def run(self, function: Callable[[NodeCall], Any], call: NodeCall) -> Any:
         """Run a call on any worker."""
-        return self.ray.get(self.ray.remote(**self.options)(function).remote(call))
+        return self.ray.get(self.remote(function).remote(call))
 
     def close(self) -> None:
         """Leave the cluster, which ends what runs."""
