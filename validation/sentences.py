@@ -1,8 +1,8 @@
 """What torch's operations say of mixed dtypes, and what ``explain`` makes of it: ``python -m validation.sentences``.
 
 Every operation of torch's test database is called on its sample inputs with one tensor in another dtype, eagerly and,
-every fifth, with fake tensors too, as a compiler calls it. Each sentence that is raised is counted once; those that are not recognised
-are printed.
+every fifth, with fake tensors too, as a compiler calls it. Each sentence that is raised is counted once;
+those that are not recognised are printed.
 """
 
 from __future__ import annotations
