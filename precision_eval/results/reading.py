@@ -231,7 +231,10 @@ def figure_doubts(group: Group) -> list[str]:
         )
     drifting = [row for row in group.curing if row.drift is not None]
     if drifting and not any(row.paired_drift for row in drifting):
-        doubts.append(f"drift is of one seeded input: differences below {100 * ONE_INPUT:.0f} % are not told apart")
+        doubts.append(
+            f"drift is of one seeded input: differences below {100 * ONE_INPUT:.0f} % are not told apart; run with "
+            "--seeds 4 or more"
+        )
     return doubts
 
 
