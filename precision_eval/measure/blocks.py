@@ -114,6 +114,8 @@ def alternates(name: str, candidate: Candidate, timer: HostTimer) -> bool:
     Of calls that only scatter, two thirds lie above or below both their neighbours; of calls in two states, all but
     those that something else disturbs. Taking the former for the latter costs an interval that is a fifth wider.
     """
+    if _shortest_s(name, candidate, timer, 3) > _TURNS_UP_TO_S:
+        return False
     turns = []
     for _ in range(_TURN_READINGS):
         samples_s = read_block(name, candidate, timer, _TURN_CALLS).samples_s[timer.clocks[0]]
