@@ -103,12 +103,12 @@ class Plan:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What the workers of its cells import, as far as that is known before one is built."""
+        """What its workers import of this package and of libraries; somebody's own code runs in workers alone."""
         cases = {case.id: case.modules for case in all_cases()}
         places = {measure.name: measure.place.partition(":")[0] for measure in self.measures}
-        return tuple(
-            dict.fromkeys(name for cell in self.cells for name in (places[cell.measure], *cases.get(cell.case, ())))
-        )
+        own = {name: (place,) for name, place in places.items() if place.startswith("precision_eval.")}
+        names = (name for cell in self.cells for name in (*own.get(cell.measure, ()), *cases.get(cell.case, ())))
+        return tuple(dict.fromkeys(names))
 
     @property
     def compiled(self) -> bool:

@@ -1,6 +1,6 @@
 """Plans: globs, modes, the control, pseudo fixes, what comes after what, and names that do not exist."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -132,3 +132,12 @@ def test_the_package_own_registries_can_be_planned():
     assert {cell.measure for cell in plan.cells} <= {measure.name for measure in MEASURES}
     assert len({cell.id for cell in plan.cells}) == len(plan.cells)
     assert set(plan.after) == {cell.id for cell in plan.cells}
+
+
+def test_the_fork_server_imports_libraries_and_nothing_of_somebody_elses():
+    own = replace(MEASURES[0], name="mine", place="my_measures:mine", everywhere=True, after=())
+    plan = make_plan(Selection(cases=("zoo-dia",)), measures=(*MEASURES, own))
+    assert {cell.measure for cell in plan.cells} >= {"drift", "mine"}
+    assert {"precision_eval.measure.generic", "transformers.models.dia.modeling_dia"} <= set(plan.modules)
+    assert not [name for name in plan.modules if name.startswith("my_measures")]
+    assert "transformers" not in str(make_plan(Selection(cases=("attention-decode",))).modules)
