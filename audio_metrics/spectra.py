@@ -100,10 +100,10 @@ def _hz_to_mel(hz: float) -> float:
     return _LOG_START_MEL + float(np.log(hz / _LOG_START_HZ)) / _LOG_STEP
 
 
-def mel_filter_bank(sample_rate_hz: int, n_fft: int) -> np.ndarray:
+def mel_filter_bank(sample_rate_hz: int, n_fft: int, n_bands: int = N_MELS) -> np.ndarray:
     """Triangular mel filters."""
     bin_hz = np.arange(n_fft // 2 + 1) * (sample_rate_hz / n_fft)
-    edge_hz = _mel_to_hz(np.linspace(0.0, _hz_to_mel(sample_rate_hz / 2), N_MELS + 2))
+    edge_hz = _mel_to_hz(np.linspace(0.0, _hz_to_mel(sample_rate_hz / 2), n_bands + 2))
     step_hz = np.diff(edge_hz)
     ramp = edge_hz[:, None] - bin_hz[None, :]  # (M + 2, n_bins)
     rising = -ramp[:-2] / step_hz[:-1, None]

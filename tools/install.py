@@ -26,6 +26,10 @@ UNNEEDED = {"disable-pip-version-check", "no-input", "progress-bar", "quiet", "r
 UNNEEDED |= {"no-cache-dir", "cache-dir", "retries"}
 """Settings that do not bear on what is installed."""
 
+BINARY = ("soundfile",)
+"""Modules that have wheels with their library and a pure one without: of several indexes, uv takes a version from the
+first that holds it, whichever wheel that is; pip takes the best wheel of all."""
+
 
 def settings_of(lines: Iterable[str]) -> dict[str, str]:
     """Return what ``pip config list`` says of an installation: {setting: value}; a later section goes before."""
@@ -46,6 +50,25 @@ def uv_arguments(settings: dict[str, str]) -> list[str] | None:
     return ["--index-strategy=unsafe-best-match", *given]  # as pip does, which trusts every index alike
 
 
+_WITHOUT_LIBRARY = """
+import importlib.metadata, importlib.util, sys
+for name in sys.argv[1:]:
+    if importlib.util.find_spec(name):
+        try:
+            __import__(name)
+        except OSError:
+            print(f"{name}=={importlib.metadata.version(name)}")
+"""
+
+
+def by_pip_again(python: str) -> list[str]:
+    """Return what has pip install anew what came without its library into an interpreter's environment, if anything."""
+    command = [python, "-c", _WITHOUT_LIBRARY, *BINARY]
+    lacking = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    anew = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--force-reinstall", "--no-deps"]
+    return [*anew, *lacking] if lacking else []
+
+
 def main(requirements: list[str]) -> int:
     """Install; return pip's exit code where pip did it."""
     listed = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True, check=True).stdout
@@ -55,7 +78,8 @@ def main(requirements: list[str]) -> int:
         told = {VARIABLES[name]: value for name, value in settings.items() if name in VARIABLES}
         environment = os.environ | told | {"VIRTUAL_ENV": sys.prefix}
         if subprocess.run([*BY_UV, *arguments, *requirements], env=environment, check=False).returncode == 0:
-            return 0
+            again = by_pip_again(sys.executable)
+            return subprocess.run(again, check=False).returncode if again else 0
     return subprocess.run([*BY_PIP, *requirements], check=False).returncode
 
 

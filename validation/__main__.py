@@ -107,7 +107,7 @@ def _report(experiment: Experiment, options: Options, console: Console) -> list[
     title = f"{experiment.name}: {experiment.title}"
     print_table(figure_table(figures, title=title), console, styles={"yes": "green", "no": "red"})
     if files:
-        console.print(f"  written: {', '.join(map(str, files))}", style="dim", highlight=False)
+        console.print(f"  written: {', '.join(map(str, files))}", style="dim", highlight=False, markup=False)
     return figures
 
 

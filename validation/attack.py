@@ -2,7 +2,8 @@
 
 A *mutation* is one change of one value: its type, range, name, depth or text. Several go into one copy of a folder,
 which is then given to the commands in this process. Counted are exceptions that are none of the suite's own errors,
-JSON that is not strict, and control characters, live HTML or formulas that reach an output. A random command has
+JSON that is not strict, and control characters, live HTML or formulas that reach an output; and how many readings were
+refused as a whole, whose other mutations nothing has then met. A random command has
 options that it declares and runs in a process of its own. A seed names each trial: it can be repeated.
 """
 
@@ -164,6 +165,14 @@ def _read_run(folder: Path, whole: Path) -> Calls:
     ]
 
 
+def _read_machines(folder: Path, whole: Path) -> Calls:
+    other = RESULTS / "machines" / "torch-2.6.0"
+    return [
+        ("merge", _command("merge", folder, other, "--out", folder / "merged")),
+        ("merge --json", _command("merge", folder, other, "--json")),
+    ]
+
+
 def _read_asv(folder: Path, whole: Path) -> Calls:
     gate = _command("gate", "2.12.1", "2.13.0", "--results", folder, "--json")
     out = ("--html", folder / "versions.html", "--csv", folder / "versions.csv")
@@ -197,7 +206,13 @@ def _lay_run(folder: Path) -> list[Path]:
     (folder / "records.jsonl").write_text("\n".join(kept) + "\n", encoding="utf-8")
     for path in (RESULTS / "cpu").glob("environment*.json"):
         shutil.copy(path, folder)
-    return [folder / "records.jsonl"] * 9 + [folder / "environment.json"]
+    return [folder / "records.jsonl"] * 29 + [folder / "environment.json"]
+
+
+def _lay_machine(folder: Path) -> list[Path]:
+    for name in ("records.jsonl", "environment.json"):
+        shutil.copy(RESULTS / "machines" / "torch-2.13.0" / name, folder)
+    return [folder / "records.jsonl"] * 29 + [folder / "environment.json"]
 
 
 def _lay_asv(folder: Path) -> list[Path]:
@@ -236,24 +251,24 @@ def _lay_sensitivity(folder: Path) -> list[Path]:
 TARGETS: Mapping[str, tuple[Callable[[Path], Sequence[Path]], Callable[[Path, Path], Calls], int]] = {
     "records": (_lay_run, _read_run, 6),
     "report": (_lay_run, lambda folder, whole: [("report", _command("report", folder))], 12),
+    "merge": (_lay_machine, _read_machines, 3),
     "asv": (_lay_asv, _read_asv, 6),
-    "expectations": (_lay_expectations, _read_expectations, 6),
-    "sweep": (_lay_sweep, _read_sweep, 6),
+    "expectations": (_lay_expectations, _read_expectations, 1),
+    "sweep": (_lay_sweep, _read_sweep, 2),
     "sensitivity": (
         _lay_sensitivity,
         lambda folder, whole: [("sensitivity --report", _command("sensitivity", "--report-only", "--out", folder))],
-        6,
+        2,
     ),
 }
 """Target to: what lays its folder out and returns the files to change, what reads it, mutations per folder."""
 
 
 def attack(target: str, seed: int, mutations: int | None = None) -> Data:
-    """Mutate one folder and read it; return how many mutations, and each fault with the place that it came from."""
+    """Mutate one folder and read it; return each fault with the place that it came from, and what was refused."""
     lay, readers, usual = TARGETS[target]
     count = usual if mutations is None else mutations
     rng = np.random.default_rng([seed, sum(map(ord, target))])
-    faults = []
     with tempfile.TemporaryDirectory(prefix="attack-") as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         whole, folder = Path(name) / "whole", Path(name) / "mutated"
@@ -262,22 +277,22 @@ def attack(target: str, seed: int, mutations: int | None = None) -> Data:
             files = lay(path)
         for _ in range(count):
             _mutate(files[int(rng.integers(len(files)))], 1, rng)
-        for label, call in readers(folder, whole):
-            if fault := _fault(call):
-                faults.append(f"{label}: {fault}")
-        faults += _leaks(folder, files)
-    return {"target": target, "seed": seed, "mutations": count, "faults": faults}
+        outcomes = [(label, _fault(call)) for label, call in readers(folder, whole)]
+        faults = [f"{label}: {fault}" for label, fault in outcomes if fault] + _leaks(folder, files)
+    refused = sum(fault is None for _, fault in outcomes)
+    counts = {"mutations": count, "readings": len(outcomes), "refused": refused}
+    return {"target": target, "seed": seed, **counts, "faults": faults}
 
 
-def _fault(call: Callable[[], Any]) -> str:
-    """Return what is wrong with a call: an exception that is not the suite's own, or a control character."""
+def _fault(call: Callable[[], Any]) -> str | None:
+    """Return what is wrong with a call: another exception than the suite's own, a control character; None: refused."""
     from click.exceptions import ClickException, Exit
 
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             output = call()
     except (PrecisionEvalError, ClickException, Exit):
-        return ""
+        return None
     except Exception as error:  # noqa: BLE001 - what is counted here
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "precision_eval" in frame.filename]
         where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
@@ -302,6 +317,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("target", "factory"), ("case.py:factory", "case.py:other", "case.py")),
     **dict.fromkeys(("run_dir", "stored_base", "stored_head"), ("run", "run", "run", "empty", "sweep", "2.12.1")),
     **dict.fromkeys(("results", "torch_versions"), ("versions",)),
+    "run_dirs": ("run", "run", "empty"), "executor": ("local:1",), "judge": ("whisper",), "speech": ("empty",),
     **dict.fromkeys(("reference", "estimate", "noise_floor"), ("a.wav", "b.wav", "empty")),
     **dict.fromkeys(("margin_latency", "margin_anchor", "margin_drift", "margin_memory"), ("5%", "0.1", "0")),
     **dict.fromkeys(("max_memory", "device_memory"), ("1GiB", "8e9", "24 GB")),
@@ -445,22 +461,36 @@ def _be_the_command(words: Sequence[str], folder: Path, out: int) -> None:
 
 
 def _trials(options: Options) -> list[Trial]:
-    counts = {target: -(-options["mutations"] // _per_trial(target)) for target in options["targets"]}
-    return [Trial(f"{target}/{seed}", (target, seed)) for target, count in counts.items() for seed in range(count)]
+    """Return every target's trials side by side, so that a run of limited time has of each."""
+    wanted = {target: options["commands" if target == "commands" else "mutations"] for target in options["targets"]}
+    counts = {target: -(-count // _per_trial(target)) for target, count in wanted.items()}
+    places = sorted((seed / count, target, seed) for target, count in counts.items() for seed in range(count))
+    return [Trial(f"{target}/{seed}", (target, seed)) for _, target, seed in places]
 
 
 def _per_trial(target: str) -> int:
     return 6 if target == "commands" else TARGETS[target][2]
 
 
-def _figures(lines: Sequence[Data]) -> list[Figure]:
-    figures = []
-    for target in dict.fromkeys(line["target"] for line in lines):
+def _summary(lines: Sequence[Data], options: Options) -> Data:
+    """Sum the trials of each target up."""
+    targets = {}
+    for target in [name for name in (*TARGETS, "commands") if any(line["target"] == name for line in lines)]:
         own = [line for line in lines if line["target"] == target]
-        faults = [fault for line in own for fault in line["faults"]]
-        total = sum(line["mutations"] for line in own)
-        name = f"uncaught in {total:,} {'random commands' if target == 'commands' else f'mutations of {target}'}"
-        figures.append(Figure(name, str(len(faults)), target="0", met=not faults))
+        counts = {name: sum(line.get(name, 0) for line in own) for name in ("mutations", "readings", "refused")}
+        targets[target] = counts | {"faults": [fault for line in own for fault in line["faults"]]}
+    return {"targets": targets}
+
+
+def _figures(content: Data) -> list[Figure]:
+    figures = []
+    for target, one in content["targets"].items():
+        what = "random commands" if target == "commands" else f"mutations of {target}"
+        found = str(len(one["faults"]))
+        if one["readings"]:
+            found += f"; {one['refused'] / one['readings']:.0%} of {one['readings']:,} readings refused in one line"
+        name = f"uncaught in {one['mutations']:,} {what}"
+        figures.append(Figure(name, found, target="0", met=not one["faults"]))
     return figures
 
 
@@ -470,5 +500,6 @@ EXPERIMENT = Experiment(
     trials=_trials,
     run=each(lambda spec: attack_commands(spec[1]) if spec[0] == "commands" else attack(*spec)),
     figures=_figures,
-    settings={"mutations": (300, 10_000), "targets": ((*TARGETS, "commands"),) * 2},
+    summary=_summary,
+    settings={"mutations": (300, 10_000), "commands": (300, 2_000), "targets": ((*TARGETS, "commands"),) * 2},
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from precision_eval.core.errors import ParameterError, unknown_name
-from precision_eval.core.files import TrialFile, check_own_folder, read_json, worked_out_from, write_json
+from precision_eval.core.files import TrialFile, check_own_folder, claimed, read_json, worked_out_from, write_json
 
 Size = Literal["quick", "full"]
 SIZES: tuple[Size, ...] = ("quick", "full")
@@ -116,7 +116,8 @@ def each(function: Callable[..., Data]) -> Callable[[Iterator[Trial], Options], 
 
 _MODULES = (
     *("latency", "faults", "memory", "overhead", "divergence", "robustness"),
-    *("latency.kinds", "audio", "audio_ladder", "sound", "judges", "field_failures", "choose", "cost"),
+    *("latency.kinds", "audio", "audio.published", "audio_ladder", "sound", "judges", "field_failures"),
+    *("hour", "choose", "cost"),
     *("doctor", "gate", "gate.paired_gate", "versions", "versions.sessions", "versions.seeds", "claims"),
     *("attack", "own_model", "robustness.soak"),
 )
@@ -143,10 +144,11 @@ def run(experiment: Experiment, options: Options, *, limit_s: float = float("inf
     keys = {trial.key for trial in planned}
     progress(len(keys & known), len(keys), "on file")
     in_time = takewhile(lambda trial: time.monotonic() + trial.seconds <= end_s, missing)
-    for line in experiment.run(in_time, options):
-        file.append(line)
-        known.add(line["key"])
-        progress(len(keys & known), len(keys), line["key"])
+    with claimed(options.out):
+        for line in experiment.run(in_time, options):
+            file.append(line)
+            known.add(line["key"])
+            progress(len(keys & known), len(keys), line["key"])
 
 
 def _check_folder(experiment: Experiment, out: Path) -> None:

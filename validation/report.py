@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.environment import environment_sha, stored_environments
-from precision_eval.core.files import read_json, write_json
+from precision_eval.core.files import TrialFile, read_json, write_json
 from precision_eval.core.formatting import MISSING
 from precision_eval.core.table import Strong, Table, make_table, to_markdown
 from precision_eval.stats import wilson_interval
@@ -115,16 +115,22 @@ def reported_markdown(path: Path) -> str:
 
 
 def stored_markdown(name: str, path: Path, *, judged_only: bool = False) -> str:
-    """Return the figures of an experiment's stored summary, what is to be known of them, and who measured them."""
+    """Return the figures of an experiment's summary or trials, what is to be known of them, and who measured."""
     command = f"python -m validation {name} --size full"
     if not path.exists():
         return f"Not measured: there is no `{path.name}` yet. `{command}` makes it."
-    experiment, content = experiment_by_name(name), read_json(path)
-    command = content.get("command", command)
+    experiment = experiment_by_name(name)
+    if path.suffix == ".jsonl":  # trials of several machines, which the figures name
+        lines, measured = TrialFile(path).read(), [f"Measured with `{command}`."]
+        options = experiment.options({}, out=path.parent, size="full")
+        content: Any = lines if experiment.summary is None else experiment.summary(lines, options)
+    else:
+        content = read_json(path)
+        command = content.get("command", command)
+        measured = [f"Measured with `{command}` on {where}." for where in _machines(content, path)]
     figures = figures_of(experiment, content, path)
     shown = [figure for figure in figures if figure.met is not None or not judged_only]
     notes = experiment.notes(content)
-    measured = [f"Measured with `{command}` on {where}." for where in _machines(content, path)]
     return "\n\n".join([*map(to_markdown, rival_tables(shown)), *notes, *measured])
 
 

@@ -154,6 +154,8 @@ def own_case(target: str | Callable[[], Any], *, seed: int = 0) -> OwnCase:
     if not isinstance(target, str):
         return checked(name_of(target), called(target))
     if target.startswith(LIVE):
+        if RUN_DIR not in os.environ:
+            raise ParameterError(f"{target} is of another program's memory; give 'my_case.py:factory'")
         content = (Path(os.environ[RUN_DIR]) / f"{target.removeprefix(LIVE)}.pickle").read_bytes()
         try:
             return checked(target, pickle.loads(content))  # noqa: S301 - written by this very run, see kept_live

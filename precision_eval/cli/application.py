@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.formatting import visible
@@ -46,7 +48,7 @@ def run_application(app: Callable[[], None], name: str) -> None:
     """Run a command line; whatever goes wrong ends with one line and its exit code."""
     _replace_what_cannot_be_encoded()
     try:
-        with _sigterm_interrupts():
+        with _sigterm_interrupts(), _no_interrupt_is_lost():
             try:
                 app()
             finally:
@@ -88,6 +90,26 @@ def _sigterm_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+@contextmanager
+def _no_interrupt_is_lost() -> Iterator[None]:
+    """Interrupt once more where Ctrl-C came while Python was in a callback, which prints it and goes on."""
+    before = sys.unraisablehook
+
+    def again(unraisable: Any) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+        for number in (signal.SIGINT, signal.SIGTERM):
+            atexit.register(signal.signal, number, signal.SIG_IGN)  # all is done but for unloading
+
+
 def _fail(error: Exception, name: str) -> None:
     """Print an error as one line and exit."""
     known = isinstance(error, PrecisionEvalError) or _is_audio_error(error)
@@ -100,7 +122,8 @@ def _fail(error: Exception, name: str) -> None:
             _drop_output()
     if not known:
         text = f"internal error: {type(error).__name__}: {text}; please report it, with {_TRACEBACK}=1 set for where"
-    print(f"{name}: {visible(' '.join(text.split()))}", file=sys.stderr)
+    with suppress(OSError):  # standard error may be on the disk that is full
+        print(f"{name}: {visible(' '.join(text.split()))}", file=sys.stderr)
     sys.exit(EXIT_BAD_INPUT if known else EXIT_SUITE_FAILED)
 
 
@@ -111,7 +134,7 @@ def _is_broken_library(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno is None
 
 
-_OUTPUT_LOST = (errno.EPIPE, errno.ENOSPC, errno.EIO)
+_OUTPUT_LOST = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT)
 
 
 def _os_error_text(error: OSError) -> str:

@@ -7,6 +7,7 @@ for some case no fix keeps the limits or none cures it, 4 where a case's records
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,12 +16,16 @@ import typer
 
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT, split
+from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
-    from precision_eval.results.choose import Answer, Choice
+    from precision_eval.results.choose import Answer, Choice, Question
+    from precision_eval.results.model import Group
 
 NARROW = 105
 """Columns below which the table leaves out what it can."""
@@ -41,6 +46,8 @@ Exit code 1 where no fix keeps the limits.
 [cyan]precision-eval choose runs/first --case voice --max-drift 1e-3 --policy speed[/cyan]
 
 [cyan]precision-eval choose runs/first --case voice --max-memory 0.6x --json[/cyan]
+
+[cyan]precision-eval choose runs/first --case voice --device t4[/cyan]  a prediction for a GPU that is not here
 
 [cyan]precision-eval choose runs/first --case attention-decode --length 512 --sweep runs/sweep --policy speed[/cyan]
 """
@@ -73,7 +80,9 @@ def choose(
     case: options.Case = None,
     size: options.Size = None,
     mode: options.Mode = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:i or mps.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:i or mps; or t4, a10g, a100, h100: predicted.")
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads that it was measured with.")] = None,
     length: Length = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Rows, those of guidance included.")] = None,
@@ -103,6 +112,8 @@ def choose(
     run = load_run(run_dir)
     for line in run.damage:
         print(f"Not counted: {one_line(line)}", file=sys.stderr)
+    if _predicted(run.groups, question, as_json=as_json):
+        return
     reply = answer(groups_of(run.records, run=str(run_dir)), question)
     if as_json:
         print(to_json(reply.to_dict(), what="the answer", indent=1))
@@ -112,6 +123,24 @@ def choose(
         raise typer.Exit(EXIT_VERDICT)
     if not reply.found:
         raise typer.Exit(EXIT_COULD_NOT_TELL)
+
+
+def _predicted(groups: Sequence[Group], question: Question, *, as_json: bool) -> bool:
+    """Print what published peaks say of a GPU that is not here; whether one was asked for."""
+    from precision_eval.cli.roofline import show
+    from precision_eval.measure.peaks import PUBLISHED
+    from precision_eval.results.choose import Constraints
+    from precision_eval.results.choose.asking import matching_groups
+
+    peaks = next((peaks for peaks in PUBLISHED if peaks.name == question.device), None)
+    if peaks is None:
+        return False
+    if question.constraints != Constraints() or question.sweep or question.plan or question.length or question.batch:
+        raise ParameterError(
+            f"--device {question.device} is predicted, in time alone: give no limits, length, sweep or plan with it"
+        )
+    show(matching_groups(groups, replace(question, device=None)), peaks, as_json=as_json)
+    return True
 
 
 def _show(reply: Answer) -> None:

@@ -97,7 +97,9 @@ def _run(
         table = updated(table, version, observed)
         save_table(table, path)
         console.print(
-            f"recorded {len(observed.cells)} cells of torch {release(version)} in {path.name}", highlight=False
+            f"recorded {len(observed.cells)} cells of torch {release(version)} in {path.name}",
+            highlight=False,
+            markup=False,
         )
         if old is not None:
             _print_differences(console, [d for d in differences(old, observed, same_version=True) if d.expected])

@@ -24,7 +24,7 @@ EXIT_CODES = {"regression": EXIT_VERDICT, "could not tell": EXIT_COULD_NOT_TELL,
 
 HELP = """\
 With [cyan]--base[/cyan] and [cyan]--head[/cyan], commits of your repository or folders, both versions of a case are
-imported by one process, on the same tensors, and timed in turn: a slowdown of a per cent or two is found in about a
+imported by one process, on the same tensors, and timed in turn: a slowdown of two per cent is found in about a
 minute for ten fixes. Your checkout is not touched.
 
 With two names instead, stored results are compared: two folders that [cyan]run[/cyan] has filled, or two commits or

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from precision_eval.cli import options
+from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import check_own_folder, to_json
+from precision_eval.core.formatting import memory_text
 
 HELP = """\
 Every time is a ratio to the same machine's own baseline; no time of one machine is compared with another's. It says
@@ -21,15 +23,23 @@ name; records without their environment, and a measurement that is given twice, 
 [cyan]precision-eval merge runs/laptop runs/server --out runs/machines[/cyan]
 
 [cyan]precision-eval merge results/machines/* --json[/cyan]
+
+[cyan]precision-eval merge runs/laptop --pack laptop.jsonl[/cyan]  one small file to send, which merge takes as a RUN
 """
 
 
 def merge(
-    run_dirs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, each with records.jsonl.")],
+    run_dirs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or one file each.")],
     out: Annotated[Path | None, typer.Option(help="Folder for machines.md, machines.html and machines.json.")] = None,
+    pack: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the one RUN as one file instead, to send it.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Merge runs."""
+    if pack is not None:
+        _pack(run_dirs, pack)
+        return
     from rich.console import Console
 
     from precision_eval.report.machines import NAME, print_machines, to_dict, write_machines
@@ -45,4 +55,13 @@ def merge(
     console = Console(emoji=False)
     print_machines(runs, console)
     if files:
-        console.print(f"written: {', '.join(map(str, files))}", style="dim", highlight=False, soft_wrap=True)
+        line = f"written: {', '.join(map(str, files))}"
+        console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def _pack(run_dirs: list[Path], file: Path) -> None:
+    from precision_eval.results.contributed import pack
+
+    if len(run_dirs) != 1:
+        raise ParameterError(f"--pack takes one RUN, {len(run_dirs)} were given; pack each into a file of its own")
+    print(f"{file}: {memory_text(pack(run_dirs[0], file))}")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from precision_eval.fixes.catalog import Fix
+    from precision_eval.measure.peaks import Peaks
     from precision_eval.studies.memory.devices import Capability
 
 HELP = """\
@@ -41,7 +42,7 @@ Length = Annotated[
 ]
 DeviceMemory = Annotated[str | None, typer.Option(help="Such as 16GiB; gives the largest length that fits.")]
 PlannedDevice = Annotated[
-    str | None, typer.Option(help="p100, v100, t4, a100, h100, cpu, cuda, mps or auto: formats and memory.")
+    str | None, typer.Option(help="p100, v100, t4, a10g, a100, h100, cpu, cuda, mps or auto: formats and memory.")
 ]
 MathAttention = Annotated[
     bool, typer.Option("--math-attention", help="Plan for the plain kernel, which stores all scores.")
@@ -76,9 +77,8 @@ def plan(
     slots = planned.default_length if length is None else length
     call = PlannedCall(dtype=dtype, kv_dtype=kv_dtype, batch=batch, length=slots, tokens=tokens)
     on_cpu = capability is not None and capability.kind == "cpu"
-    planner = Planner(
-        planned, autocast_dtype=torch.bfloat16 if on_cpu else torch.float16, math_attention=math_attention
-    )
+    half, peaks = torch.bfloat16 if on_cpu else torch.float16, _published_peaks(capability)
+    planner = Planner(planned, autocast_dtype=half, math_attention=math_attention, peaks=peaks)
     plans = plan_all(planner, call, candidates, device_memory_bytes=memory)
     choices = [choose_format(known) for known in ([capability] if capability else DEVICES)]
     parameters = planner.parameter_count(call)
@@ -104,6 +104,12 @@ def _fixes(names: Sequence[str] | None) -> tuple[Fix, ...]:
     if not patterns:
         raise ParameterError("--fix names nothing; give names or globs, or leave it out for all")
     return tuple(map(fix_by_id, matching("fix", patterns, [fix.id for fix in FIXES])))
+
+
+def _published_peaks(capability: Capability | None) -> Peaks | None:
+    from precision_eval.measure.peaks import PUBLISHED
+
+    return next((peaks for peaks in PUBLISHED if capability is not None and peaks.name == capability.name), None)
 
 
 def _capability(device: str | None) -> Capability | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, EXIT_SUITE_FAILED, EXIT_TERMINATED, split
 from precision_eval.cli.report import Printing
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.formatting import command_line
 from precision_eval.core.targets import RUN_DIR, is_target, plugins
 
 if TYPE_CHECKING:
@@ -264,9 +264,14 @@ def run(
 
 def _given_cases(targets: list[str] | None, cases: list[str] | None) -> tuple[str, ...] | None:
     given = split([*(targets or []), *(cases or [])])
-    if any(name.startswith("live:") for name in given):
-        raise ParameterError("a case named live: is of another program's memory; run it there, by evaluate(model, ...)")
+    _refuse_live(given)
     return given or None
+
+
+def _refuse_live(cases: Sequence[str]) -> None:
+    """Refuse what :func:`evaluate` alone may name, having written it: a run's folder is data, and this is a pickle."""
+    if any(name.startswith("live:") for name in cases):
+        raise ParameterError("a case named live: is of another program's memory; run it there, by evaluate(model, ...)")
 
 
 def _joined(states: list[str] | None) -> str | None:
@@ -416,7 +421,9 @@ def evaluate(
     from precision_eval.report.loading import load
     from precision_eval.run.plan import Selection
 
-    if not isinstance(case, str):
+    if isinstance(case, str):
+        _refuse_live((case,))
+    else:
         case = target_of(case) if inspect.isroutine(case) else kept_live(case, Path(out))
     tier = _tier(quick=quick, thorough=thorough)
     effort = {"minutes": minutes, "streams": streams, "steps": steps, "budget_s": budget_s, "processes": processes}
@@ -705,6 +712,6 @@ def _unwritable(error: OSError, records: Path) -> RecordError:
 def _tell_how_to_resume(records: RecordFile, console: Console) -> None:
     """Say what is kept after Ctrl-C or SIGTERM, and how to go on."""
     kept = len(records.read().records)
-    command = shlex.join(["precision-eval", *sys.argv[1:]])
-    console.print(f"\nStopped. {kept} records are kept in {records.path}. To go on:", highlight=False)
-    console.print(f"  {command}", highlight=False, soft_wrap=True, markup=False)
+    stopped = f"\nStopped. {kept} records are kept in {records.path}. To go on:"
+    console.print(stopped, highlight=False, markup=False)
+    console.print(f"  {command_line(*sys.argv[1:])}", highlight=False, soft_wrap=True, markup=False)

@@ -14,7 +14,8 @@ import typer
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, split
 from precision_eval.core.errors import ParameterError, RecordError
-from precision_eval.core.files import check_own_folder
+from precision_eval.core.files import check_own_folder, claimed, written_whole
+from precision_eval.core.formatting import command_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,7 +95,7 @@ def run_sensitivity(plan: SensitivityPlan, out: Path, *, report_only: bool = Fal
         from precision_eval.cli.progress import bar_on
         from precision_eval.studies.sensitivity.campaign import run_campaign
 
-        with _stoppable("Runs", console), bar_on(console) as show:
+        with _stoppable("Runs", console), claimed(out), bar_on(console) as show:
             run_campaign(plan, out, progress=show)
     _report_sensitivity(out, console)
 
@@ -114,7 +115,13 @@ def _print_answer(lines: Sequence[str], written: Sequence[Path], console: Consol
 
     for line in lines:
         console.print(one_line(line), style="bold", highlight=False, markup=False)
-    console.print(f"written: {', '.join(map(str, written))}", style="dim", highlight=False)
+    console.print(f"written: {', '.join(map(str, written))}", style="dim", highlight=False, markup=False)
+
+
+def _write(files: Sequence[Path], texts: Sequence[str]) -> None:
+    for path, text in zip(files, texts, strict=True):
+        with written_whole(path) as partial:
+            partial.write_text(text, encoding="utf-8")
 
 
 def _report_sensitivity(out: Path, console: Console) -> None:
@@ -136,8 +143,7 @@ def _report_sensitivity(out: Path, console: Console) -> None:
     files = [out / "sensitivity.md", out / "sensitivity.csv"]
     with worked_out_from(out, remedy="remove the lines that were edited, or run into a new --out"):
         summary = write_summary(out)
-        files[0].write_text(visible(markdown(summary)) + "\n", encoding="utf-8")
-        files[1].write_text(csv_text(summary), encoding="utf-8")
+        _write(files, (visible(markdown(summary)) + "\n", csv_text(summary)))
         drawn = draw(summary, out / "figures")
         lines = answer(summary)
         titles = [f"{map_title(one)} · uniform {number(one['uniform_drift'])}" for one in summary["maps"]]
@@ -192,7 +198,7 @@ def run_sweep(plan: Sweep, out: Path, *, refine: int = 0, report_only: bool = Fa
     check_own_folder(out, "lengths.jsonl")
     console, file = Console(emoji=False), TrialFile(out / "lengths.jsonl")
     if not report_only:
-        with _stoppable("Jobs", console):
+        with _stoppable("Jobs", console), claimed(out):
             _measure(plan, file, console, refine=refine)
     _report_sweep(out, file, console)
 
@@ -212,7 +218,7 @@ def _measure(plan: Sweep, file: TrialFile, console: Console, *, refine: int) -> 
         def show(done: int, total: int, what: str) -> None:
             bar(done, total, what)
             if not console.is_terminal:
-                console.print(f"{done}/{total} {what}", highlight=False, soft_wrap=True)
+                console.print(f"{done}/{total} {what}", highlight=False, markup=False, soft_wrap=True)
 
         run = SweepRun(
             sweep=plan,
@@ -229,7 +235,7 @@ def _report_sweep(out: Path, file: TrialFile, console: Console) -> None:
     """Write crossovers, figure and text from the lines alone."""
     lines = file.read()
     if not lines:
-        raise RecordError(f"{file.path} holds no lines; run `precision-eval sweep --out {out}` first")
+        raise RecordError(f"{file.path} holds no lines; run `{command_line('sweep', '--out', out)}` first")
     from precision_eval.core.files import worked_out_from
     from precision_eval.core.formatting import one_line, visible
     from precision_eval.studies.sweep.report import answer, crossover_json, draw, sentence, summary_markdown
@@ -241,8 +247,7 @@ def _report_sweep(out: Path, file: TrialFile, console: Console) -> None:
         crossover, summary = crossover_json(curves, campaign=campaign), summary_markdown(curves, campaign=campaign)
         drawn = draw(curves, out)
     files = [out / "summary.md", out / "crossover.json"]
-    files[0].write_text(visible(summary), encoding="utf-8")
-    files[1].write_text(crossover, encoding="utf-8")
+    _write(files, (visible(summary), crossover))
     for curve in curves:
         line = f"{curve.configuration.title}: {sentence(curve.crossover)}"
         console.print(one_line(line), highlight=False, markup=False)

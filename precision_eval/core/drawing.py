@@ -152,12 +152,33 @@ def dress(axes: Axes, *, title: str | None = None) -> None:
         axes.set_title(title, loc="left", fontsize=10.5, color=INK)
 
 
+_POWER = re.compile(r"\$\\mathdefault\{(?:[0-9.]+\\times)?-?[0-9.]+\^\{-?[0-9.]+\}\}\$")
+"""What matplotlib writes at a logarithmic axis; any other ``$`` is of a name, and no formula."""
+
+
+def take_literally(figure: Figure) -> None:
+    """Make control characters of texts visible, and keep the dollars of names from being read as formulas."""
+    for text in figure.findobj(Text):
+        text.set_text(visible(text.get_text()))
+        text.set_parse_math("$" not in text.get_text() or _POWER.fullmatch(text.get_text()) is not None)
+
+
+def lay_out(figure: Figure) -> None:
+    """Work out where everything of a figure stands."""
+    take_literally(figure)
+    figure.draw_without_rendering()
+
+
+def file_stem(text: str) -> str:
+    """Return the name of a figure's files, without their endings: what a case is called by its user may hold a path."""
+    return re.sub(r"[^\w.=+-]+", "-", text)[:120]
+
+
 def save(figure: Figure, directory: Path, stem: str) -> list[Path]:
     """Write ``stem.png`` and ``stem.svg``; return both paths, PNG first. The same data gives the same bytes."""
     directory.mkdir(parents=True, exist_ok=True)
-    stem = re.sub(r"[^\w.=+-]+", "-", stem)[:120]  # a case is named by its user
-    for text in figure.findobj(Text):
-        text.set_text(visible(text.get_text()))
+    stem = file_stem(stem)
+    take_literally(figure)
     png, svg = directory / f"{stem}.png", directory / f"{stem}.svg"
     with mpl.rc_context({"svg.hashsalt": stem, "svg.fonttype": "none"}):
         figure.savefig(png, dpi=DPI, facecolor="white", metadata={"Software": None})
@@ -186,7 +207,7 @@ def place_labels(
     to_points = 72.0 / figure.dpi
     halo = [withStroke(linewidth=2.5, foreground="white")]
     for (x, y), radius, (data_x, data_y, text, colour) in zip(centres, radii_px, points, strict=True):
-        probe = axes.text(0, 0, text, fontsize=fontsize)
+        probe = axes.text(0, 0, text, fontsize=fontsize, parse_math=False)
         size = probe.get_window_extent(renderer)
         probe.remove()
         left, bottom = free_spot((x, y), radius, (size.width, size.height), taken, frame)

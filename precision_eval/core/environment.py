@@ -18,6 +18,7 @@ from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import from_json, read_json, write_json, written_whole
+from precision_eval.core.formats import CPU_FLAGS, cpu_flags
 from precision_eval.core.shapes import ENVIRONMENT, SELF_TEST, misfit
 
 LIBRARIES: tuple[str, ...] = ("precision-eval", "torch", "numpy", "scipy", "librosa", "soundfile", "safetensors")
@@ -56,7 +57,10 @@ def collect(device: str) -> dict[str, Any]:
             "python": platform.python_version(),
             "implementation": platform.python_implementation(),
         },
-        "cpu": {"model": cpu_model(), "logical_cores": os.cpu_count(), "usable_cores": usable_cores()},
+        "cpu": {
+            **{"model": cpu_model(), "logical_cores": os.cpu_count(), "usable_cores": usable_cores()},
+            "half_formats": {dtype: sorted(cpu_flags() & set(flags)) for dtype, flags in CPU_FLAGS.items()},
+        },
         "memory_bytes": _physical_memory_bytes(),
         "libraries": {name: _version(name) for name in LIBRARIES},
         "package": {"git_commit": git_commit(), "source_sha256": source_sha256(), "assets": asset_sha256()},

@@ -112,7 +112,7 @@ def check_own_folder(folder: Path, *records: str) -> None:
         return
     if not folder.is_dir():
         raise ParameterError(f"--out {folder} is a file; give a folder")
-    names = {path.name for path in folder.iterdir()} - set(_NOBODYS)
+    names = {path.name for path in folder.iterdir() if not _PARTIAL.fullmatch(path.name)} - set(_NOBODYS)
     if not names or any(_is_json_lines(folder / name) for name in records) or _is_only_begun(folder, names):
         return
     raise ParameterError(
@@ -139,8 +139,9 @@ def _is_only_begun(folder: Path, names: set[str]) -> bool:
         return False
 
 
+_PARTIAL = re.compile(rf"\..*{re.escape(PARTIAL)}")
 _BEGUN = re.compile(
-    rf"environment(-[0-9a-f]{{12}})?\.json|[\w.-]+\.jsonl(\.torn)?|engine|logs|streams|audio|\..*{re.escape(PARTIAL)}"
+    r"environment(-[0-9a-f]{12})?\.json|self-test\.json|[\w.-]+\.jsonl(\.torn)?|engine|logs|streams|audio"
 )
 
 
@@ -286,17 +287,20 @@ class TrialFile:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Hold a folder for one run; the hold ends with the process, however that ends."""
+    """Hold a folder for one command that measures; the hold ends with the process, however that ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise RecordError(f"cannot use {folder}: {error.strerror}; mend that, or give another --out") from error
+        raise RecordError(f"cannot use {folder}: {error.strerror}; mend that, or give another folder") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
+        holder = _holder(descriptor)
         os.close(descriptor)
-        raise RecordError(f"another run is under way in {folder}; wait until it ends, or give another --out") from error
+        raise RecordError(
+            f"another run is under way in {folder}{holder}; wait until it ends, or give another folder"
+        ) from error
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             os.close(descriptor)
@@ -305,6 +309,17 @@ def claimed(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _holder(descriptor: int) -> str:
+    """Name the process that holds a folder; empty where the system does not tell, as it does on Linux alone."""
+    inode = str(os.fstat(descriptor).st_ino)
+    with suppress(OSError):  # such as ``3: FLOCK  ADVISORY  WRITE 717 fe:00:3678 0 EOF``
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            words = line.split()
+            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode and words[4] != "0":
+                return f" (process {words[4]})"
+    return ""
 
 
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)

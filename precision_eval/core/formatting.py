@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -205,6 +206,11 @@ def shortened(text: str, *, limit: int) -> str:
 def one_line(text: str) -> str:
     """Return a text without line breaks, and with every character visible that a terminal would obey."""
     return visible(_SPACES.sub(" ", text))
+
+
+def command_line(*words: object) -> str:
+    """Write a command of this package with its words quoted, so that it can be pasted into a shell."""
+    return shlex.join(["precision-eval", *map(str, words)])
 
 
 def visible(text: str) -> str:

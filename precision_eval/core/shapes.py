@@ -66,6 +66,10 @@ _COMPARISON = {
 }
 _CASTS = [{"site": str, "operand": str, "from": str, "to": str, "count": COUNT}]
 _CALLS = [{"count": COUNT, "*": str}]
+_WORK = {
+    "operations!": [{"kind!": Name(), "dtype!": Name(), **dict.fromkeys(("count!", "flops!", "bytes!"), COUNT)}],
+    **dict.fromkeys(("touched_bytes!", "fresh_bytes!"), COUNT),
+}
 _ERROR: dict[str, Any] = {
     **dict.fromkeys(("relative_error", "rms_error", "rms_ratio", "max_abs_error", "cosine_distance"), Maybe(AMOUNT)),
     **dict.fromkeys(("relative_error_low", "relative_error_high"), Maybe(AMOUNT)),
@@ -117,7 +121,7 @@ DATA: Mapping[str, Any] = {
     "trace": {
         **dict.fromkeys(("sdpa", "linear", "matmul", "norm", "cache_write"), _CALLS),
         **{"backend": str, "observed": str, "casts": _CASTS, "doubts": [str], "graphs": Maybe(COUNT)},
-        **{"not_applicable": [str], "tolerances": {"*": POSITIVE}},
+        **{"not_applicable": [str], "tolerances": {"*": POSITIVE}, "work": Maybe(_WORK)},
     },
     "sampler": {
         **dict.fromkeys(("changed_nucleus", "total_variation", "cast_changed_nucleus"), Maybe(AMOUNT)),
@@ -149,6 +153,7 @@ DATA: Mapping[str, Any] = {
     "audio": {
         **{"duration_s": (0.0, 1e7), "against_reference": _COMPARISON, "against_original": _COMPARISON},
         **{"phoneme_accuracy": Maybe({"*": Maybe(SHARE)}), "files": _FILES, "doubts": [str]},
+        "minutes": {"flags": [[str]], "*": [Maybe(NUMBER)]},
     },
     "sound": {
         **{"streams!": COUNT, "stream_s!": (0.0, 1e7), "heard!": {"*": [NUMBER]}, "tokens": [str], "clock": Name()},
@@ -186,7 +191,10 @@ RECORD = {
 _TEXTS = {"*": Maybe(str)}
 ENVIRONMENT = {
     **{"platform": _TEXTS, "libraries": _TEXTS, "variables": {"*": str}, "memory_bytes": Maybe(COUNT)},
-    "cpu": {"model": Maybe(str), "logical_cores": Maybe(COUNT), "usable_cores": Maybe(COUNT)},
+    "cpu": {
+        **{"model": Maybe(str), "logical_cores": Maybe(COUNT), "usable_cores": Maybe(COUNT)},
+        "half_formats": {"*": [str]},
+    },
     "package": {"git_commit": Maybe(str), "source_sha256": Maybe(str), "assets": _TEXTS},
     "torch": {"config": [str], **dict.fromkeys(("version", "git_version", "cuda", "hip"), Maybe(str))},
     "device": {"name": str, **dict.fromkeys(("model", "capability", "driver"), Maybe(str))},

@@ -59,7 +59,7 @@ _PREEMPTED_DOUBT = 0.2
 _FAULT_S = 1e-7  # the least that one takes, the clearing of its page not counted
 _FAULTS_DOUBT = 0.01
 _SIZING_SHARE = 0.01
-_LEAST_IN_PAIRS = 6  # three pairs, whose median forgives one
+_LEAST_IN_PAIRS = 5  # four overlapping pairs, whose median forgives one call
 _FIRST_PART = 0.1
 _MOST_FOR_ANALYSIS = 0.5
 _PADDING_BYTES = 1 << 16
@@ -278,7 +278,7 @@ def sized_rounds(
     if isinstance(timer, HostTimer):  # alike for all: reading a clock disturbs the caches
         in_pairs = any(alternates(name, candidate, timer) for name, candidate in named.items())
         if in_pairs:
-            calls = {name: max(_LEAST_IN_PAIRS, count + count % 2) for name, count in calls.items()}
+            calls = {name: max(_LEAST_IN_PAIRS, count) for name, count in calls.items()}
         timer = HostTimer(timer.clocks, cpu_per_call=max(calls.values()) <= CPU_PER_CALL_UP_TO, in_pairs=in_pairs)
     return Rounds(named, timer, calls, seed)
 

@@ -38,13 +38,13 @@ from precision_eval.core.files import written_whole
 from precision_eval.core.targets import is_target
 from precision_eval.measure.decoding import said
 from precision_eval.measure.judges import Panel, chosen_judges
+from precision_eval.measure.minutes import DISTANCES
 from precision_eval.measure.voice import PROMPT_FRAMES, SHORTEST_S, NonFiniteAudioError, stored_arrays
 
 BATCH_STREAMS = 16
 LONG_PROMPT_FRAMES = 1024  # twice the window that the model was trained on
 PROMPTS = {"control_rope_bfloat16": 512, "control_long_window": LONG_PROMPT_FRAMES}
 SHORTEST_STREAM_S, LONGEST_STREAM_S = 2.0, 20.0
-DISTANCES = ("mel_mcd_db", "log_spectral_distance_db", "level_error_db")
 LENGTH = "length_error"
 DROP_OUT_S = 0.02
 _OTHER_NOISE = 2_000_003  # of no condition

@@ -164,7 +164,7 @@ class HostTimer:
     def _samples_s(self, raw: Sequence[RawBlock]) -> dict[str, NDArray[np.float64]]:
         """Seconds per call on each clock, (blocks, calls); (blocks, 1) where a block was read as a whole.
 
-        Where calls are taken in pairs, the mean of two calls that follow each other is one sample.
+        Where calls are taken in pairs, the mean of each two calls that follow each other is one sample.
         """
         samples_s = {"wall": np.array([block.wall_ns for block in raw], dtype=np.float64) * 1e-9}
         if raw[0].cpu_ns is None:
@@ -175,9 +175,8 @@ class HostTimer:
 
 
 def _pair_means(samples_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean of each two calls in turn; of an odd number, and of a block read as a whole, as it is."""
-    blocks, calls = samples_s.shape
-    return samples_s if calls % 2 else samples_s.reshape(blocks, calls // 2, 2).mean(axis=2)
+    """Mean of each two calls that follow each other; of a block read as a whole, as it is."""
+    return samples_s if samples_s.shape[1] == 1 else (samples_s[:, 1:] + samples_s[:, :-1]) / 2.0
 
 
 @cache

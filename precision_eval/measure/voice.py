@@ -15,11 +15,12 @@ import math
 import re
 import time
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -38,8 +39,12 @@ from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.core.files import UnwritableFileError, described, written_whole
 from precision_eval.core.targets import is_target
 from precision_eval.measure.decoding import forced_logits, free_running, synthesised
+from precision_eval.measure.minutes import MINUTE_FRAMES, MinuteListener
 from precision_eval.stats import bootstrap_interval, kaplan_meier
 from precision_eval.trace.attention import AttentionSharpness, probing
+
+if TYPE_CHECKING:
+    from audio_metrics import AudioComparison
 
 MAX_TEACHER_FORCED_STREAMS = 12  # one per speaker
 PROBE_EVERY_CALLS = 37  # no multiple of the number of layers, so every layer has its turn
@@ -53,6 +58,9 @@ PROMPT_FRAMES = 200  # 4 s, of a synthesis
 _CHUNK_FRAMES = 100
 _BYTES_PER_SAMPLE = 4
 
+LEAST_MINUTES = 3
+"""Of a recording that is also heard minute by minute."""
+
 SHORTEST_S = 0.1
 """Less sound than this has too few windows to be compared."""
 
@@ -60,11 +68,12 @@ SHORTEST_S = 0.1
 def _stem(cell: Cell, condition: str) -> str:
     """File name of a condition's tokens or audio; the references always run eager."""
     mode = "eager" if comparator_by_id(condition) is not None else cell.mode
+    device = "" if cell.device == "cpu" else f".{cell.device.replace(':', '')}"
     if is_target(cell.case):  # ids hold paths
         name = re.sub(r"[^\w.+-]+", "_", f"{Path(cell.case).name}.{Path(condition).name}.{mode}")
-        return f"{name}.{hashlib.sha256(f'{cell.case} {condition}'.encode()).hexdigest()[:8]}"
+        return f"{name}.{hashlib.sha256(f'{cell.case} {condition}'.encode()).hexdigest()[:8]}{device}"
     plain = mode == "eager" and cell.size == "default"
-    return condition if plain else f"{condition}.{mode}.{cell.size}"
+    return (condition if plain else f"{condition}.{mode}.{cell.size}") + device
 
 
 def _tokens_path(cell: Cell, run_dir: Path, condition: str) -> Path:
@@ -395,21 +404,33 @@ def _read(path: Path) -> tuple[np.ndarray, int]:
     return soundfile.read(path, dtype="float32")
 
 
-def _against_reference(
-    audio: np.ndarray, reference: np.ndarray, noise_floor: np.ndarray | None, *, rate_hz: int
-) -> dict[str, Any]:
+class _OnDisk:
+    """A WAV as a recogniser slices it, read where it is asked for."""
+
+    ndim = 1
+
+    def __init__(self, path: Path) -> None:
+        import soundfile
+
+        self._file = soundfile.SoundFile(path)
+        self.shape = (self._file.frames,)
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        start, stop, _ = part.indices(self.shape[0])
+        self._file.seek(start)
+        return np.asarray(self._file.read(stop - start, dtype="float32"))
+
+
+def _to_noise_floor(distance: AudioComparison, null: Callable[[], AudioComparison] | None) -> dict[str, Any]:
     """Distance of a synthesis from the reference's, with its ratio to that of the noise floor."""
-    import audio_metrics
     from audio_metrics.comparison import SUMMARISED
 
-    distance = audio_metrics.compare(reference, audio, sample_rate_hz=rate_hz)
     for flag in distance.flags:
         if flag.kind == "non_finite":
             raise NonFiniteAudioError(flag.message)
-    if noise_floor is None:
+    if null is None:
         return distance.to_dict()
-    compared = distance.against_null(audio_metrics.compare(reference, noise_floor, sample_rate_hz=rate_hz))
-    data = compared.to_dict()
+    data = distance.against_null(null()).to_dict()
     for name in SUMMARISED:
         data[name]["ratio_to_null"] = data["ratio_to_null"][name]
     return data
@@ -417,6 +438,8 @@ def _against_reference(
 
 def compare_own(wav_path: Path, *, reference_path: Path, null_path: Path) -> dict[str, Any]:
     """Measure one synthesis of a case from outside against the reference's; what one lasts longer is left out."""
+    import audio_metrics
+
     waves = [_read(path) for path in (wav_path, reference_path, null_path)]
     rate_hz = waves[0][1]
     lengths = [len(samples) for samples, _ in waves]
@@ -432,7 +455,8 @@ def compare_own(wav_path: Path, *, reference_path: Path, null_path: Path) -> dic
     draws = not np.array_equal(reference, noise_floor)
     if not draws:
         doubts.append("another seed gives the very same sound, so there is no noise floor to hold the distance to")
-    compared = _against_reference(audio, reference, noise_floor if draws else None, rate_hz=rate_hz)
+    compare = partial(audio_metrics.compare, reference, sample_rate_hz=rate_hz)
+    compared = _to_noise_floor(compare(audio), partial(compare, noise_floor) if draws else None)
     return {"duration_s": min(lengths) / rate_hz, "against_reference": compared, "doubts": doubts}
 
 
@@ -445,12 +469,15 @@ def compare_with_references(wav_path: Path, *, reference_path: Path, null_path: 
     import audio_metrics
     from precision_eval.cases.voice.recogniser import Recogniser
 
-    (audio, _), (reference, _), (noise_floor, _) = (_read(path) for path in (wav_path, reference_path, null_path))
-    against_reference = _against_reference(audio, reference, noise_floor, rate_hz=SAMPLE_RATE_HZ)
+    compare = partial(audio_metrics.compare_files, reference_path)
+    against_reference = _to_noise_floor(compare(wav_path), partial(compare, null_path))
+    audio: Any = _OnDisk(wav_path)
     original = original_speech()[0][PROMPT_FRAMES * HOP_SAMPLES :]
-    n_samples = min(len(original), len(audio))
+    n_samples = min(len(original), audio.shape[0])
     from_original = audio_metrics.compare(original[:n_samples], audio[:n_samples], sample_rate_hz=SAMPLE_RATE_HZ)
-    n_frames = len(audio) // HOP_SAMPLES
+    n_frames = audio.shape[0] // HOP_SAMPLES
+    is_long = n_frames >= LEAST_MINUTES * MINUTE_FRAMES
+    minutes = {"minutes": MinuteListener(prompt_frames=PROMPT_FRAMES).heard(wav_path)} if is_long else {}
     recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
     segments = spoken_script(n_frames)
     heard = recogniser.phoneme_accuracy(audio, segments)
@@ -459,7 +486,7 @@ def compare_with_references(wav_path: Path, *, reference_path: Path, null_path: 
         original[: original_frames * HOP_SAMPLES], spoken_script(original_frames)
     )
     return {
-        "duration_s": len(audio) / SAMPLE_RATE_HZ,
+        "duration_s": audio.shape[0] / SAMPLE_RATE_HZ,
         "against_reference": against_reference,
         "against_original": {**from_original.to_dict(), "duration_s": n_samples / SAMPLE_RATE_HZ},
         "phoneme_accuracy": {
@@ -470,4 +497,5 @@ def compare_with_references(wav_path: Path, *, reference_path: Path, null_path: 
             "original_first_third": heard_original.first_third,
             "original_last_third": heard_original.last_third,
         },
+        **minutes,
     }

@@ -39,13 +39,15 @@ def machines_table(runs: MergedRuns) -> Table:
         (
             machine.name,
             *(machine.facts.get(fact, MISSING) for fact in facts),
+            machine.half_formats or MISSING,
             str(len(machine.records)),
             str(machine.run),
             ", ".join(machine.commits),
         )
         for machine in runs.machines
     ]
-    return Table(columns=("machine", *facts, "records", "folder", "commit"), rows=tuple(rows), title="Machines")
+    columns = ("machine", *facts, "half formats", "records", "folder", "commit")
+    return Table(columns=columns, rows=tuple(rows), title="Machines")
 
 
 def fastest_table(runs: MergedRuns) -> Table:

@@ -30,6 +30,7 @@ from precision_eval.results.expectations import (
     spans_text,
 )
 from precision_eval.results.messages import short_reason
+from precision_eval.results.minutes import courses_of, flags_text
 from precision_eval.results.model import Group, Row, figure_of
 from precision_eval.results.reading import Run
 
@@ -57,7 +58,10 @@ _COMPILED = ("compiled-inductor", "compiled-aot_eager")
 
 def tables_of(run: Run, section: Group) -> tuple[Table, ...]:
     """Return every table of `section` that has something to say."""
-    found = (cost_table(section), audio_table(run, section), trace_table(section), parts_table(section))
+    found = (
+        *(cost_table(section), audio_table(run, section), minutes_table(run, section)),
+        *(trace_table(section), parts_table(section)),
+    )
     return tuple(table for table in found if table is not None)
 
 
@@ -124,6 +128,32 @@ def audio_table(run: Run, section: Group, *, page: bool = False) -> Table | None
         names = join(missing).replace("_", " ")
         notes.append(f"Not in these records: {names}; without them these distances have no yardstick.")
     return fact_table(section, rows, SOUND, title=f"Sound · {section.title}{length}", notes=notes, page=page)
+
+
+def minutes_table(run: Run, section: Group) -> Table | None:
+    """Return the course of each long recording over its minutes; None where none was heard minute by minute."""
+    rows = [*run.comparators(section, "audio"), *section.fixes]
+    minutes = {row.fix: data["minutes"] for row in rows if (data := row.data("audio")) and data.get("minutes")}
+    if not minutes:
+        return None
+    columns = (
+        "fix",
+        "minute by minute",
+        "mean",
+        "slope an hour [95 %]",
+        "first third → last",
+        "worst",
+        "flagged minutes",
+    )
+    lines = [
+        (fix, course.metric.title, course.mean_text, course.slope_text, course.thirds_text, course.worst_text, flags)
+        for fix, heard in minutes.items()
+        for flags in (flags_text(heard),)
+        for course in courses_of(heard)
+        if course.metric.name in ("mel_mcd_db", "phonemes_right", "speech_missed")
+    ]
+    note = "Each minute against the original speech of its place in the script; slopes are Theil's and Sen's."
+    return replace(make_table(columns, lines, title=f"Minute by minute · {section.title}"), notes=(note,))
 
 
 def trace_table(section: Group) -> Table | None:

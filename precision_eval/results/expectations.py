@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from precision_eval.cases.systems import CASES, Case
 from precision_eval.core.errors import ParameterError, RecordError, UnsupportedError
-from precision_eval.core.files import read_json, worked_out_from
+from precision_eval.core.files import read_json, worked_out_from, written_whole
 from precision_eval.core.records import STATUSES
 from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.results.messages import cleaned, find_members
@@ -122,7 +122,8 @@ def save_table(table: Table, path: Path = TABLE) -> None:
             for key, cell in sorted(column.cells.items())
         ]
         lines += [*",\n".join(cells).splitlines(), "   }", "  }" + ("," if version != versions[-1] else "")]
-    path.write_text("\n".join([*lines, " }", "}"]) + "\n", encoding="utf-8")
+    with written_whole(path) as partial:
+        partial.write_text("\n".join([*lines, " }", "}"]) + "\n", encoding="utf-8")
 
 
 def observe(

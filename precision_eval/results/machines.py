@@ -10,6 +10,7 @@ machine calls the same, and *turns over* where two call opposite ones.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,11 +23,13 @@ from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.formatting import grouped, join
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.results.choose.comparing import difference, leaders
+from precision_eval.results.contributed import folder_of
 from precision_eval.results.model import Group, Row, figure_of, order_of
 from precision_eval.results.reading import RECORDS_NAME, Run, groups_of, load_run, log_ratios, pins_of
 
 TIMES, DRIFTS = "time", "drift"
 UNRECORDED = "left alone"
+_NO_NAME = re.compile(r"\((?:R|TM)\)|\b(?:CPU|Processor)\b")
 """State of the allocator in records that do not name it, made before there was a choice."""
 
 APART = 1.25
@@ -38,13 +41,17 @@ PAGE_FAULTS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Hardware and torch version of the records of one folder; `name` is unique among those that are compared."""
+    """Hardware and torch version of the records of one folder; `name` is unique among those that are compared.
+
+    `half_formats` says with which instructions a processor computes in them; empty where no environment tells.
+    """
 
     name: str
     facts: Mapping[str, str]
     run: Path
     commits: tuple[str, ...]
     records: tuple[Record, ...] = field(repr=False)
+    half_formats: str = ""
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -167,8 +174,8 @@ class MergedRuns:
 
 def merged(folders: Sequence[Path]) -> MergedRuns:
     """Read runs and put their machines side by side."""
-    runs = [load_run(folder) for folder in folders]
-    machines = _named([machine for run in runs for machine in _machines_of(run)])
+    read = [_read(folder) for folder in folders]
+    machines = _named([machine for own, _ in read for machine in own])
     _check_none_twice(machines)
     if len(machines) < 2:
         raise ParameterError(f"{folders[0]} holds records of one machine, {machines[0].name}; give runs of 2 or more")
@@ -187,24 +194,34 @@ def merged(folders: Sequence[Path]) -> MergedRuns:
         machines=machines,
         comparisons=tuple(sorted(comparisons, key=lambda comparison: comparison.title)),
         apart=tuple(apart),
-        damage=tuple(line for run in runs for line in run.damage),
+        damage=tuple(line for _, damage in read for line in damage),
     )
 
 
-def _machines_of(run: Run) -> Iterator[Machine]:
+def _read(path: Path) -> tuple[list[Machine], tuple[str, ...]]:
+    """Read a folder, or a run as one file: its machines, and what is damaged."""
+    with folder_of(path) as folder:
+        run = load_run(folder)
+        return list(_machines_of(run, path)), run.damage
+
+
+def _machines_of(run: Run, given: Path) -> Iterator[Machine]:
     """Yield the machines of a folder, still without names, once their records have been checked."""
     path = run.directory / RECORDS_NAME
     environments = stored_environments(run.directory)
     by_facts: dict[tuple[tuple[str, str], ...], list[Record]] = {}
     for record in RecordFile(path).read().records:
         if problem := _tampered(record, environments):
-            raise RecordError(f"{path}: {problem}; give the folder as `precision-eval run` wrote it")
-        by_facts.setdefault(tuple(_facts(environments[record.environment]).items()), []).append(record)
+            raise RecordError(f"{given}: {problem}; give it as `precision-eval run` wrote it")
+        by_facts.setdefault(tuple(facts_of(environments[record.environment]).items()), []).append(record)
     for facts, records in by_facts.items():
-        packages = [environments[sha].get("package") or {} for sha in {record.environment for record in records}]
+        shas = dict.fromkeys(record.environment for record in records)
+        packages = [environments[sha].get("package") or {} for sha in shas]
         commits = sorted({str(package.get("git_commit"))[:12] for package in packages})
         newest = tuple(latest(records).values())
-        yield Machine(name="", facts=dict(facts), run=run.directory, commits=tuple(commits), records=newest)
+        told = [formats for sha in shas if (formats := (environments[sha].get("cpu") or {}).get("half_formats"))]
+        half = "; ".join(f"{dtype}: {join(flags) or 'none'}" for dtype, flags in (told[0] if told else {}).items())
+        yield Machine(name="", facts=dict(facts), run=given, commits=tuple(commits), half_formats=half, records=newest)
 
 
 def _tampered(record: Record, known: Mapping[str, Any]) -> str:
@@ -223,7 +240,7 @@ def _tampered(record: Record, known: Mapping[str, Any]) -> str:
     return ""
 
 
-def _facts(environment: Mapping[str, Any]) -> dict[str, str]:
+def facts_of(environment: Mapping[str, Any]) -> dict[str, str]:
     """Return what makes a machine: its hardware and its torch."""
     cpu, device, torch = (environment.get(name) or {} for name in ("cpu", "device", "torch"))
     name = str(device.get("name") or "cpu")
@@ -238,10 +255,10 @@ def _facts(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _named(machines: Sequence[Machine]) -> tuple[Machine, ...]:
-    """Name each machine by its hardware and torch, and by as much more as tells it from the others."""
+    """Name each machine by its hardware, and by as much more as tells it from the others."""
     facts = [machine.facts for machine in machines]
-    names = [f"{own.get('hardware', 'unknown')}, torch {own.get('torch', 'unknown')}" for own in facts]
-    for fact, text in (("cores", "{} cores"), ("instructions", "{}"), ("device", "{}")):
+    names = [" ".join(_NO_NAME.sub(" ", own.get("hardware", "unknown")).split()) for own in facts]
+    for fact, text in (("torch", "torch {}"), ("cores", "{} cores"), ("instructions", "{}"), ("device", "{}")):
         names = _distinguished(names, [text.format(own.get(fact, "?")) for own in facts])
     names = _distinguished(names, [str(machine.run) for machine in machines])
     return tuple(replace(machine, name=name) for machine, name in zip(machines, names, strict=True))

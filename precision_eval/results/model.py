@@ -9,14 +9,13 @@ compared or chosen here.
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.errors import PrecisionEvalError
-from precision_eval.core.formatting import grouped
+from precision_eval.core.formatting import command_line, grouped
 from precision_eval.core.records import Record
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.messages import short_reason
@@ -330,7 +329,7 @@ class Group:
         pinned = [pin.partition("=") for pin in self.pins.split(",") if pin]
         given |= {_PIN_FLAGS.get(name, name): value for name, _, value in pinned}
         given |= {"threads": str(self.threads), **({} if measure is None else {"measure": measure}), "out": self.run}
-        return shlex.join(["precision-eval", "run", *(word for name in given for word in (f"--{name}", given[name]))])
+        return command_line("run", *(word for name in given for word in (f"--{name}", given[name])))
 
     def measure_of(self, axis: str) -> str:
         """Return the measure that gives an axis of this case."""

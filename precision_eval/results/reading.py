@@ -17,7 +17,7 @@ from typing import Any
 from precision_eval.core.cells import pins_text
 from precision_eval.core.environment import environment_of
 from precision_eval.core.errors import RecordError
-from precision_eval.core.formatting import grouped
+from precision_eval.core.formatting import command_line, grouped
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.results.model import (
     DRIFTS,
@@ -146,7 +146,7 @@ def load_run(run_dir: Path) -> Run:
     reading = RecordFile(path).read()
     if not reading.records:
         what = "holds no record" if path.exists() else "does not exist"
-        raise RecordError(f"{path} {what}; measure first: precision-eval run --out {run_dir}")
+        raise RecordError(f"{path} {what}; measure first: {command_line('run', '--out', run_dir)}")
     return Run(
         directory=run_dir,
         records=tuple(latest(reading.records).values()),
@@ -165,7 +165,8 @@ def read_environment(run_dir: Path) -> Mapping[str, Any]:
         return environment_of(path.read_bytes(), where=str(path))
     except (OSError, RecordError) as error:
         what = str(error).removesuffix("; mend or remove it")
-        raise RecordError(f"{what}; remove it, or write it again: precision-eval run --out {run_dir}") from error
+        again = command_line("run", "--out", run_dir)
+        raise RecordError(f"{what}; remove it, or write it again: {again}") from error
 
 
 def status_of(records: Sequence[Record]) -> tuple[str, str | None]:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from multiprocessing import forkserver, util
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -32,7 +33,7 @@ from precision_eval.core.workers import (
     context_of,
     use_one_blas_thread,
 )
-from precision_eval.run.fork_server import SERVED
+from precision_eval.run.fork_server import FOR_THE_PARENT, SERVED, copied_where_sound
 
 __all__ = [
     "BLAS_THREADS",
@@ -58,20 +59,25 @@ def modules_to_preload(*names: str, compiled: bool) -> tuple[str, ...]:
     return ("torch", "torch._dynamo", *WORKER_MODULES, *names, *compiler)
 
 
-def _start_fork_server(context: Any, preload: Sequence[str]) -> None:
-    """Have a fork server that no Ctrl-C reaches, not even while it starts."""
+def _start_fork_server(context: Any, preload: Sequence[str], *, copied: bool) -> None:
+    """Have a fork server that neither Ctrl-C nor a hang-up reaches, not even while it starts."""
     context.set_forkserver_preload(["precision_eval.run.fork_server"])
     os.environ[SERVED] = "\n".join([str(os.getpid()), util.get_temp_dir(), *preload])
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_PARENT)
     try:
-        forkserver.ensure_running()
+        with copied_where_sound() if copied else nullcontext():
+            forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         del os.environ[SERVED]
 
 
 class IsolatedExecutor(Executor):
-    """Runs each call in its own fresh process."""
+    """Runs each call in its own fresh process.
+
+    With `copied`, the fork server is a copy of this process where that is sound: for a parent that has imported what
+    workers need and has done nothing else.
+    """
 
     def __init__(
         self,
@@ -81,6 +87,7 @@ class IsolatedExecutor(Executor):
         memory_limit_bytes: int | None = None,
         preload: Sequence[str] = ("torch",),
         start: Start = "forkserver",
+        copied: bool = False,
     ) -> None:
         if max_workers < 1:
             raise ParameterError(f"max_workers is {max_workers}; at least 1 is needed")
@@ -93,7 +100,7 @@ class IsolatedExecutor(Executor):
         use_one_blas_thread()
         context = context_of(start)
         if context.get_start_method() == "forkserver":
-            _start_fork_server(context, preload)
+            _start_fork_server(context, preload, copied=copied)
         self._supervisors = ThreadPoolExecutor(max_workers, thread_name_prefix="supervisor")
         self._stopped, self._stop = context.Pipe(duplex=False)
         self._stop_lock = threading.Lock()

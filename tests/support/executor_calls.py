@@ -111,3 +111,9 @@ def call_within(path):
 
 def is_imported(name):
     return name in sys.modules
+
+
+def squares_in_workers(count):
+    from precision_eval.core.workers import call_each
+
+    return call_each(square, [(number,) for number in range(count)])

@@ -3,6 +3,8 @@
 Written from what the report promises (``precision_eval.report.html``), not with the code that writes it.
 """
 
+import base64
+import hashlib
 import json
 import math
 import re
@@ -253,6 +255,14 @@ def unnamed(root, *, said, fixed):
             if not known and plain not in fixed:
                 found.append((plain[:120], sorted(names), node.tag))
     return found
+
+
+def inline_scripts(text):
+    """Return the sources of scripts that a page's policy allows, and those that its inline scripts need."""
+    allowed = re.search(r"script-src ([^;]*);", text)[1].split()
+    scripts = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    return allowed, [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
 
 
 def template_text(*paths: Path):

@@ -11,11 +11,13 @@ LAPTOP = {"full_float32": 1.0, "kv_to_query": 0.8, "float16": 0.5}
 SERVER = {"full_float32": 1.0, "kv_to_query": 0.9, "float16": 3.0}
 
 
-def machine(folder, ratios, *, cpu="AMD EPYC", torch="2.13.0", cores=2, spread=1.0, memory="grown", **rest):
+def machine(
+    folder, ratios, *, cpu="AMD EPYC", torch="2.13.0", cores=2, spread=1.0, memory="grown", half_formats=None, **rest
+):
     """A run of one machine: ratios of four processes, and a drift per fix."""
     sha = store_environment(
         {
-            "cpu": {"model": cpu, "usable_cores": cores},
+            "cpu": {"model": cpu, "usable_cores": cores} | ({"half_formats": half_formats} if half_formats else {}),
             "torch": {"version": torch, "cpu_capability": "AVX2"},
             "device": {"name": "cpu"},
             "package": {"git_commit": "c0ffee"},

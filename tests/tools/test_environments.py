@@ -123,6 +123,7 @@ esac
 """
 FAKE_PYTHON = """#!/bin/sh
 case "$*" in
+  *find_spec*) ;;
   *sysconfig*) echo "$(dirname "$(dirname "$0")")/site";;
   *) echo '{"torch_version": "2.6.0+cu124", "cuda": "12.4", "python": "3.11.7", "numpy": "2.3.5", "blas": "mkl"}';;
 esac

@@ -1,6 +1,11 @@
 """What pip is told is handed to uv, or the work is left to pip."""
 
-from tools.install import settings_of, uv_arguments
+import sys
+
+import pytest
+
+from tools import install
+from tools.install import by_pip_again, settings_of, uv_arguments
 
 LISTED = r"""
 :env:.find-links='/wheels'
@@ -25,3 +30,38 @@ def test_settings_go_on_to_uv_the_nearest_first():
 def test_a_setting_that_uv_has_no_word_for_leaves_the_work_to_pip():
     assert uv_arguments(settings_of(["global.proxy='http://inside:3128'"])) is None
     assert uv_arguments({}) == ["--index-strategy=unsafe-best-match"]
+
+
+def test_a_module_whose_library_is_missing_is_installed_again_by_pip(tmp_path, monkeypatch):
+    (tmp_path / "lacking.py").write_text("raise OSError('cannot load library')\n")
+    (tmp_path / "lacking-1.2.dist-info").mkdir()
+    (tmp_path / "lacking-1.2.dist-info" / "METADATA").write_text("Name: lacking\nVersion: 1.2\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(install, "BINARY", ("json", "not_installed_at_all"))
+    assert by_pip_again(sys.executable) == []
+    monkeypatch.setattr(install, "BINARY", ("json", "lacking"))
+    again = by_pip_again(sys.executable)
+    assert again[:3] == list(install.PIP)
+    assert again[-3:] == ["--force-reinstall", "--no-deps", "lacking==1.2"]
+    called: list[list[str]] = []
+
+    def run(command, **_):
+        called.append(list(command))
+        return type("Done", (), {"returncode": 0, "stdout": "lacking==1.2" if "-c" in command[:2] else ""})
+
+    monkeypatch.setattr(install.subprocess, "run", run)
+    assert install.main(["-e", "."]) == 0
+    assert called[-1] == again
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_uv_cannot_do_is_left_to_pip(code, monkeypatch):
+    called: list[str] = []
+
+    def run(command, **_):
+        called.append(command[0])
+        return type("Done", (), {"returncode": 1 if command[0] == install.BY_UV[0] else code, "stdout": ""})
+
+    monkeypatch.setattr(install.subprocess, "run", run)
+    assert install.main(["-e", "."]) == code
+    assert called[-1] == install.PIP[0]

@@ -4,10 +4,14 @@ import json
 import os
 import re
 import shutil
+import signal
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
@@ -400,6 +404,31 @@ class TestRounds:
         written = json.loads((sweep.base / "asv-torch2.8.0.json").read_text())
         assert written["matrix"]["req"] == {"torch": ["2.8.0"]}
         assert written["results_dir"] == str(sweep.results)
+
+
+ASV = """
+import pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+pathlib.Path("started").write_text(str(child.pid))
+time.sleep(60)
+"""
+
+
+def test_a_stopped_sweep_leaves_no_asv_behind(tmp_path):
+    (tmp_path / "asv.py").write_text(ASV)
+    started = tmp_path / "started"
+
+    def stop():
+        while not (started.exists() and started.read_text()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=stop, daemon=True).start()
+    place = SimpleNamespace(base=tmp_path, log=tmp_path / "asv.log")
+    with pytest.raises(KeyboardInterrupt):
+        torch_sweep._logged(place, {**os.environ, "PYTHONPATH": str(tmp_path)}, "run")
+    child = int(started.read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
 
 def test_only_names_outside_make_a_file_shared(tmp_path):

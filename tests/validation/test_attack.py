@@ -1,5 +1,7 @@
 """Hostile result files: seeded mutations end in no exception but the suite's own; what is planted is found."""
 
+from pathlib import Path
+
 import pytest
 
 from precision_eval.core.errors import RecordError
@@ -12,7 +14,8 @@ def test_mutated_records_are_refused_or_read(seed):
 
 
 @pytest.mark.parametrize(
-    ("target", "mutations"), [("expectations", 30), ("asv", 20), pytest.param("sweep", 4, marks=pytest.mark.slow)]
+    ("target", "mutations"),
+    [("expectations", 30), ("asv", 20), ("merge", 10), pytest.param("sweep", 4, marks=pytest.mark.slow)],
 )
 def test_other_result_files(target, mutations):
     assert attack.attack(target, 1, mutations=mutations)["faults"] == []
@@ -26,9 +29,23 @@ def test_an_exception_of_pythons_own_and_a_control_character_are_counted():
         raise RecordError("line 3")
 
     assert attack._fault(broken).startswith("KeyError")
-    assert attack._fault(refused) == ""
+    assert attack._fault(refused) is None
     assert attack._fault(lambda: "a\x1b[2J") == "character '\\x1b' reaches the output"
     assert attack._fault(lambda: "line\nline\t") == ""
+
+
+def test_each_target_is_summed_with_what_was_refused():
+    line = {"target": "merge", "mutations": 3, "readings": 2, "refused": 1, "faults": []}
+    lines = [line, line | {"faults": ["merge: KeyError"]}, {"target": "commands", "mutations": 6, "faults": []}]
+    merged, commands = attack.EXPERIMENT.figures(attack.EXPERIMENT.summary(lines, None))
+    assert (merged.name, merged.met) == ("uncaught in 6 mutations of merge", False)
+    assert merged.found == "1; 50% of 4 readings refused in one line"
+    assert (commands.name, commands.found, commands.met) == ("uncaught in 6 random commands", "0", True)
+
+
+def test_a_run_of_limited_time_has_trials_of_every_target():
+    trials = attack.EXPERIMENT.trials(attack.EXPERIMENT.options({}, out=Path()))
+    assert {trial.spec[0] for trial in trials[: len(trials) // 10]} == {*attack.TARGETS, "commands"}
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_each_fault_of_an_operation_shows_and_honest_variations_are_near(name):
             outputs = torch.stack([fault.apply(o) for o in stand.calls])
             if dtype is torch.float32 and fault.id in ("chunks_stored", "stored_steps", "moments_stored"):
                 continue  # in float32 that is the honest order
-            if (fault.id, dtype) in (("sink_in_bfloat16", torch.bfloat16), ("gain_0.1%", torch.bfloat16)):
+            if dtype is torch.bfloat16 and fault.id in ("sink_in_bfloat16", "gain_0.1%", "sine_by_series"):
                 continue  # and in bfloat16 these change nothing
             assert max(stand.effects(outputs, fault)) > 0.01, (fault.id, dtype)
         for change in OPERATIONS[name].changes(name, "honest"):
@@ -92,12 +92,13 @@ def test_a_pool_comes_from_one_host():
 
 
 def test_what_is_held_out_is_neither_seen_nor_half_of_it():
-    assert is_held_out("flash_56", "low_rank")
-    assert is_held_out("taps_reversed", "conv1d")
-    for pair in (("flash_56", "gaussian"), ("fused", "low_rank")):
+    assert is_held_out("flash_72", "grouped")
+    assert is_held_out("turned_back", "rope")
+    for pair in (("flash_72", "gaussian"), ("fused", "grouped")):
         assert not is_held_out(*pair)
         assert not is_seen(*pair)
     assert is_seen("fused", "gaussian")
+    assert is_seen("flash_56", "low_rank")
     assert is_seen("gain", "linear")
     assert set(families.HELD_OUT) <= {*FAMILIES, *OPERATIONS}
 

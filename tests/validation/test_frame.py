@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, UnknownNameError
-from precision_eval.core.files import TrialFile
+from precision_eval.core.files import TrialFile, claimed
 from validation import frame
 from validation.__main__ import main
 from validation.frame import Experiment, Figure, Options, Trial
@@ -53,6 +53,13 @@ def test_stopped_and_resumed(use, tmp_path, capsys):
     (figure, _) = json.loads((tmp_path / "figures.json").read_text())["memory"]
     assert (figure["found"], figure["met"]) == ("3 trials", True)
     assert "| n | 3 | 3 trials | yes | asv: 2 \\| 4 |" in (tmp_path / "report.md").read_text()
+
+
+def test_one_experiment_at_a_time_measures_into_a_folder(use, tmp_path):
+    use(fake())
+    with claimed(tmp_path), pytest.raises(RecordError, match="another run is under way"):
+        main(["memory", "--out", str(tmp_path)])
+    assert TrialFile(tmp_path / "memory.jsonl").read() == []
 
 
 @pytest.mark.parametrize(("limit_s", "begun"), [(5.0, 0), (10.5, 3), (float("inf"), 3)])

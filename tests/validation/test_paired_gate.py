@@ -10,10 +10,13 @@ from precision_eval import ParameterError, fixed
 from validation.frame import Options
 from validation.gate import paired_gate
 
+PLACE = "An EPYC, 8 processes, 4 s a cell"
 
-def line(fault, *, outcome="no regression", worse=()):
+
+def line(fault, *, outcome="no regression", worse=(), cpu="An EPYC"):
     content = {"decided": 9, "cells": 10, "seconds": 50.0, "detectable": 0.01, "processes": 8, "budget_s": 4.0}
-    return {"fault": fault, "outcome": outcome, "worse": [list(one) for one in worse], **content}
+    content |= {"key": f"{fault}/0/8/4/{cpu}/2.13.0", "fault": fault, "outcome": outcome}
+    return content | {"worse": [list(one) for one in worse]}
 
 
 @pytest.mark.parametrize("fault", paired_gate.FAULTS)
@@ -44,11 +47,10 @@ def test_a_users_model_has_the_bug_and_each_fix_that_is_gated_cures_it(tmp_path,
 
 def test_gates_of_a_users_model_are_counted_apart():
     cells = [("case.py:own", fix, "latency") for fix in paired_gate.CURING]
-    lines = [line("own_none"), line("own_slower_5", outcome="regression", worse=cells), line("none"), line("memory")]
+    lines = [line("own_none"), line("own_slower_5", outcome="regression", worse=cells)]
     settings = {"processes": 8, "budget_s": 4.0, "faults": ("own_none", "own_slower_5"), "equal": 3, "gates": 2}
     options = Options(out=None, settings=settings)
-    rates = paired_gate._summary(lines, options)["rates"]
-    assert set(rates) == {"own_none", "own_slower_5"}
+    rates = paired_gate._summary(lines, options)["rates"][PLACE]
     assert (rates["own_slower_5"]["caught"], rates["own_slower_5"]["caught_cells"]) == (1, len(cells))
     assert rates["own_slower_5"]["planted_cells"] == len(cells)
     assert rates["own_none"]["caught"] == 0
@@ -82,11 +84,13 @@ def test_what_is_counted():
     ]
     settings = {"processes": 8, "budget_s": 4.0, "faults": tuple(paired_gate.FAULTS)}
     options = Options(out=None, settings=settings)
-    content = paired_gate._summary(lines, options)
-    assert (content["rates"]["none"]["red"], content["rates"]["none"]["false_latency"]) == (1, 1)
-    assert (content["rates"]["slower_2"]["caught"], content["rates"]["slower_2"]["false_latency"]) == (1, 1)
+    content = paired_gate._summary([*lines, line("none", cpu="A Xeon")], options)
+    rates = content["rates"][PLACE]
+    assert (rates["none"]["red"], rates["none"]["false_latency"]) == (1, 1)
+    assert (rates["slower_2"]["caught"], rates["slower_2"]["false_latency"]) == (1, 1)
     figures = {figure.name: figure for figure in paired_gate._figures(content)}
-    assert figures["A/A gates that are red"].found.endswith("1 of 2")
-    assert figures["A/A gates that are red"].met is None  # too few to tell
-    assert figures["slower_2: cells that are named"].found.endswith("1 of 4")
-    assert figures["slowest gate of ten cells"].met
+    assert figures[f"{PLACE}: A/A gates that are red"].found.endswith("1 of 2")
+    assert figures[f"{PLACE}: A/A gates that are red"].met is None  # too few to tell
+    assert figures[f"{PLACE.replace('An EPYC', 'A Xeon')}: A/A gates that are red"].found.endswith("0 of 1")
+    assert figures[f"{PLACE}, slower_2: cells that are named"].found.endswith("1 of 4")
+    assert figures[f"{PLACE}: slowest gate"].met

@@ -38,19 +38,33 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "voice": ("voice-quality.json", lambda source, page: voice_markdown(source)),
     "proof": ("proof/figures.json", lambda source, page: reported_markdown(source)),
     "faults": ("faults.json", lambda source, page: stored_markdown("faults", source, judged_only=True)),
+    "faults-held-out": (
+        "intel-xeon/faults-held-out.json",
+        lambda source, page: stored_markdown("faults", source, judged_only=True),
+    ),
+    "faults-intel": (
+        "intel-xeon/faults.json",
+        lambda source, page: stored_markdown("faults", source, judged_only=True),
+    ),
     "claims": ("claims.json", lambda source, page: stored_markdown("claims", source)),
     "audio": ("audio-bench.json", lambda source, page: stored_markdown("audio", source, judged_only=True)),
     "doctor": ("doctor.json", lambda source, page: stored_markdown("doctor", source, judged_only=True)),
     "architectures": ("doctor-architectures.json", lambda source, page: stored_markdown("doctor", source)),
     "sound": ("sound/sound.json", lambda source, page: stored_markdown("sound", source)),
+    "published": ("published/published.json", lambda source, page: stored_markdown("published", source)),
+    "hour": ("hour/hour.json", lambda source, page: stored_markdown("hour", source)),
     "judges": ("judges/judges.json", lambda source, page: stored_markdown("judges", source)),
     "field-failures": (
         "field-failures/field-failures.json",
         lambda source, page: stored_markdown("field-failures", source),
     ),
+    "kinds": ("kinds/kinds.jsonl", lambda source, page: stored_markdown("kinds", source, judged_only=True)),
+    "paired-gate": ("paired-gate/paired-gate.jsonl", lambda source, page: stored_markdown("paired-gate", source)),
     "gate": ("gate.json", lambda source, page: stored_markdown("gate", source)),
     "change-points": ("change-points.json", lambda source, page: stored_markdown("versions", source, judged_only=True)),
     "choose": ("choose/choose.json", lambda source, page: stored_markdown("choose", source)),
+    "attack": ("attack.json", lambda source, page: stored_markdown("attack", source)),
+    "soak": ("soak.json", lambda source, page: stored_markdown("soak", source)),
     "asv-cost": ("asv-cost.json", lambda source, page: stored_markdown("cost", source)),
 }
 

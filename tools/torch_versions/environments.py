@@ -29,6 +29,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, UnsupportedError
+from tools.install import by_pip_again
 from tools.torch_versions.stubs import put_stubs
 
 NOTE_NAME = "torch-environment.json"
@@ -173,6 +174,8 @@ def _fill(
         constraints.write_text(fitting_constraints(text, needs), encoding="utf-8")
         packages = [*needs, *project_requirements(environment.root), *TOOLS]
         run(*install, "--constraint", constraints, *packages)
+    if again := by_pip_again(str(python)):
+        run(*again)
     stubs = put_stubs(site / "torch") if build == "slim" else ()
     say("importing torch")
     found = json.loads(run(python, "-W", "ignore", "-c", _INSPECT).splitlines()[-1])

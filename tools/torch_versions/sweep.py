@@ -18,17 +18,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import psutil
 from packaging.version import Version
 from rich.console import Console
 
 from precision_eval.cli.application import EXIT_BAD_INPUT, EXIT_INTERRUPTED
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
-from precision_eval.core.files import read_json, worked_out_from, write_json, written_whole
+from precision_eval.core.files import claimed, read_json, worked_out_from, write_json, written_whole
 from precision_eval.core.table import make_table, print_table
 from precision_eval.results.asv import ROUNDS_NAME, Visit, read_visits, visit_times
 from precision_eval.studies.tracking import METRICS, PROCESS_VARIABLE
@@ -318,12 +320,13 @@ def gigabytes(size: int) -> str:
 
 def torch_sweep_command(sweep: Sweep, *, plan_only: bool = False) -> None:
     """Install, measure, and say what became of each version."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     show_plan(sweep, console)
     if plan_only:
         return
     try:
-        tally = run_sweep(sweep, lambda text: console.print(text, markup=False, soft_wrap=True))
+        with claimed(sweep.base):
+            tally = run_sweep(sweep, lambda text: console.print(text, soft_wrap=True))
     except KeyboardInterrupt:
         console.print("Stopped. What was measured is kept; the same command goes on from there.")
         sys.exit(EXIT_INTERRUPTED)
@@ -515,12 +518,24 @@ def _asv(sweep: Sweep, version: str, pattern: str, turn: int = 0) -> tuple[int, 
 
 def _logged(sweep: Sweep, environ: dict[str, str], *words: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "asv", *words]
-    done = subprocess.run(
-        command, env=environ, cwd=sweep.base, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
+    heard: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, env=environ, cwd=sweep.base, **heard) as asv:
+        try:
+            output = asv.communicate()[0]
+        except BaseException:  # Ctrl-C and SIGTERM: what asv has started is in groups of its own
+            _kill_with_all_below(asv.pid)
+            raise
     with sweep.log.open("a", encoding="utf-8") as file:
-        file.write(f"$ {' '.join(command)}\n{done.stdout}\n")
-    return done.returncode, done.stdout
+        file.write(f"$ {' '.join(command)}\n{output}\n")
+    return asv.returncode, output
+
+
+def _kill_with_all_below(pid: int) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
 
 
 def last_words(output: str) -> str:

@@ -197,17 +197,19 @@ def _hardest(faults: Judgements, variations: Judgements) -> list[Figure]:
 def _costs(costs: dict[str, Data]) -> list[Figure]:
     """What drawing yardsticks and judging cost, over the plain operation; no reference in it."""
     figures = []
-    for large, name in (
-        (True, "large calls, up to 32 rows of 4 heads judged"),
-        (False, "small calls, eight judged whole"),
+    small, first, further = "small calls, eight judged whole", ("range_s", "judge_s"), ("judge_s",)
+    for large, name, parts in (
+        (True, "large calls, up to 32 rows of 4 heads judged", first),
+        (False, small, first),
+        (False, f"{small}, each further candidate", further),
     ):
         chosen = {key: one for key, one in costs.items() if (key.split("/")[0] in LARGE) is large}
         if chosen:
-            spent = {key: one["range_s"] + one["judge_s"] for key, one in chosen.items()}
+            spent = {key: sum(one[part] for part in parts) for key, one in chosen.items()}
             ratios = {key: seconds / chosen[key]["operation_s"] for key, seconds in spent.items()}
             worst, middle = max(ratios, key=lambda key: ratios[key]), median(ratios.values())
             low, high = (1e3 * one(spent.values()) for one in (min, max))
-            text = f"median {middle:.1f} ×, largest {ratios[worst]:.1f} × ({worst}); {low:.0f} to {high:.0f} ms"
+            text = f"median {middle:.1f} ×, largest {ratios[worst]:.1f} × ({worst}); {low:.1f} to {high:.0f} ms"
             figures.append(Figure(f"cost of judging, {name}", text, f"≤ {COST:g} ×", ratios[worst] <= COST))
     return figures
 

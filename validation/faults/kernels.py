@@ -121,6 +121,7 @@ _STORAGE: dict[str, Callable[[Tensor, torch.dtype], Tensor]] = {
     "flushed": _flushed,
     "saturated": lambda x, dtype: x.to(dtype).float().nan_to_num(posinf=torch.finfo(dtype).max),
     "via_bfloat16": lambda x, dtype: x.bfloat16().to(dtype).float(),
+    "one_bit_less": lambda x, dtype: kept_bits(x, 10 if dtype is torch.float16 else 7),
     "left_out": lambda x, dtype: torch.ones_like(x),
 }
 

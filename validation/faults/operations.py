@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from validation.faults.families import DTYPES
-from validation.faults.kernels import without_mkldnn
+from validation.faults.kernels import kept_bits, without_mkldnn
 
 Function = Callable[..., Tensor]
 EPS = 1e-5
@@ -177,6 +177,39 @@ def _gated(x: Tensor, y: Tensor) -> Tensor:
     return F.silu(x) * y
 
 
+def _one_bit_less(x: Tensor) -> Tensor:
+    bits = {torch.float16: 10, torch.bfloat16: 7, torch.float32: 23}[x.dtype]
+    return kept_bits(x.float(), bits).to(x.dtype)
+
+
+def _attention_with_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """A learned bias on each logit, as in T5; no scale but that of the weights."""
+    return (q @ k.mT * q.shape[-1] ** -0.5 + bias).softmax(-1) @ v
+
+
+def _rope(x: Tensor, angle: Tensor) -> Tensor:
+    """Rotary embedding: the halves of the channels rotated."""
+    first, second = x.chunk(2, -1)
+    cos, sin = angle.cos(), angle.sin()
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+
+def _rope_as_turned(x: Tensor, angle: Tensor) -> Tensor:
+    """As transformers has it: x·cos + turned(x)·sin."""
+    cos, sin = (torch.cat([t, t], -1) for t in (angle.cos(), angle.sin()))
+    return x * cos + torch.cat([-x.chunk(2, -1)[1], x.chunk(2, -1)[0]], -1) * sin
+
+
+def _group_norm(x: Tensor, w: Tensor, b: Tensor, groups: int = 6, eps: float = EPS) -> Tensor:
+    return F.group_norm(x, groups, w, b, eps)
+
+
+def _groups_by_hand(x: Tensor, w: Tensor, b: Tensor, *, correction: int = 0) -> Tensor:
+    parts = x.unflatten(1, (6, -1))
+    mean, variance = parts.mean((2, 3), keepdim=True), parts.var((2, 3), keepdim=True, correction=correction)
+    return ((parts - mean) * (variance + EPS).rsqrt()).flatten(1, 2) * w[:, None] + b[:, None]
+
+
 OPERATIONS: dict[str, Operation] = {
     "linear": Operation(
         _linear,
@@ -301,6 +334,58 @@ OPERATIONS: dict[str, Operation] = {
             "gate_in_fp8": _coarse(_gated, torch.float8_e4m3fn, 1),
             "turned_round": _wide(lambda x, y: _gated(y, x)),
             "sigmoid_8_bits": _wide(lambda x, y: x * torch.sigmoid(x).bfloat16().float() * y),
+        },
+    ),
+    "attention_bias": Operation(
+        _attention_with_bias,
+        ((1, 4, 48, 64), (1, 4, 160, 64), (1, 4, 160, 64), (1, 4, 48, 160)),
+        {
+            "wide": _wide(_attention_with_bias),
+            "by_torch": lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, attn_mask=bias),
+            "by_baddbmm": lambda q, k, v, bias: (
+                torch.baddbmm(bias[0], q[0], k[0].mT, alpha=q.shape[-1] ** -0.5).softmax(-1) @ v[0]
+            )[None],
+        },
+        {
+            "bias_in_fp8": _coarse(_attention_with_bias, torch.float8_e4m3fn, 3),
+            "bias_scaled_0.5%": _wide(lambda q, k, v, bias: _attention_with_bias(q, k, v, bias * 1.005)),
+            "bias_scaled_2e-6": _wide(lambda q, k, v, bias: _attention_with_bias(q, k, v, bias * (1 + 2e-6))),
+            "bias_of_next_row": lambda q, k, v, bias: _attention_with_bias(q, k, v, bias.roll(1, 2)),
+            "bias_not_on_last_key": lambda q, k, v, bias: _attention_with_bias(
+                q, k, v, torch.cat([bias[..., :-1], 0 * bias[..., -1:]], -1)
+            ),
+            "bias_one_bit_less": lambda q, k, v, bias: _attention_with_bias(q, k, v, _one_bit_less(bias)),
+        },
+    ),
+    "rope": Operation(
+        _rope,
+        ((1, 8, 48, 64), (1, 8, 48, 32)),
+        {"wide": _wide(_rope), "turned": _rope_as_turned, "wide_turned": _wide(_rope_as_turned)},
+        {
+            "angle_in_fp8": _coarse(_rope, torch.float8_e4m3fn, 1),
+            "late_0.2%": _wide(lambda x, angle: _rope(x, angle * 1.002)),
+            "angle_one_bit_less": lambda x, angle: _wide(_rope)(x, _one_bit_less(angle)),
+            "turned_back": lambda x, angle: _rope(x, -angle),
+            "sine_by_series": _wide(
+                lambda x, angle: (
+                    x * torch.cat([angle.cos()] * 2, -1)
+                    + torch.cat([-x.chunk(2, -1)[1], x.chunk(2, -1)[0]], -1)
+                    * torch.cat([angle - angle**3 / 6 + angle**5 / 120] * 2, -1)
+                )
+            ),
+        },
+    ),
+    "group_norm": Operation(
+        _group_norm,
+        ((4, 48, 96), (48,), (48,)),
+        {"wide": _wide(_group_norm), "by_hand": _wide(_groups_by_hand)},
+        {
+            "unbiased": _wide(lambda x, w, b: _groups_by_hand(x, w, b, correction=1)),
+            "eps_1e-3": _wide(lambda x, w, b: _group_norm(x, w, b, eps=1e-3)),
+            "eps_4e-5": _wide(lambda x, w, b: _group_norm(x, w, b, eps=4e-5)),
+            "bias_of_next_channel": lambda x, w, b: _group_norm(x, w, b.roll(1)),
+            "weight_one_bit_less": lambda x, w, b: _wide(_group_norm)(x, _one_bit_less(w), b),
+            "output_truncated": lambda x, w, b: _truncated(_group_norm(x.double(), w.double(), b.double()), x.dtype),
         },
     ),
 }

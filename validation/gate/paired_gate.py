@@ -15,13 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 from precision_eval.core.environment import cpu_model
 from precision_eval.core.errors import PrecisionEvalError, unknown_name
 from validation.frame import Data, Experiment, Figure, Options, Trial, each
-from validation.report import share_text
+from validation.report import judged_share, share_text
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = 100
@@ -30,6 +32,7 @@ CANDIDATES = ("float32", "float16", "bfloat16", "cache_to_float32", "float32_aga
 CURING = ("query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16", "autocast")
 LIMIT_S = 600.0
 LONGEST_S = 60.0
+LEAST_GATES = 20  # that a rate is judged by
 
 FAULTS: dict[str, dict[str, float]] = {
     "none": {},
@@ -211,9 +214,13 @@ def _read(text: str) -> Data:
 
 
 def _summary(lines: list[Data], options: Options) -> Data:
-    here = [line for line in lines if all(line[name] == options[name] for name in ("processes", "budget_s"))]
-    gates = {fault: [line for line in here if line["fault"] == fault] for fault in options["faults"]}
-    return {"rates": {fault: _rates(fault, own) for fault, own in gates.items() if own}, "gates": len(here)}
+    """Count by machine and effort, which a line's key names."""
+    places: dict[str, dict[str, list[Data]]] = {}
+    for line in lines:
+        cpu = line["key"].split("/")[-2]
+        place = f"{cpu}, {line['processes']} processes, {line['budget_s']:g} s a cell"
+        places.setdefault(place, {}).setdefault(line["fault"], []).append(line)
+    return {"rates": {place: {fault: _rates(fault, own) for fault, own in of.items()} for place, of in places.items()}}
 
 
 def _rates(fault: str, lines: list[Data]) -> Data:
@@ -243,34 +250,29 @@ def _rates(fault: str, lines: list[Data]) -> Data:
 
 
 def _figures(content: Data) -> list[Figure]:
-    figures = []
-    for fault, rates in content["rates"].items():
+    return [figure for place, rates in content["rates"].items() for figure in _of_place(place, rates)]
+
+
+def _of_place(place: str, rates: dict[str, Data]) -> Iterator[Figure]:
+    for fault, found in rates.items():
         target, least = TARGETS.get(fault, (0.99, True))
-        hits = rates["caught"] if least else rates["red"]
-        met = hits >= target * rates["gates"] if least else hits <= target * rates["gates"]
+        gates, hits = found["gates"], found["caught" if least else "red"]
         name = f"{fault}: gates that name it" if _is_planted(fault) else f"{_whose(fault)}A/A gates that are red"
-        text = f"{'≥' if least else '≤'} {100 * target:g} %"
-        figures.append(
-            Figure(name, share_text(hits, rates["gates"]), text, met if rates["gates"] >= 1 / 0.05 else None)
-        )
+        share = judged_share(f"{place}: {name}", hits, gates, f"{'≥' if least else '≤'} {100 * target:g} %")
+        yield share if gates >= LEAST_GATES else replace(share, met=None)
         if "slower" in fault:
-            cells = share_text(rates["caught_cells"], rates["planted_cells"])
-            figures.append(Figure(f"{fault}: cells that are named", cells))
-    slowest = max(rates["longest_s"] for rates in content["rates"].values())
-    undecided = sum(rates["undecided"] for rates in content["rates"].values())
-    total = sum(rates["cells"] for rates in content["rates"].values())
-    figures.append(Figure("latencies left undecided", share_text(undecided, total)))
-    figures.append(Figure("slowest gate of ten cells", f"{slowest:.0f} s", "≤ 60 s", slowest <= LONGEST_S))
-    return figures
+            cells = share_text(found["caught_cells"], found["planted_cells"])
+            yield Figure(f"{place}, {fault}: cells that are named", cells)
+    undecided, total = (sum(found[name] for found in rates.values()) for name in ("undecided", "cells"))
+    yield Figure(f"{place}: latencies left undecided", share_text(undecided, total))
+    slowest = max(found["longest_s"] for found in rates.values())
+    yield Figure(f"{place}: slowest gate", f"{slowest:.0f} s", "≤ 60 s", slowest <= LONGEST_S)
+    detectable = ", ".join(f"{fault} {100 * found['detectable']:.2f} %" for fault, found in rates.items())
+    yield Figure(f"{place}: slowdown that would be found in 80 % (median cell)", detectable)
 
 
 def _whose(fault: str) -> str:
     return "a user's model: " if FAULTS[fault].get("own") else ""
-
-
-def _notes(content: Data) -> list[str]:
-    told = ", ".join(f"{fault} {100 * rates['detectable']:.2f} %" for fault, rates in content["rates"].items())
-    return [f"{content['gates']} gates. Slowdown that would have been found in 80 % (median cell): {told}."]
 
 
 EXPERIMENT = Experiment(
@@ -280,7 +282,6 @@ EXPERIMENT = Experiment(
     run=each(_gated),
     figures=_figures,
     summary=_summary,
-    notes=_notes,
     settings={
         "faults": (tuple(FAULTS),) * 2,
         "equal": (2, 300),

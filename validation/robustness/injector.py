@@ -98,7 +98,7 @@ def arm(plan: str) -> None:
     read = json.loads(Path(plan).read_text(encoding="utf-8"))
     armed = _Armed(tuple(Fault(**fault) for fault in read["faults"]), Path(read["markers"]), tuple(read["command"]))
     if any(fault.kind == "clock_step" for fault in armed.faults):
-        _step_the_clock(armed)
+        step_the_clock()
     if "precision_eval.cli" in sys.orig_argv:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell hands it down ignored
         _arm_main(armed)
@@ -243,7 +243,7 @@ def _act_here(fault: Fault) -> None:
         os.kill(os.getpid(), _SIGNALS[fault.kind])
 
 
-def _step_the_clock(armed: _Armed) -> None:
+def step_the_clock() -> None:
     """Let the wall clock jump an hour ahead and an hour back, at every look at it."""
     import datetime
 

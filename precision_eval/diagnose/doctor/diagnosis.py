@@ -436,7 +436,7 @@ def _answer(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     if first.severity == "risk":
         yield Text.from_markup("[green]No fault here; a risk:[/green]")
     if raised is not None and raised is not first:
-        yield _labelled("raises", _where(raised))
+        yield _labelled("error", _where(raised))
     yield _labelled("where", _where(first), _COLOURS[first.severity])
     yield _labelled("why", escape(_why(first)))
 

@@ -77,6 +77,10 @@ _SOURCE_HINTS: tuple[tuple[str, str], ...] = (
 )
 
 
+_NO_SOURCE = re.compile(r"[\s~^]*|\s*\.\.\.<\d+ lines>\.\.\.")
+"""What Python 3.13 writes between the lines of a call, and blank lines."""
+
+
 def named_op(text: str, matched: SentenceMatch) -> str | None:
     """Name the operation from what the text says of the call: the traced node, the graph's node, or the source line."""
     before = text[max(0, matched.start - 3000) : matched.start]
@@ -85,7 +89,7 @@ def named_op(text: str, matched: SentenceMatch) -> str | None:
     after = _ATEN_CALL.search(text, matched.end, matched.end + 600)
     if after:
         return after.group(1)
-    last_lines = "\n".join([line for line in before.splitlines() if line.strip()][-7:])
+    last_lines = "\n".join([line for line in before.splitlines() if not _NO_SOURCE.fullmatch(line)][-7:])
     best: tuple[int, str] | None = None
     for pattern, op in _SOURCE_HINTS:
         ends = [match.end() for match in re.finditer(pattern, last_lines)]

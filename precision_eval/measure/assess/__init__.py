@@ -132,7 +132,7 @@ class HonestRange:
         elif crossed:
             noise = found["rms"] <= ONE_MORE and not any(s.kind == "structure" for s in crossed)
             verdict = "worse, by one more rounding" if noise and span.is_even(output) else "worse"
-        row, head, channel = worst_places(error, (span.outputs - pooled.reference).square().mean(0), span.rounding)
+        row, head, channel = worst_places(error, span.mean_square, span.rounding)
         count = len(pooled.names)
         return Assessment(
             verdict=verdict,

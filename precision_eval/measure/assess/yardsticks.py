@@ -22,10 +22,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from precision_eval.core.errors import ParameterError
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-SHIFTS = (0.0, 0.2, 0.35, 0.5)  # of the maximum: weights lie elsewhere in their binades and are rounded otherwise
+BEHIND = (0.0, 0.25, 0.5, 0.75)
+"""Of a binade, beside what each row's maximum gives: the maximum that is subtracted may lag behind, by another amount
+in each row, so that weights lie elsewhere in their binades and are rounded otherwise."""
 BLOCKS = 4
 POINTS = 8
-_LOG2_E = math.log2(math.e)
+_LOG2_E, _LN_2 = math.log2(math.e), math.log(2.0)
 _BACKENDS = ("MATH", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION")
 BACKEND_REACH = 4.0
 """How much farther from the wide computation than all composed ones a kernel of torch's may lie to be a yardstick."""
@@ -133,10 +135,11 @@ def _logits(q: Tensor, k: Tensor, scale: float, stored: Function, *, rounds: boo
     """Scaled products of query and key, each stored at other places."""
     rows, root = q.shape[-2], math.sqrt(scale)
     products, by_query = (torch.cat([q, stored(q * scale)], -2) @ k.mT).split(rows, -2)  # K is read once
-    in_parts = sum((a @ b.mT for a, b in zip(q.chunk(2, -1), k.chunk(2, -1), strict=True)), torch.zeros(()))
+    in_parts = _in_parts(q, k, 2)
     logits = {"wide": products * scale, "scaled query": stored(by_query)}
     logits["scaled operands"] = stored(stored(q * root) @ stored(k * root).mT)
     if not rounds:
+        logits["scaled operands, products in parts"] = _in_parts(q * root, k * root, 8)
         return {**logits, "products in parts": in_parts * scale}
     logits["stored"] = stored(stored(products) * scale)
     logits["stored, products in parts"] = stored(stored(in_parts) * scale)
@@ -146,18 +149,26 @@ def _logits(q: Tensor, k: Tensor, scale: float, stored: Function, *, rounds: boo
     return logits
 
 
+def _in_parts(q: Tensor, k: Tensor, count: int) -> Tensor:
+    """Products of query and key, some channels at a time."""
+    parts = zip(q.chunk(count, -1), k.chunk(count, -1), strict=True)
+    return sum((a @ b.mT for a, b in parts), torch.zeros((), device=q.device))
+
+
 def _outputs(logits: Mapping[str, Tensor], v: Tensor, stored: Function, *, rounds: bool) -> dict[str, Tensor]:
     """Softmax and product with the values: divided before, or late; V is read once or twice for all."""
     rows, third = logits["wide"].shape[-2], -(-v.shape[-2] // 3)
     weights = {name: stored(one.softmax(-1)) for name, one in logits.items()}
-    late = [("wide", shift) for shift in SHIFTS if rounds or not shift]
-    late += [(name, 0.0) for name in ("scaled query", "stored") if name in logits]
+    late = [("wide", behind) for behind in BEHIND if rounds or not behind]
+    late += [(name, 0.0) for name in ("scaled query", "scaled operands", "stored") if name in logits]
     totals: dict[str, Tensor] = {}
-    for name, shift in late:
-        key, one = f"{name}, divided late, {shift}", logits[name]
-        unnormalised = torch.exp2((one - (one.amax(-1, keepdim=True) + shift)) * _LOG2_E)
+    for name, behind in late:
+        key, one = f"{name}, divided late" + f", maximum behind, {behind}" * (behind > 0.0), logits[name]
+        highest = one.amax(-1, keepdim=True)
+        lag = (16.0 * highest.nan_to_num() + behind).remainder(1.0) * _LN_2 if behind else 0.0
+        unnormalised = torch.exp2((one - (highest + lag)) * _LOG2_E)
         totals[key], weights[key] = unnormalised.sum(-1, keepdim=True), stored(unnormalised)
-        if name == "wide" and rounds and not shift:
+        if name == "wide" and rounds and not behind:
             totals["split"], weights["split"] = totals[key], unnormalised
     stacked = torch.cat(list(weights.values()), -2)
     parts = [w @ x for w, x in zip(stacked.split(third, -1), v.split(third, -2), strict=True)]
@@ -168,6 +179,8 @@ def _outputs(logits: Mapping[str, Tensor], v: Tensor, stored: Function, *, round
     else:  # the computations above are each other's orders
         found["wide, at once"] = weights["wide"] @ v
         found["wide, backwards"] = weights["wide"].flip(-1) @ v.flip(-2)
+        every_other = [weights["wide"][..., at::2] @ v[..., at::2, :] for at in (0, 1)]
+        found["wide, every other key first"] = every_other[0] + every_other[1]
     return found | {name: found[name] / total for name, total in totals.items()}
 
 
@@ -226,7 +239,7 @@ def operation_yardsticks(function: Function, *operands: Tensor) -> dict[str, Ten
         layout, and in float32 with nothing stored; both as they are, and with the terms of every sum, mean, softmax,
         normalisation and product of matrices in two other orders, exp by exp2 and gelu by erf in one of them; in
         float64; and in float32 with the result of one of torch's operators stored, each in turn, a product being one
-        of its own where a bias is added to it.
+        of its own where a bias is added to it, and so the weights of softmax before they are divided by their sum.
 
     Raises
     ------
@@ -274,6 +287,9 @@ class StoringStep(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.overloadpacket.__name__ in ("addmm", "baddbmm") and not kwargs:
             return self._stored(self._stored(args[1] @ args[2]) + args[0])
+        if func.overloadpacket.__name__ == "_softmax":
+            weights = (args[0] - args[0].amax(args[1], keepdim=True)).exp()
+            return self._stored(self._stored(weights) / weights.sum(args[1], keepdim=True))
         output = func(*args, **(kwargs or {}))
         counts = isinstance(output, Tensor) and output.dtype is torch.float32 and not func.is_view
         return self._stored(output) if counts else output

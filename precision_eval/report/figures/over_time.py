@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from precision_eval.core.drawing import FAINT, INK, NotDrawn, dress, label_line_ends, new_figure, style_of
+from precision_eval.core.drawing import FAINT, INK, NotDrawn, dress, label_line_ends, lay_out, new_figure, style_of
 from precision_eval.core.formatting import METRIC_TITLES, join
 from precision_eval.results.model import Group, Row, figure_of, is_identical, series_of
 from precision_eval.results.reading import Run
@@ -71,7 +71,7 @@ def draw_drift(run: Run, section: Group) -> Figure:
     streams = {str((row.drift_data or {}).get("streams", "?")) for row in rows}
     title = f"{section.title}: drift under teacher forcing, mean of {'/'.join(sorted(streams))} streams"
     figure.suptitle(title, x=0.01, ha="left", fontsize=12)
-    figure.draw_without_rendering()
+    lay_out(figure)
     for axes, names in zip(panels, ends, strict=True):
         label_line_ends(axes, names)
     return figure
@@ -224,7 +224,7 @@ def draw_survival(run: Run, section: Group) -> Figure:
     without = "" if any(row.role == "noise_floor" for row in rows) else "; the noise floor was not measured"
     title = f"{section.title}: survival of {count}free-running streams{without}"
     figure.suptitle(title, x=0.01, ha="left", fontsize=12)
-    figure.draw_without_rendering()
+    lay_out(figure)
     label_line_ends(axes, ends)
     return figure
 

@@ -19,7 +19,7 @@ from matplotlib.transforms import blended_transform_factory
 from audio_metrics import AudioComparison, Flag, Series, metric_by_name
 from audio_metrics.frames import FrameBlock, FrameGrid
 from audio_metrics.spectra import FLOOR
-from precision_eval.core.drawing import DPI, FAINT, INK, dress, new_figure
+from precision_eval.core.drawing import DPI, FAINT, INK, dress, new_figure, take_literally
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import title_of
 
@@ -197,6 +197,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure as PNG or SVG, as the ending says; the same data gives the same bytes."""
     svg = path.suffix.lower() == ".svg"
     metadata: dict[str, str | None] = {"Date": None, "Creator": None} if svg else {"Software": None}
+    take_literally(figure)
     try:
         with mpl.rc_context({"svg.hashsalt": "pair", "svg.fonttype": "none"}):
             figure.savefig(path, dpi=DPI, facecolor="white", metadata=metadata)

@@ -27,6 +27,7 @@ from precision_eval.core.drawing import (
     INK,
     NotDrawn,
     dress,
+    lay_out,
     new_figure,
     place_labels,
     style_of,
@@ -83,7 +84,7 @@ def draw_tradeoff(case: str, device: str, sections: Sequence[Group]) -> Figure:
             dress(grid[i][j], title=f"{size}, {mode}")
     figure.suptitle(f"{case} on {device}: drift against speed (lower left is better)", x=0.01, ha="left", fontsize=12)
     _draw_legend(figure, largest, [point for section in panels.values() for point in points_of(section)])
-    figure.draw_without_rendering()
+    lay_out(figure)
     for (size, mode), section in panels.items():
         label_points(grid[modes.index(mode)][sizes.index(size)], section, largest)
     return figure

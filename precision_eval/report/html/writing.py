@@ -14,7 +14,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from precision_eval.core.drawing import STATUS_STYLES
+from precision_eval.core.drawing import STATUS_STYLES, file_stem
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
 from precision_eval.core.formatting import grouped, one_line, visible
@@ -43,7 +43,7 @@ from precision_eval.report.html.charts import (
 from precision_eval.report.html.paper import palette_of, rules_of, template_environment, variables_in
 from precision_eval.report.html.sound import sound_section
 from precision_eval.report.self_test import self_test_line
-from precision_eval.report.tables import audio_table, cost_table
+from precision_eval.report.tables import audio_table, cost_table, minutes_table
 from precision_eval.report.text import environment_line, reading_guide
 from precision_eval.results.messages import short_reason
 from precision_eval.results.model import Row
@@ -111,7 +111,10 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
         "drift": _parts(places, drift_charts, "drift", ("teacher_forced_drift",)),
         "audio": _parts(places, sound_charts, "audio", ("synthesis", "audio")),
         "sound_tables": [
-            (place, table) for place in places if (table := audio_table(run, place.group, page=True)) is not None
+            (place, table)
+            for place in places
+            for table in (audio_table(run, place.group, page=True), minutes_table(run, place.group))
+            if table is not None
         ],
         "chance": _chance(places),
         "survival": _parts(places, survival_charts, "survival", ("streams", "divergence")),
@@ -152,7 +155,7 @@ def _saved(place: GroupView, kind: str) -> tuple[str, ...]:
     section = place.group
     grid = f"{section.case}-{section.device}{section.pins.replace(',', ' ').replace('=', ' ')}"
     stems = (f"{kind}-{grid.replace(':', '').replace(' ', '-')}", f"{kind}-{section.slug}")
-    names = [f"figures/{stem}.{end}" for stem in stems for end in ("png", "svg")]
+    names = [f"figures/{file_stem(stem)}.{end}" for stem in stems for end in ("png", "svg")]
     return tuple(name for name in names if (place.run.directory / name).is_file())
 
 
@@ -192,9 +195,9 @@ def _environments(run: Run) -> Mapping[str, int]:
 
 
 def _sound_command(places: Sequence[GroupView]) -> str:
-    """Return the command that makes audio files: of this run's voice where it has one, else of the default."""
+    """Return the command that makes the audio files of this run's voice; empty where it has none."""
     voices = [place for place in places if place.group.case == "voice" and place.group.curing]
-    return voices[0].again("synthesis", "audio") if voices else "precision-eval run --case voice --out runs/again"
+    return voices[0].again("synthesis", "audio") if voices else ""
 
 
 def status_table(places: Sequence[GroupView]) -> dict[str, Any]:

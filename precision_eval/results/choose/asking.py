@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -20,7 +21,7 @@ from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import read_json, worked_out_from
-from precision_eval.core.formatting import grouped
+from precision_eval.core.formatting import command_line, grouped
 from precision_eval.results.choose.choosing import Choice, check_policy, choose_from
 from precision_eval.results.choose.comparing import Constraints
 from precision_eval.results.model import ONE_PROCESS, Estimate, Group, MissingMeasureError, Row, exact
@@ -84,7 +85,7 @@ def answer(groups: Sequence[Group], question: Question) -> Answer:
         if value is not None and value < 1:
             raise ParameterError(f"{name} is {value}; expected a whole number above 0")
     length, batch = question.length, question.batch
-    asked = _matching(groups, question)
+    asked = matching_groups(groups, question)
     faulty = [group for group in asked if group.fault]
     chosen: Sequence[Group] = [group for group in asked if not group.fault]
     if faulty and not chosen:
@@ -116,7 +117,7 @@ def answer(groups: Sequence[Group], question: Question) -> Answer:
     )
 
 
-def _matching(groups: Sequence[Group], question: Question) -> tuple[Group, ...]:
+def matching_groups(groups: Sequence[Group], question: Question) -> tuple[Group, ...]:
     """Return the groups asked for, or say what the run holds instead."""
     matched = tuple(groups)
     for kind, patterns in (("case", question.cases), ("size", question.sizes), ("mode", question.modes)):
@@ -235,8 +236,8 @@ def timed_by_sweep(
     groups: Sequence[Group], folder: Path, *, length: int | None, batch: int | None
 ) -> tuple[Group, ...]:
     """Take times at a length from a sweep, where it measured what a group is; elsewhere add what it says."""
-    content = _json(folder / SWEEP_FILE, remedy=f"precision-eval sweep --out {folder}")
-    remedy = f"make it again: precision-eval sweep --report-only --out {folder}"
+    content = _json(folder / SWEEP_FILE, remedy=command_line("sweep", "--out", folder))
+    remedy = f"make it again: {command_line('sweep', '--report-only', '--out', folder)}"
     with worked_out_from(folder / SWEEP_FILE, remedy=remedy):
         configurations = content.get("configurations", [])
         return tuple(_swept(group, configurations, folder, length, batch) for group in groups)
@@ -244,9 +245,10 @@ def timed_by_sweep(
 
 def planned_memory(groups: Sequence[Group], path: Path, *, length: int | None, batch: int | None) -> tuple[Group, ...]:
     """Take memory from a plan."""
-    plan = _json(path, remedy=f"precision-eval plan --json > {path}")
+    again = f"precision-eval plan --json > {shlex.quote(str(path))}"
+    plan = _json(path, remedy=again)
     if "fixes" not in plan or "length" not in plan:
-        raise RecordError(f"{path} is no plan; write one: precision-eval plan --json > {path}")
+        raise RecordError(f"{path} is no plan; write one: {again}")
     for name, asked in (("length", length), ("batch", batch)):
         if asked is not None and plan[name] != asked:
             raise RecordError(
@@ -329,11 +331,11 @@ def _alike(
     if alike and group.device == "cpu":
         return alike
     if needed:
-        batched, flag = ("", "") if rows is None else (f", batch {rows}", f"--batch {rows} ")
+        batched, flags = ("", ()) if rows is None else (f", batch {rows}", ("--batch", rows))
+        again = ("sweep", "--shape", shape, "--mode", group.mode, "--threads", group.threads, *flags, "--out", folder)
         raise RecordError(
             f"{folder} has no sweep of {shape} {CACHE_DTYPE}{batched}, {group.mode}, {group.threads} threads on "
-            f"{group.device}; add it: precision-eval sweep --shape {shape} --mode {group.mode} "
-            f"--threads {group.threads} {flag}--out {folder}"
+            f"{group.device}; add it: {command_line(*again)}"
         )
     return []
 
@@ -368,7 +370,7 @@ def _neighbours(configuration: Mapping[str, Any], length: int, folder: Path) -> 
     if not below or not above:
         raise RecordError(
             f"{folder} sweeps lengths {lengths[0]:,} to {lengths[-1]:,} of {configuration['id']}, asked for "
-            f"{length:,}; add it: precision-eval sweep --length {length} --out {folder}"
+            f"{length:,}; add it: {command_line('sweep', '--length', length, '--out', folder)}"
         )
     return below[-1], above[0]
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from precision_eval.core.environment import stored_environments
 from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.formatting import command_line
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.core.source_trees import commit_of
 from precision_eval.core.targets import is_target
@@ -120,7 +121,7 @@ def side_of_run(folder: Path, *, name: str) -> Side:
     reading = RecordFile(path).read()
     records = [record for record in latest(reading.records).values() if record.role == "fix"]
     if not records:
-        raise RecordError(f"{path} holds no record of a fix; run `precision-eval run --out {folder}` first")
+        raise RecordError(f"{path} holds no record of a fix; run `{command_line('run', '--out', folder)}` first")
     environments = stored_environments(folder)
     used = sorted({record.environment for record in records})
     missing = [sha for sha in used if sha not in environments]

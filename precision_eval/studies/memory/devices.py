@@ -37,6 +37,8 @@ DEVICES: tuple[Capability, ...] = (
                source=f"{_TABLE}; V100 datasheet, 16 GB (also sold with 32)"),
     Capability(name="t4", kind="cuda", compute=(7, 5), memory_bytes=16 * GB,
                source=f"{_TABLE}; T4 datasheet, 16 GB; the driver reports 15.84 × 10⁹ bytes"),
+    Capability(name="a10g", kind="cuda", compute=(8, 6), memory_bytes=24 * GB,
+               source=f"{_TABLE}; A10G datasheet, 24 GB"),
     Capability(name="a100", kind="cuda", compute=(8, 0), memory_bytes=40 * GB,
                source=f"{_TABLE}; A100 datasheet, 40 GB (also sold with 80)"),
     Capability(name="h100", kind="cuda", compute=(9, 0), memory_bytes=80 * GB,

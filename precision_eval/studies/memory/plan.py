@@ -22,12 +22,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from precision_eval.cases.base import BuiltCase
 from precision_eval.core.errors import ParameterError, UnsupportedError
-from precision_eval.core.formatting import MISSING, bytes_of, memory_text, yes_no
+from precision_eval.core.formatting import MISSING, bytes_of, fixed, memory_text, yes_no
 from precision_eval.core.table import Table
 from precision_eval.fixes.catalog import FIXES, Fix
+from precision_eval.measure.peaks import Peaks
+from precision_eval.results.roofline import bare_times
 from precision_eval.studies.memory.counting import UNPLANNABLE, counted_call, fake_tensors, stored_bytes
 from precision_eval.studies.memory.devices import FormatChoice
 from precision_eval.studies.memory.models import PlannedCall, PlannedModel, is_cache
+from precision_eval.trace.work import WorkCounter
 
 PlanStatus = Literal["runs", "raises", "unsupported"]
 LONGEST = 1 << 22
@@ -44,7 +47,8 @@ class FixPlan:
     """Memory of a model under one fix; sizes are None where the call does not run.
 
     ``call_bytes`` is the least peak of the call above what is stored, ``workspace_bytes`` what its kernels may add to
-    it at most, ``casts_bytes`` the part of it that is copies into another dtype.
+    it at most, ``casts_bytes`` the part of it that is copies into another dtype. ``predicted_s`` is the time of the
+    model's last phase by a device's published peaks.
     """
 
     fix: str
@@ -64,6 +68,7 @@ class FixPlan:
     fits: bool | None = None
     largest_length: int | None = None
     limited_by: str = ""
+    predicted_s: float | None = None
 
     @property
     def stored_bytes(self) -> int:
@@ -88,11 +93,17 @@ class Planner:
     """Plans one model; what was built and run is kept, so that no length is run twice under one fix."""
 
     def __init__(
-        self, model: PlannedModel, *, autocast_dtype: torch.dtype = torch.bfloat16, math_attention: bool = False
+        self,
+        model: PlannedModel,
+        *,
+        autocast_dtype: torch.dtype = torch.bfloat16,
+        math_attention: bool = False,
+        peaks: Peaks | None = None,
     ) -> None:
         self.model = model
         self.autocast_dtype = autocast_dtype
         self.math_attention = math_attention
+        self.peaks = peaks
         self._mode = FakeTensorMode()
         self._cases: dict[tuple[str, PlannedCall, int], BuiltCase] = {}
         self._runs: dict[tuple[str, PlannedCall, int, str], Counter[str]] = {}
@@ -122,6 +133,7 @@ class Planner:
             total_bytes=stored.total() + peak["call"],
             total_high_bytes=stored.total() + peak["call"] + peak["scratch"],
             phase=phase,
+            predicted_s=self._predicted_s(call, fix),
         )
         if device_memory_bytes is None:
             return plan
@@ -171,6 +183,14 @@ class Planner:
             total += self._at_full_depth(phase, call, stored)
         return total
 
+    def _predicted_s(self, call: PlannedCall, fix: Fix) -> float | None:
+        """Time of a call of the last phase, at the model's own depth."""
+        if self.peaks is None:
+            return None
+        phase, layers = list(self.model.layers.items())[-1]
+        few, more = (self._run(phase, call, depth, fix) for depth in (_SHALLOW, _SHALLOW + 1))
+        return _deeper(few, more, layers)["femtoseconds"] / 1e15
+
     def _peak(self, call: PlannedCall, fix: Fix, *, growth_at: PlannedCall) -> tuple[str, Counter[str]]:
         """Return the phase with the highest peak, and its figures; a layer's own share is taken from `growth_at`."""
         phases = {}
@@ -190,16 +210,22 @@ class Planner:
     def _counted(self, case: BuiltCase, fix: Fix) -> Counter[str]:
         if "eager" not in fix.modes:
             raise PhaseNotRunError("unsupported", "exists only compiled, and a plan is of eager calls")
+        work = WorkCounter() if self.peaks is not None else None
         try:
             with fake_tensors(self._mode), _quiet(), self._settings(), fix.applied(case.model) as applied:
-                counter = counted_call(applied, applied.prepare(case.inputs))
+                inputs = applied.prepare(case.inputs)
+                with work or nullcontext():
+                    counter = counted_call(applied, inputs)
         except UNPLANNABLE as error:
             raise PhaseNotRunError("unsupported", f"cannot be planned: {_first_line(error)}") from error
         except UnsupportedError as error:
             raise PhaseNotRunError("unsupported", str(error)) from error
         except RuntimeError as error:  # torch's own, of operands that do not agree
             raise PhaseNotRunError("raises", _first_line(error)) from error
-        return Counter(call=counter.peak_bytes, scratch=counter.scratch_bytes, casts=counter.casts_at_peak_bytes)
+        sizes = Counter(call=counter.peak_bytes, scratch=counter.scratch_bytes, casts=counter.casts_at_peak_bytes)
+        if work is not None and self.peaks is not None:
+            sizes["femtoseconds"] = round(1e15 * bare_times(work.to_dict(), self.peaks).total())
+        return sizes
 
     @contextmanager
     def _settings(self) -> Iterator[None]:
@@ -303,6 +329,8 @@ def plan_table(
     model: PlannedModel, call: PlannedCall, plans: Sequence[FixPlan], *, device_memory_bytes: int | None
 ) -> Table:
     """Lay the plans out, one row per fix."""
+    seconds = {plan.fix: plan.predicted_s for plan in plans}
+    base = seconds.get("full_float32")
     within = f", in {memory_text(device_memory_bytes)}" if device_memory_bytes else ""
     columns = ["fix", "weights", "cache", "call", "casts", "total", "at most"]
     rows = []
@@ -313,6 +341,10 @@ def plan_table(
         rows.append((*row, yes_no(plan.fits), _longest(plan)) if device_memory_bytes else tuple(row))
     if device_memory_bytes:
         columns += ["fits", "longest"]
+    if base is not None:
+        columns.append("time, predicted")
+        times = [MISSING if plan.predicted_s is None else fixed(plan.predicted_s / base, decimals=2) for plan in plans]
+        rows = [(*row, time) for row, time in zip(rows, times, strict=True)]
     return Table(
         title=f"{model.name}, batch {call.batch}, length {call.length}{within}",
         columns=tuple(columns),
@@ -330,6 +362,8 @@ def plan_notes(
 ) -> list[str]:
     """Say what the table cannot: why a fix does not run, what the model asks for, what to do where nothing fits."""
     lines = [f"{plan.fix} {plan.status}: {plan.reason}" for plan in plans if plan.status != "runs"]
+    if any(plan.predicted_s is not None for plan in plans):
+        lines.append("time, predicted: ratio to full_float32 by the device's published peaks; not measured")
     if any(plan.limited_by == "positions" for plan in plans):
         lines.append(f"* all {model.longest} learned positions")
     if model.keeps_wide:

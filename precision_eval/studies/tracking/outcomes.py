@@ -9,9 +9,11 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from precision_eval.cases.systems import all_cases
 from precision_eval.core.environment import collect, environment_sha, store_environment
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import read_json
@@ -56,6 +58,9 @@ def preload() -> None:
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compiling processes beside a timed one
     for module in PRELOADED:
         importlib.import_module(module)
+    for module in {name for case in all_cases() for name in case.modules}:
+        with suppress(Exception):  # a case whose library is not here is unsupported, and says so itself
+            importlib.import_module(module)
 
 
 def figure(place: TrackedCell, label: str, metric: TrackedMetric, *, folder: Path, effort: Effort) -> Figure:
@@ -122,7 +127,7 @@ def _run(plan: Plan, records: RecordFile, effort: Effort) -> None:
     run_dir = records.path.parent
     processes = len(numbers_of_processes(effort.options.processes))
     preload = modules_to_preload(*plan.modules, compiled=plan.compiled)
-    with IsolatedExecutor(AT_ONCE, timeout_s=effort.limit_s * processes, preload=preload) as executor:
+    with IsolatedExecutor(AT_ONCE, timeout_s=effort.limit_s * processes, preload=preload, copied=True) as executor:
         stored = run_dir / "environment.json"
         environment = (
             store_environment(collect(DEVICE), run_dir) if not stored.exists() else environment_sha(read_json(stored))

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from precision_eval.core.drawing import STATUS_STYLES, save
 from precision_eval.core.files import written_whole
+from precision_eval.core.formatting import command_line
 from precision_eval.core.table import make_table, to_html
 from precision_eval.report.html.paper import template_environment
 from precision_eval.results.asv import build_words, read_results
@@ -101,7 +102,7 @@ def versions_summary(results: Path, *, run_dir: Path, name: str) -> dict[str, An
         "turning": [row for case in history.cases for row in _turning(history, case)],
         "changes": macros.changes(positions_of(history), axis_name(history), dates_of(history), MOST_LINES),
         "link": f"{FOLDER}/{FILE_NAME}" if (run_dir / FOLDER / FILE_NAME).is_file() else "",
-        "command": f"precision-eval versions --results {named} --html {name}/{FOLDER}",
+        "command": command_line("versions", "--results", named, "--html", f"{name}/{FOLDER}"),
     }
 
 

@@ -28,6 +28,7 @@ from precision_eval.core.drawing import (
     NotDrawn,
     dress,
     label_line_ends,
+    lay_out,
     new_figure,
     style_of,
 )
@@ -118,7 +119,7 @@ def draw_latency(history: VersionHistory, case: CaseHistory) -> Figure:
         changed = {(change.fix, change.at) for change in case.changes if _same(change, table, LATENCY)}
         ends.append(_lines(axes, table, history.positions, changed))
     _title(figure, f"{case.case}: latency over {_axis_title(history)}, below 1 is faster; ringed: it changed here")
-    figure.draw_without_rendering()
+    lay_out(figure)
     for axes, names in zip(panels, ends, strict=True):
         label_line_ends(axes, names, fontsize=8.5)
     return figure

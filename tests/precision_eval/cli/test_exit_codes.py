@@ -77,9 +77,40 @@ def test_a_full_device_is_no_verdict(body):
     assert done.stderr == "program: cannot write the output: No space left on device\n"
 
 
+def test_an_error_that_cannot_be_written_either_is_no_verdict(tmp_path):
+    body = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); print('x')"
+    with (tmp_path / "out").open("w") as out:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM.format(body=body)], stdout=out, stderr=out, timeout=60, check=False
+        )
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize(("sent", "code"), [("SIGINT", 0), ("SIGTERM", 0)])
+def test_a_signal_to_a_command_that_is_done_changes_nothing(sent, code):
+    unloading = f"import atexit, os, signal; atexit.register(lambda: os.kill(os.getpid(), signal.{sent}))"
+    command = [sys.executable, "-c", unloading + PROGRAM.format(body="print(1)")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
 def test_what_an_encoding_lacks_is_escaped():
     done = program('print("µ – x")', stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stdout) == (0, "\\xb5 \\u2013 x\n")
+
+
+def test_an_interrupt_in_a_callback_ends_the_command_too():
+    body = """import os, signal, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    class Dying:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+    Dying()
+    time.sleep(60)"""
+    done = program(body)
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])

@@ -20,3 +20,13 @@ def test_runs_are_merged(program, refused, tmp_path, machines):
     refused("records of one machine", "merge", first)
     refused("does not exist; measure first", "merge", first, tmp_path / "nowhere")
     refused("is not empty and holds no machines.json", "merge", first, second, "--out", tmp_path)
+
+
+def test_a_run_is_packed_into_one_file(program, refused, tmp_path, machines):
+    code, out, _ = program("merge", machines[0], "--pack", tmp_path / "laptop.jsonl")
+    assert code == 0
+    assert "KiB" in out
+    code, out, _ = program("merge", tmp_path / "laptop.jsonl", machines[1])
+    assert code == 0
+    assert "Turns over: time of kv_to_query / float16" in out
+    refused("takes one RUN, 2 were given", "merge", *machines, "--pack", tmp_path / "two.jsonl")

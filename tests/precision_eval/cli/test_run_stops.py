@@ -9,10 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from precision_eval.cli.application import run_application
-from precision_eval.cli.run import _unwritable
+from precision_eval.cli.commands import app
+from precision_eval.cli.run import _tell_how_to_resume, _unwritable
+from precision_eval.cli.studies import _print_answer
 from precision_eval.core.errors import RecordError
+from precision_eval.core.files import claimed
+from precision_eval.core.records import RecordFile
 
 ARGUMENTS = [
     *("run", "--case", "attention-decode", "--size", "tiny", "--measure", "trace", "--device", "cpu"),
@@ -53,6 +58,23 @@ def test_a_folder_of_somebody_else_is_refused_and_kept(tmp_path, monkeypatch, ca
     assert "is not empty and holds no" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files)
     assert all((tmp_path / name).read_text() == "mine" for name in files)
+
+
+@pytest.mark.parametrize("command", ["sweep", "sensitivity"])
+def test_a_folder_that_another_command_holds_is_left_alone(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.setattr(sys, "argv", ["precision-eval", command, "--out", str(tmp_path)])
+    with claimed(tmp_path), pytest.raises(SystemExit) as ended:
+        run_application(app, "precision-eval")
+    assert ended.value.code == 2
+    assert f"another run is under way in {tmp_path}" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_reads_as_markup_is_text(tmp_path, capsys):
+    records = RecordFile(tmp_path / "[/b][red]" / "records.jsonl")
+    _tell_how_to_resume(records, Console(width=500))
+    _print_answer(["[/b]"], [records.path], Console(width=500))
+    assert capsys.readouterr().out.count(str(records.path)) == 2
 
 
 def obey_permissions() -> None:

@@ -113,6 +113,15 @@ def test_a_folder_of_ours_is_taken(tmp_path, content):
     check_own_folder(tmp_path, "records.jsonl")
 
 
+def test_a_folder_that_a_run_was_stopped_in_before_its_first_record_is_taken(tmp_path):
+    (tmp_path / f".environment.json.12{PARTIAL}").write_text("")
+    check_own_folder(tmp_path, "records.jsonl")
+    (tmp_path / "environment.json").write_text('{"package": {}}')
+    (tmp_path / "self-test.json").write_text("{}")
+    (tmp_path / "logs").mkdir()
+    check_own_folder(tmp_path, "records.jsonl")
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -1,4 +1,5 @@
 import math
+import shlex
 
 import pytest
 
@@ -55,3 +56,8 @@ from precision_eval.core import formatting as write
 )
 def test_figures_as_written(text, expected):
     assert text == expected
+
+
+def test_a_command_can_be_pasted_into_a_shell():
+    words = ["run", "--out", "runs/a b", "--case", "x; touch y", "$(id)", "'"]
+    assert shlex.split(write.command_line(*words)) == ["precision-eval", *words]

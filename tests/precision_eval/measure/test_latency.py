@@ -17,6 +17,7 @@ from precision_eval.measure import blocks, latency, timers
 from precision_eval.measure.blocks import Candidate, Rounds, alternates, block_sizes, judged_clock
 from precision_eval.measure.latency import compare_latency, sized_rounds
 from precision_eval.measure.timers import COUNTED_EVERY, Counts, HostTimer, RawBlock, Reading, blocks_of
+from precision_eval.stats import paired_log_ratios, student_location
 
 
 class FakeTimer:
@@ -86,7 +87,7 @@ def test_exact_on_a_driven_clock():
     assert (found["twice"].blocks, found["twice"].clock) == (12, "fake")
 
 
-@pytest.mark.parametrize(("call_s", "calls"), [(1e-5, 50), (2e-4, 3), (1e-3, 3), (5e-3, 1)])
+@pytest.mark.parametrize(("call_s", "calls"), [(1e-5, 51), (2e-4, 3), (1e-3, 3), (5e-3, 1)])
 def test_blocks_are_sized_to_the_call(call_s, calls):
     assert block_sizes(candidates(a=call_s), FakeTimer(), baseline="a") == {"a": calls}
 
@@ -430,4 +431,27 @@ class TestTwoStates:
         made.run_until(0.0, min_rounds=50)
         found = np.array(made.times_s["wall"]["a"])
         assert np.median(found) == pytest.approx(np.mean(states), rel=1e-3)
-        assert found.std() < 2e-3 * np.mean(states)  # a block of odd size would be of one state or the other
+        assert found.std() < 2e-3 * np.mean(states)  # whole calls would be of one state or the other
+
+    @pytest.mark.parametrize("offset", [0, 1])
+    def test_equal_calls_that_begin_in_unlike_states_are_equal(self, monkeypatch, offset):
+        """What a block's first call finds in the caches depends on the state that the block before ended in."""
+        self.drive(monkeypatch, noise=1e-3)
+        last = [0]
+
+        def caller(begun):
+            turn = itertools.count(begun)
+
+            def call():
+                state = next(turn) % 2
+                same, last[0] = last[0] == state, state
+                return (1e-4, 1.2e-4)[state] * ((1.0, 0.8)[state] if same else 1.0)
+
+            return Candidate(call)
+
+        named = {"a": caller(0), "b": caller(offset)}
+        made = sized_rounds(named, HostTimer(), baseline="a", seed=0, sizing_s=0.0)
+        made.run_until(0.0, min_rounds=400)
+        location = student_location(paired_log_ratios(made.times_s["wall"]["b"], made.times_s["wall"]["a"]))
+        assert all(count % 2 for count in made.calls.values())
+        assert abs(location.estimate) < 4.0 * location.standard_error < 4e-3

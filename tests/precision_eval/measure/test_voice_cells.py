@@ -12,7 +12,7 @@ from precision_eval.cases.voice.codec import SAMPLE_RATE_HZ
 from precision_eval.core.cells import Options
 from precision_eval.core.files import intact
 from precision_eval.measure.registry import run_cell
-from precision_eval.measure.voice import spoken_script
+from precision_eval.measure.voice import _wav_path, spoken_script
 
 OPTIONS = Options(minutes=0.1, streams=2, steps=12, seed=0)
 SHORT = Options(minutes=0.02, streams=2, steps=12, seed=0)
@@ -33,6 +33,13 @@ def passed(run_dir: Path, measure: str, fix: str, *, options: Options = OPTIONS)
 def _flip_a_byte(content: bytes) -> bytes:
     middle = len(content) // 2
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+@pytest.mark.parametrize("case", ["voice", "cases.py:factory"])
+def test_files_of_two_devices_in_one_folder_have_two_names(tmp_path: Path, case: str) -> None:
+    cells = [made_cell("synthesis", "autocast", case=case, device=device) for device in ("cpu", "cuda:0", "cuda:1")]
+    names = {_wav_path(cell, tmp_path, fix).name for cell in cells for fix in ("autocast", "reference")}
+    assert len(names) == 6
 
 
 @pytest.mark.parametrize("measure", ["teacher_forced_drift", "streams", "synthesis"])

@@ -10,7 +10,7 @@ from matplotlib.image import imread
 from matplotlib.text import Annotation, Text
 from rich.console import Console
 
-from precision_eval.core.drawing import FIX_GROUPS, label_line_ends, new_figure, sign_of, spread
+from precision_eval.core.drawing import FIX_GROUPS, label_line_ends, new_figure, save, sign_of, spread
 from precision_eval.core.files import PARTIAL
 from precision_eval.fixes.catalog import ALL_FIXES, FIXES
 from precision_eval.report.choice_text import plot_lines
@@ -60,6 +60,17 @@ def test_a_run_gives_every_file(synthetic, tmp_path, console):
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert all(f"(figures/{stem}.png)" in report for stem in FIGURES)
     assert "How to read this" in console.file.getvalue()
+
+
+def test_dollars_of_a_name_are_no_formula_and_powers_are(tmp_path):
+    figure = new_figure(3, 2)
+    axes = figure.add_subplot()
+    axes.set_yscale("log")
+    axes.plot([1, 2], [1e-6, 1.0], label="$x_{$")
+    axes.legend(title="$x_{$ \x1b[2J")
+    svg = save(figure, tmp_path, "a/../$x_{$")[1].read_text(encoding="utf-8")
+    assert svg.count("$x_{$") == 2
+    assert "mathdefault" not in re.sub("<!--.*?-->", "", svg)
 
 
 def test_the_same_records_give_the_same_bytes(synthetic, tmp_path, console):

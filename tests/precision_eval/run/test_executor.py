@@ -205,4 +205,38 @@ while not pathlib.Path({str(tmp_path / "go")!r}).exists():
         (tmp_path / "go").touch()
     assert parent.communicate(timeout=60) == ("", "")
     calls.wait_for(lambda: not calls.alive(int(path.read_text())))
-    assert number != signal.SIGKILL or list(short_tmp.iterdir()) == []
+    calls.wait_for(lambda: list(short_tmp.iterdir()) == [])
+
+
+COPIED = """
+import os, sys, threading, time
+import torch
+import executor_calls
+from precision_eval.run.executor import IsolatedExecutor
+
+if __name__ == "__main__":
+    sys.modules["only_here"] = sys
+    stop = threading.Event()
+    if sys.argv[1] == "threads":
+        threading.Thread(target=stop.wait).start()
+    leaked = os.open(os.devnull, os.O_RDONLY)
+    with IsolatedExecutor(2, preload=["torch", "colorsys"], copied=True) as executor:
+        asked = [executor.submit(executor_calls.is_imported, name) for name in ("only_here", "colorsys")]
+        nested = executor.submit(executor_calls.squares_in_workers, 3)
+        died = executor.submit(executor_calls.kill_self, 9)
+        print([one.result() for one in asked], nested.result(), type(died.exception()).__name__, flush=True)
+    stop.set()
+"""
+
+
+@linux
+@pytest.mark.parametrize(("state", "is_copy"), [("plain", True), ("threads", False)])
+def test_a_fork_server_is_a_copy_of_its_parent_where_no_thread_runs(tmp_path, short_tmp, state, is_copy):
+    (tmp_path / "copied.py").write_text(COPIED)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(short_tmp)}
+    env |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # numpy's pool would be threads
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "copied.py"), state], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == (f"[{is_copy}, True] [0, 1, 4] WorkerCrashedError\n", "")
+    assert list(short_tmp.iterdir()) == []

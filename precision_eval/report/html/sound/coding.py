@@ -89,25 +89,42 @@ def bitrates_kbps(sample_rate_hz: int) -> tuple[int, ...]:
     return tuple(rate for rate in BITRATES_KBPS if math.floor(rate * bytes_per_kbps) >= head + _DELAY_TAG_BYTES)
 
 
-def plans(lengths: Sequence[int], *, sample_rate_hz: int, budget_bytes: int) -> Iterator[CodingPlan]:
-    """Yield what to try, the best first: every bit rate that fits as a whole, then ever shorter excerpts."""
+def plans(
+    lengths: Sequence[int], *, sample_rate_hz: int, budget_bytes: int, around: Sequence[int] = ()
+) -> Iterator[CodingPlan]:
+    """Yield what to try, the best first: every bit rate that fits as a whole, then ever shorter excerpts.
+
+    Excerpts are of both ends and `around` some samples.
+    """
     longest = max(lengths)
     rates = bitrates_kbps(sample_rate_hz)
     for bitrate_kbps in rates:
         plan = CodingPlan(bitrate_kbps=bitrate_kbps, parts=((0, longest),), whole=True)
         if _reckoned_bytes(plan, lengths, sample_rate_hz) <= budget_bytes:
             yield plan
-    part_s = longest // (2 * sample_rate_hz)
+    part_s = longest // ((2 + len(around)) * sample_rate_hz)
     excerpt_kbps = min((rate for rate in rates if rate >= EXCERPT_KBPS), default=EXCERPT_KBPS)
     while part_s >= SHORTEST_PART_S:
-        part = part_s * sample_rate_hz
-        plan = CodingPlan(bitrate_kbps=excerpt_kbps, parts=((0, part), (longest - part, longest)), whole=False)
+        parts = _excerpts(longest, part_s * sample_rate_hz, around)
+        plan = CodingPlan(bitrate_kbps=excerpt_kbps, parts=parts, whole=False)
         reckoned = _reckoned_bytes(plan, lengths, sample_rate_hz)
         if reckoned <= budget_bytes:
             yield plan
             part_s = math.floor(part_s * _SHRINK)
         else:
             part_s = min(part_s - 1, math.floor(part_s * budget_bytes / reckoned))
+
+
+def _excerpts(longest: int, part: int, around: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Stretches of `part` samples at both ends and around places, in order; those that meet are one."""
+    starts = sorted({0, longest - part, *(min(max(place - part // 2, 0), longest - part) for place in around)})
+    parts: list[tuple[int, int]] = []
+    for start in starts:
+        if parts and start < parts[-1][1]:
+            parts[-1] = (parts[-1][0], start + part)
+        else:
+            parts.append((start, start + part))
+    return tuple(parts)
 
 
 def base64_bytes(n_bytes: int) -> int:

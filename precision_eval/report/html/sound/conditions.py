@@ -260,12 +260,15 @@ def _tokens(run_dir: Path, record: Record) -> np.ndarray | None:
         return None
     if not _is_recorded(run_dir, names[0], record):
         return None
-    tokens: np.ndarray = np.load(run_dir / names[0], allow_pickle=False)
-    return tokens
+    try:  # mapped, so that no size that a file claims is taken from memory
+        tokens = np.load(run_dir / names[0], allow_pickle=False, mmap_mode="r")
+    except (EOFError, OSError, ValueError):
+        return None
+    return tokens if isinstance(tokens, np.ndarray) and tokens.ndim == 2 and tokens.dtype.kind in "iu" else None
 
 
 def _leaving_s(tokens: np.ndarray | None, reference: np.ndarray | None) -> float | None:
-    if tokens is None or reference is None:
+    if tokens is None or reference is None or tokens.shape[1] != reference.shape[1]:
         return None
     # one sequence per codebook; NaN where it never differs
     firsts = [

@@ -21,7 +21,7 @@ from audio_metrics.errors import UndefinedMetricError
 from audio_metrics.frames import FrameGrid
 from precision_eval.core.drawing import style_of
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.formatting import duration_long
+from precision_eval.core.formatting import clock, duration_long, join
 from precision_eval.core.targets import is_target
 from precision_eval.report.facts import Figure, figure
 from precision_eval.report.html.paper import template_environment
@@ -39,12 +39,14 @@ from precision_eval.report.html.sound.coding import (
 )
 from precision_eval.report.html.sound.conditions import Sound, SoundGroup, Unheard, groups_of, has_wavs, opened
 from precision_eval.report.html.sound.spectrogram import Picture
+from precision_eval.results.minutes import courses_of
 from precision_eval.results.reading import Run
 
 Progress = Callable[[str], None]
 
 _TICK_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 _MOST_TICKS = 10
+_MOST_PLACES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,9 +137,12 @@ class SoundExcerpt:
         return json.dumps(self.stretches_s) if self.plan else ""
 
     @property
-    def part_s(self) -> int:
-        """Length of the first stretch in whole seconds."""
-        return round(self.stretches_s[0][1])
+    def heard(self) -> str:
+        """What can be heard in words: ``the first 20 s, 12:20 to 12:40 and the last 20 s``."""
+        (_, first_s), *middle, (_, last_s) = self.stretches_s
+        ends = (duration_long(first_s), duration_long(last_s))
+        between = [f"{clock(start)} to {clock(start + length)}" for start, length in middle]
+        return join([f"the first {ends[0]}", *between, f"the last {ends[1]}"])
 
     @property
     def gaps(self) -> list[tuple[float, float]]:
@@ -328,7 +333,8 @@ def _voiced(section: SoundExcerpt, budget_bytes: int, tell: Progress) -> SoundEx
     if refusal := why_not(section.sample_rate_hz):
         return _silenced(section, f"{refusal}.")
     spare = budget_bytes - _GROUP_BYTES - _ROW_BYTES * len(group.sounds)
-    for plan in plans(_lengths(group), sample_rate_hz=section.sample_rate_hz, budget_bytes=spare):
+    rate_hz, around = section.sample_rate_hz, _worst_places(group)
+    for plan in plans(_lengths(group), sample_rate_hz=rate_hz, budget_bytes=spare, around=around):
         streams = _encoded(group, plan, tell)
         if sum(base64_bytes(len(stream)) for stream in streams.values()) <= spare:
             break
@@ -336,6 +342,17 @@ def _voiced(section: SoundExcerpt, budget_bytes: int, tell: Progress) -> SoundEx
         return _silenced(section, f"not even {SHORTEST_PART_S} s from each end fit into what this file may weigh.")
     loss = _loss_text(_losses(group, streams, plan, tell))
     return replace(section, plan=plan, loss=loss, rows=_with_streams(section, streams, plan))
+
+
+def _worst_places(group: SoundGroup) -> list[int]:
+    """Middles, in samples, of the fixes' worst minutes: flagged ones, then those farthest from the original."""
+    flagged, worst = dict[int, None](), dict[int, None]()
+    for sound in group.sounds:
+        minutes = (sound.measured.data or {}).get("minutes", {}) if sound.measured and sound.role == "fix" else {}
+        flagged |= dict.fromkeys(index for index, kinds in enumerate(minutes.get("flags", ())) if kinds)
+        worst |= dict.fromkeys(course.worst_minute for course in courses_of(minutes)[:1])
+    chosen = list(flagged | worst)[:_MOST_PLACES]
+    return [round((index + 0.5) * 60 * group.sounds[0].sample_rate_hz) for index in chosen]
 
 
 def _silenced(section: SoundExcerpt, why: str) -> SoundExcerpt:

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+import time
 
 import pytest
 import typer
@@ -203,8 +204,39 @@ def test_each_fix_that_helps_is_two_lines_of_code_for_the_operands_named():
     assert found._repr_html_().startswith("<pre>")
 
 
+def test_very_many_blank_lines_take_no_longer_than_other_text():
+    blank, begun = "\n" * 300_000, time.process_time()
+    assert explain(f"{blank}RuntimeError: expected scalar type Half but found Float{blank}").member is not None
+    assert time.process_time() - begun < 5.0  # minutes, where each line is begun at every other
+
+
 def test_the_command_reads_a_file(tmp_path, capsys):
     text = b"\xff step 3\nexpected m1 and m2 to have the same dtype, but got: float != c10::Half\n"
     (tmp_path / "train.log").write_bytes(text)
     explain_command(str(tmp_path / "train.log"))
     assert "mat1 = mat1.to(mat2.dtype)" in capsys.readouterr().out
+
+
+OVER_SEVERAL_LINES = """\
+Traceback (most recent call last):
+  File "/home/me/app.py", line 8, in <lambda>
+    lambda: F.embedding_bag(torch.tensor([[0]]), ones(2, 2), per_sample_weights=w, mode="sum"),
+            ~~~~~~~~~~~~~~~^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/env/lib/python3.13/site-packages/torch/nn/functional.py", line 2822, in embedding_bag
+    ret, _, _, _ = torch.embedding_bag(
+                   ~~~~~~~~~~~~~~~~~~~^
+        weight,
+        ^^^^^^^
+    ...<7 lines>...
+        padding_idx,
+        ^^^^^^^^^^^^
+    )
+    ^
+RuntimeError: Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 \
+'per_sample_weights'; but type torch.FloatTensor does not equal torch.HalfTensor \
+(while checking arguments for embedding_bag)
+"""
+
+
+def test_a_call_that_python_3_13_shows_over_several_lines_is_read():
+    assert explain(OVER_SEVERAL_LINES).op == "embedding_bag"

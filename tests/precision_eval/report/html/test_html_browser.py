@@ -8,6 +8,7 @@ import made_runs as made
 import pytest
 
 from precision_eval.report.html import write_html
+from precision_eval.report.html.paper import as_policy_source
 
 PROBE = """
 <script>
@@ -76,7 +77,9 @@ def page(tmp_path_factory):
 def probed(page):
     """What a visit finds that points, presses and picks."""
     copy = page.with_name("probed.html")
-    copy.write_text(page.read_text(encoding="utf-8").replace("</body>", f"{PROBE}</body>"), encoding="utf-8")
+    allowed = f"script-src {as_policy_source(PROBE[PROBE.index('>') + 1 : PROBE.rindex('<')])} "
+    text = page.read_text(encoding="utf-8").replace("script-src ", allowed).replace("</body>", f"{PROBE}</body>")
+    copy.write_text(text, encoding="utf-8")
     visit = browser.visit(copy.as_uri(), virtual_ms=1500)
     assert visit.console == ()
     root = reading.read(visit.dom)

@@ -229,6 +229,13 @@ def test_it_is_one_file_that_loads_nothing(text, root):
     assert "base-uri 'none'; form-action 'none'" in text
 
 
+def test_no_script_runs_but_its_own(text):
+    allowed, needed = reading.inline_scripts(text)
+    assert allowed == needed
+    assert len(needed) == 1
+    assert not re.search(r"<[^>]*\son\w+=", text)
+
+
 def test_links_within_it_lead_somewhere_and_ids_are_unique(root):
     ids = [node.attrs["id"] for node in root.having("id")]
     assert len(ids) == len(set(ids))
@@ -296,6 +303,9 @@ def test_sound_is_plugged_in_and_told_what_is_left(small, monkeypatch):
     assert "<p>PLAYERS</p>" in played
     assert ".players{}" in played
     assert "<script>'players'</script>" in played
+    allowed, needed = reading.inline_scripts(played)
+    assert allowed == needed
+    assert len(needed) == 2
     assert "nothing to play" not in played
 
 
@@ -307,3 +317,12 @@ def test_statuses_alone_make_a_page(tmp_path):
     assert "Nothing measured here cures these" in root.text
     assert "Expected query, key, and value" in root.text
     assert not root.of_class("chart")
+
+
+@pytest.mark.parametrize("case", ["voice", "attention-decode"])
+def test_players_are_for_runs_that_have_a_voice(tmp_path, case):
+    run = made.Synthetic(tmp_path)
+    run.attention(case, "default" if case == "voice" else "metavoice", "eager")
+    text = render_html(run.write())
+    for part in ('id="players"', 'href="#players"', "nothing to play"):
+        assert (part in text) is (case == "voice")

@@ -150,3 +150,14 @@ def test_a_library_that_cannot_compress_is_named(monkeypatch):
     assert coding.why_not(9000) == "MP3 has no sample rate of 18000 Hz"
     monkeypatch.setattr(soundfile, "available_formats", lambda: {"WAV": "WAV"})
     assert "writes no MP3" in coding.why_not(RATE_HZ)
+
+    def test_excerpts_around_places_keep_the_budget_and_do_not_overlap(self):
+        hour, budget = 60 * self.MINUTE, 6_000_000
+        places = [100 * RATE_HZ, 20 * self.MINUTE, 20 * self.MINUTE + RATE_HZ, hour - 1]
+        plan = next(plans([hour] * 3, sample_rate_hz=RATE_HZ, budget_bytes=budget, around=places))
+        assert plan.parts[0][0] == 0
+        assert plan.parts[-1][1] == hour
+        assert all(end <= start for (_, end), (start, _) in pairwise(plan.parts))
+        assert all(any(start <= place < end for start, end in plan.parts) for place in places)
+        heard_s = sum(end - start for start, end in plan.parts) / RATE_HZ
+        assert 3 * heard_s * 32_000 / 3 < budget

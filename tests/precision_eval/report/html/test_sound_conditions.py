@@ -1,5 +1,7 @@
 """Which sounds are taken: whole, as recorded, in order; the rest is named with what is wrong and how to mend it."""
 
+import hashlib
+import io
 import json
 import math
 
@@ -10,6 +12,15 @@ import soundfile
 
 from precision_eval.report.html.sound.conditions import ORIGINAL, groups_of
 from precision_eval.results.reading import load_run
+
+
+def _npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+_CLAIMS_A_TERABYTE = _npy(np.zeros((10, 4), np.uint8)).replace(b"(10, 4), }        ", b"(1000000000000,4)}", 1)
 
 
 @pytest.fixture
@@ -109,6 +120,22 @@ def test_a_file_that_cannot_be_used_is_named_and_the_rest_goes_on(run_dir, harm,
     assert "audio/kv_to_query.wav" in reason
     assert str(run_dir) not in reason
     assert set(sounds_of(run_dir)) == {"reference", "full_float32", "noise_floor", ORIGINAL}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x93NUMPY\x01\x00", _npy(np.zeros((5, 3), np.uint8)), _npy(np.zeros(5)), _CLAIMS_A_TERABYTE],
+    ids=["empty", "cut", "other codebooks", "no tokens", "claims a terabyte"],
+)
+def test_tokens_that_are_none_cost_only_when_they_leave(run_dir, content):
+    path = run_dir / "audio" / "kv_to_query.npy"
+    before, now = (hashlib.sha256(bytes_).hexdigest() for bytes_ in (path.read_bytes(), content))
+    path.write_bytes(content)
+    records = run_dir / "records.jsonl"
+    records.write_text(records.read_text().replace(before, now))
+    sounds = sounds_of(run_dir)
+    assert sounds["kv_to_query"].leaves_s is None
+    assert sounds["noise_floor"].leaves_s == 0.0
 
 
 def test_a_sample_that_is_not_finite_cannot_be_played(tmp_path):

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import browser
 import made_history as made
 import pytest
+from html_reading import inline_scripts
 
 from precision_eval.studies.versions.html_report import write_html
 from precision_eval.studies.versions.text import headline, positions_of
@@ -96,6 +97,9 @@ def test_it_is_one_file_that_loads_nothing(page):
     assert sources
     assert all(source.startswith("data:") for source in sources)
     assert text.count("<img") == 2 + 2 * 2  # statuses by mode; drift and latency by case
+    allowed, needed = inline_scripts(text)
+    assert allowed == needed
+    assert len(needed) == 1
 
 
 def test_the_answer_comes_first_and_names_upstreams_change(page, history):

@@ -1,0 +1,180 @@
+"""What a roofline makes of a run: time of each fix from its work and a machine's peaks, beside what was measured.
+
+Conventions: every time is a ratio to the baseline's on the same machine. An operation takes the longer of its bytes at
+memory's bandwidth and its FLOPs at the peak of matrix products in its dtype; a call takes the sum of its operations.
+The *bare* roofline is this and no more, and all that published peaks allow. The *full* one has the roofs of the kernels
+themselves, casts, the cost of a call, and pages of fresh memory, as they were measured on that machine. Where the two
+differ, the difference is a reason, by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from precision_eval.core.formats import FORMATS
+from precision_eval.core.formatting import fixed, percent
+from precision_eval.measure.peaks import PAGE_BYTES, Peaks, rows_of
+from precision_eval.results.model import Group
+
+AGREES = 1.25
+"""Factor between prediction and measurement up to which a fix needs no reason."""
+
+_NAMED = 0.15  # share of a call's time from which on something is a reason
+
+Work = Mapping[str, Any]
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of a number; of what does not float, 4."""
+    return next((item.bits // 8 for item in FORMATS if item.name == dtype), 4)
+
+
+def bare_times(work: Work, peaks: Peaks) -> Counter[tuple[str, str]]:
+    """Seconds by kind and dtype of operation under the bare roofline."""
+    rate = peaks.bandwidth_at(work["touched_bytes"])
+    seconds: Counter[tuple[str, str]] = Counter()
+    for own in work["operations"]:
+        flops_s = own["flops"] / peaks.flops.get(own["dtype"], math.inf)
+        seconds[own["kind"], own["dtype"]] += max(own["bytes"] / rate, flops_s)
+    return seconds
+
+
+def full_times(work: Work, peaks: Peaks) -> Counter[tuple[str, str]]:
+    """Seconds by kind and dtype of operation with the roofs of the kernels, casts, calls and page faults."""
+    rate = peaks.bandwidth_at(work["touched_bytes"])
+    seconds: Counter[tuple[str, str]] = Counter()
+    for own in work["operations"]:
+        kind, dtype, memory_s = own["kind"], own["dtype"], own["bytes"] / rate
+        seconds["call", ""] += own["count"] * peaks.call_s
+        if kind == "cast":
+            seconds[kind, dtype] += max(memory_s, own["bytes"] / peaks.casts.get(dtype, math.inf))
+            continue
+        roof = peaks.roof(kind, dtype, rows_of(own["flops"], own["bytes"], itemsize(dtype))) if own["flops"] else None
+        seconds[kind, dtype] += max(memory_s, 0.0 if roof is None else own["flops"] / roof)
+    seconds["page faults", ""] += work["fresh_bytes"] / PAGE_BYTES * peaks.page_fault_s
+    return seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """Time of a fix as a ratio to the baseline's: bare and full roofline, and as measured; None where there is none.
+
+    `drift` is the relative error that was measured where the run was made.
+    """
+
+    fix: str
+    bytes_ratio: float
+    bare: float
+    full: float | None
+    measured: float | None
+    drift: float | None = None
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupPrediction:
+    """Predictions for the fixes of a group."""
+
+    title: str
+    baseline: str
+    device: str
+    rows: tuple[Prediction, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def predicted_groups(groups: Iterable[Group], peaks: Peaks, *, baseline: str = "full_float32") -> list[GroupPrediction]:
+    """Predict every group whose traces hold the work of a call; with `peaks` of another device nothing is measured."""
+    found = []
+    for group in groups:
+        works = {row.fix: work for row in group.curing if (work := (row.data("trace") or {}).get("work"))}
+        if not peaks.roofs:
+            works.pop("autocast", None)  # whose dtype is the device's choice, and another one on a GPU
+        measured = {row.fix: row.time.value for row in group.curing if row.time is not None} if peaks.roofs else {}
+        if baseline in works and len(works) > 1:
+            drifts = {row.fix: row.drift.value for row in group.curing if row.drift is not None}
+            rows = tuple(
+                replace(row, drift=drifts.get(row.fix))
+                for row in predictions(works, peaks, measured, baseline=baseline)
+            )
+            found.append(GroupPrediction(title=group.title, baseline=baseline, device=peaks.name, rows=rows))
+    return found
+
+
+def predictions(
+    works: Mapping[str, Work], peaks: Peaks, measured: Mapping[str, float] | None = None, *, baseline: str
+) -> tuple[Prediction, ...]:
+    """Predict fixes from the work of a call under each; without `roofs` in the peaks by the bare roofline alone."""
+    base, known = works[baseline], measured or {}
+    bare_base, full_base = bare_times(base, peaks).total(), full_times(base, peaks).total()
+    rows = []
+    for fix, work in works.items():
+        bare, full = bare_times(work, peaks), full_times(work, peaks)
+        rows.append(
+            Prediction(
+                fix=fix,
+                bytes_ratio=moved_bytes(work) / moved_bytes(base),
+                bare=bare.total() / bare_base,
+                full=full.total() / full_base if peaks.roofs else None,
+                measured=known.get(fix),
+                reasons=tuple(_reasons(work, bare, full, peaks)),
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: (row.bare if row.full is None else row.full, row.fix)))
+
+
+def moved_bytes(work: Work) -> int:
+    """Bytes that a call moves."""
+    return sum(own["bytes"] for own in work["operations"])
+
+
+def _reasons(work: Work, bare: Mapping[Any, float], full: Mapping[Any, float], peaks: Peaks) -> Iterable[str]:
+    """Say what of a fix lies beyond bytes and peaks: emulated formats, slow kernels, casts, page faults."""
+    dtypes = {own["dtype"] for own in work["operations"] if own["flops"]}
+    yield from (f"{dtype} is emulated: {peaks.emulated[dtype]}" for dtype in sorted(dtypes & peaks.emulated.keys()))
+    total = sum(full.values())
+    if not peaks.roofs or not total:
+        return
+    for (kind, dtype), seconds in sorted(full.items(), key=lambda item: -item[1]):
+        allowed = bare.get((kind, dtype), 0.0)
+        if seconds / total < _NAMED or kind == "other":
+            continue
+        if kind in ("page faults", "call", "cast"):
+            yield f"{_COSTS[kind].format(dtype)} take {percent(seconds / total, decimals=0)} of its time"
+        elif seconds > 2.0 * allowed:
+            yield f"torch's {kind} in {dtype} takes {fixed(seconds / allowed, decimals=1)} × what its bytes would"
+
+
+_COSTS = {"page faults": "page faults{}", "call": "calls of small operations{}", "cast": "casts of {}"}
+
+
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Spearman's, of predictions and measurements; None for fewer than three, or where one side is all alike."""
+    from scipy.stats import spearmanr
+
+    first, second = ([round(pair[side], 12) for pair in pairs] for side in (0, 1))
+    if len(pairs) < 3 or len(set(first)) < 2 or len(set(second)) < 2:
+        return None
+    return float(spearmanr(first, second).statistic)
+
+
+def correlations(groups: Sequence[GroupPrediction]) -> dict[str, float | None]:
+    """Rank correlation of all measured fixes but the baselines, and the typical factor of the error, by roofline."""
+    found: dict[str, float | None] = {}
+    for name in ("bytes_ratio", "bare", "full"):
+        pairs = [
+            (getattr(row, name), row.measured)
+            for group in groups
+            for row in group.rows
+            if row.measured is not None and row.fix != group.baseline
+        ]
+        found[name] = rank_correlation(pairs)
+        logs = sorted(abs(math.log(predicted / measured)) for predicted, measured in pairs)
+        found[f"{name}_factor"] = math.exp(logs[len(logs) // 2]) if logs else None
+    return found

@@ -1,0 +1,211 @@
+"""The roofline: hand-computed ratios, its identities, an independent rank correlation, and faults that it must name."""
+
+import math
+
+import made_groups as made
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_eval.core.errors import RecordError, UnknownNameError
+from precision_eval.measure.peaks import DTYPES, PUBLISHED, Peaks, peaks_of, published_peaks, rows_of
+from precision_eval.report.roofline import correlation_line, peaks_lines, prediction_table, reason_lines
+from precision_eval.results.roofline import correlations, full_times, predicted_groups, predictions, rank_correlation
+
+GIB = 1e9
+FLAT = Peaks(name="flat", source="made", bandwidth={1: GIB}, flops=dict.fromkeys(DTYPES, 1e12))
+
+
+def operation(kind, dtype, size, *, flops=0, count=1):
+    return {"kind": kind, "dtype": dtype, "count": count, "flops": flops, "bytes": size}
+
+
+def work(*operations, fresh=0, touched=1):
+    return {"operations": list(operations), "touched_bytes": touched, "fresh_bytes": fresh}
+
+
+WIDE = work(operation("attention", "float32", 4000, flops=2000))
+HALF = work(operation("attention", "float16", 2000, flops=2000))
+CAST = work(operation("cast", "float16 to float32", 6000), *WIDE["operations"])
+WORKS = {"full_float32": WIDE, "float16": HALF, "kv_to_query": CAST}
+
+
+def by_fix(peaks, works=WORKS, **rest):
+    return {row.fix: row for row in predictions(works, peaks, baseline="full_float32", **rest)}
+
+
+def test_what_memory_bounds_costs_its_bytes():
+    rows = by_fix(FLAT)
+    assert {fix: (row.bare, row.bytes_ratio) for fix, row in rows.items()} == {
+        "full_float32": (1.0, 1.0),
+        "float16": (0.5, 0.5),
+        "kv_to_query": (2.5, 2.5),
+    }
+    assert list(rows) == ["float16", "full_float32", "kv_to_query"]
+
+
+def test_what_products_bound_costs_its_flops_by_hand():
+    slow = Peaks(
+        name="t4-like", source="", bandwidth={1: 1e12}, flops={"float32": 1e9, "float16": 4e9, "bfloat16": 1e9}
+    )
+    assert by_fix(slow)["float16"].bare == 0.25
+
+
+@given(st.floats(1e-3, 1e3))
+def test_ratios_do_not_depend_on_how_fast_the_machine_is(speed):
+    faster = with_kernels(
+        bandwidth={1: speed * GIB},
+        flops=dict.fromkeys(DTYPES, speed * 1e12),
+        roofs={"attention float16": [(1.0, speed * 1e9)]},
+        casts={"float16 to float32": speed * 5e8},
+        call_s=1e-6 / speed,
+        page_fault_s=1e-7 / speed,
+    )
+    one, other = by_fix(with_kernels()), by_fix(faster)
+    for fix, row in one.items():
+        assert math.isclose(other[fix].full, row.full, rel_tol=1e-9)
+
+
+def with_kernels(**rest):
+    figures = {"roofs": {"attention float16": [(1.0, 1e9)]}, "casts": {"float16 to float32": 5e8}}
+    costs = {"bandwidth": FLAT.bandwidth, "flops": FLAT.flops, "call_s": 1e-6, "page_fault_s": 1e-7}
+    return Peaks(name="made", source="by hand", **figures | costs | rest)
+
+
+def test_the_full_model_by_hand():
+    times = full_times(CAST | {"fresh_bytes": 8192}, with_kernels())
+    assert dict(times) == pytest.approx(
+        {
+            ("call", ""): 2e-6,
+            ("cast", "float16 to float32"): 6000 / 5e8,
+            ("attention", "float32"): 4000 / GIB,  # no roof of its own
+            ("page faults", ""): 2e-7,
+        }
+    )
+    assert full_times(HALF, with_kernels())["attention", "float16"] == pytest.approx(2000 / 1e9)
+    assert rows_of(2000.0, 2000.0, 2) == 1.0
+    in_cache = with_kernels(roofs={"attention float16": [(1.0, 1e15)]})
+    assert full_times(HALF, in_cache)["attention", "float16"] == pytest.approx(2000 / GIB)  # memory is slower
+
+
+def test_the_reason_names_what_is_beyond_bytes():
+    planted = with_kernels(
+        roofs={"attention float16": [(1.0, 1e7)]}, emulated={"float16": "computed in float32"}, call_s=0.0
+    )
+    assert by_fix(planted)["float16"].reasons == (
+        "float16 is emulated: computed in float32",
+        "torch's attention in float16 takes 100.0 × what its bytes would",
+    )
+    assert by_fix(planted)["full_float32"].reasons == ()
+    faulty = {**WORKS, "kv_to_query": CAST | {"fresh_bytes": 4096 * 1000}}
+    (reason,) = by_fix(with_kernels(call_s=0.0, page_fault_s=1e-6), faulty)["kv_to_query"].reasons
+    assert reason == "page faults take 98 % of its time"
+
+
+def test_roofs_are_interpolated_and_end_flat():
+    peaks = with_kernels(roofs={"product float32": [(16.0, 16e9), (1.0, 1e9)]})
+    assert peaks.roof("product", "float32", 4.0) == pytest.approx(4e9)
+    assert peaks.roof("product", "float32", 0.1) == pytest.approx(1e9)
+    assert peaks.roof("product", "float32", 99.0) == pytest.approx(16e9)
+    assert peaks.roof("attention", "float32", 1.0) is None
+
+
+def spearman_by_hand(pairs):
+    """Of distinct values: 1 − 6 Σd² / n(n² − 1)."""
+    ranks = [[sorted(side).index(value) for value in side] for side in zip(*pairs, strict=True)]
+    squares = sum((first - second) ** 2 for first, second in zip(*ranks, strict=True))
+    return 1 - 6 * squares / (len(pairs) * (len(pairs) ** 2 - 1))
+
+
+@given(st.lists(st.tuples(st.integers(1, 999), st.integers(1, 999)), min_size=3, max_size=9))
+def test_the_rank_correlation_is_the_textbooks(pairs):
+    if any(len(set(side)) < len(pairs) for side in zip(*pairs, strict=True)):
+        return
+    assert rank_correlation(pairs) == pytest.approx(spearman_by_hand(pairs))
+
+
+def test_a_correlation_of_nothing_is_none():
+    assert rank_correlation([(1.0, 2.0), (2.0, 1.0)]) is None
+    assert rank_correlation([(1.0, 2.0), (1.0, 1.0), (1.0, 3.0)]) is None
+
+
+def measured_group(ratios):
+    """A group whose traces hold the work of the three fixes, with times as given."""
+    rows = []
+    for fix, ratio in ratios.items():
+        record = made.record(fix, "trace", {"backend": "flash", "casts": [], "work": WORKS[fix]})
+        rows.append(made.contender(fix, time=ratio, drift=1e-3, records={"trace": record}))
+    return made.group(*rows)
+
+
+def test_predictions_stand_beside_measurements_and_never_for_another_device():
+    group = measured_group({"full_float32": 1.0, "float16": 0.6, "kv_to_query": 9.0})
+    (own,) = predicted_groups([group], with_kernels())
+    assert {row.fix: row.measured for row in own.rows} == {"full_float32": 1.0, "float16": 0.6, "kv_to_query": 9.0}
+    assert correlations([own])["bare_factor"] == pytest.approx(3.6)  # 9 / 2.5, of 1.2 and 3.6
+    (absent,) = predicted_groups([group], published_peaks("t4"))
+    assert {(row.measured, row.full) for row in absent.rows} == {(None, None)}
+    table = prediction_table(absent, published_peaks("t4"))
+    assert "PREDICTION for t4, not measured" in table.title
+    assert "measured" not in table.columns
+    assert prediction_table(own, with_kernels()).columns[-1] == "measured"
+    missed = [line for line in reason_lines(own) if "misses" in line]
+    assert [line.partition(":")[0] for line in missed] == ["kv_to_query"]
+
+
+def test_autocast_picks_its_dtype_by_the_device_and_is_not_predicted_for_another(monkeypatch):
+    monkeypatch.setitem(WORKS, "autocast", WORKS["float16"])
+    group = measured_group({"full_float32": 1.0, "float16": 0.6, "autocast": 0.7})
+    for peaks, predicted in ((with_kernels(), True), (published_peaks("t4"), False)):
+        (found,) = predicted_groups([group], peaks)
+        assert ("autocast" in {row.fix for row in found.rows}) is predicted
+
+
+def test_a_missed_target_is_said():
+    found = {
+        "bytes_ratio": 0.1,
+        "bytes_ratio_factor": 2.0,
+        "bare": None,
+        "bare_factor": None,
+        "full": 0.9,
+        "full_factor": 1.1,
+    }
+    assert correlation_line(found) == (
+        "Rank correlation with the measured ratios (target 0.8): bytes 0.10 (missed), off by 2.00 ×; "
+        "kernels 0.90, off by 1.10 ×."
+    )
+
+
+def test_traces_without_work_predict_nothing():
+    group = made.group(made.base(), made.contender("float16", time=0.5))
+    assert predicted_groups([group], FLAT) == []
+
+
+def test_published_peaks_have_sources_and_say_what_is_emulated():
+    assert [peaks.name for peaks in PUBLISHED] == ["t4", "a10g", "a100", "h100"]
+    for peaks in PUBLISHED:
+        assert peaks.source
+        assert peaks.flops["float16"] >= peaks.flops["float32"]
+        assert not peaks.roofs
+    t4 = published_peaks("t4")
+    assert t4.flops["bfloat16"] == t4.flops["float32"] == 8.1e12
+    assert any("bfloat16 is emulated there" in line for line in peaks_lines(t4))
+    with pytest.raises(UnknownNameError, match="a100"):
+        published_peaks("a10")
+
+
+def test_stored_peaks_are_checked():
+    data = with_kernels().to_dict()
+    assert peaks_of(data, where="x").roof("attention", "float16", 1.0) == pytest.approx(1e9)
+    for change in (
+        {"bandwidth": {}},
+        {"bandwidth": {"-1": 1e9}},
+        {"flops": {"float32": 1e9}},
+        {"call_s": math.nan},
+        {"roofs": {"attention float16": [[1.0]]}},
+        {"casts": 3},
+    ):
+        with pytest.raises(RecordError, match="x holds no peaks"):
+            peaks_of(data | change, where="x")
+    with pytest.raises(RecordError, match="x holds no peaks"):
+        peaks_of(None, where="x")
