@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import platform
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ _JUST_BELOW_LARGEST_BYTES = (32 << 20) - (16 << 10)  # DEFAULT_MMAP_THRESHOLD_MA
 _LARGEST_BYTES = 32 << 20  # a block of this size comes from the heap's free room, or else from the system
 _IS_MAPPED = 0b10  # in the size field before a block: it came from the system
 _MOST_BLOCKS = 64  # where glibc is told never to map, its heap grows by every block
-_SETTLING_CALLS = 6
+_LEAST_CALLS, _MOST_CALLS, _PROBE_S = 6, 64, 0.02
 GROWN = "grown"
 """State of every latency unless another is asked for. Left alone, it depends on what the process freed before, which
 moves a fix that copies the cache by a factor of two; every C library can be put into this one."""
@@ -136,11 +137,11 @@ def page_faults_without_room(candidate: Candidate) -> float:
     with candidate.block():
         candidate.call()
         with large_room_taken(GROWN):
-            least = math.inf  # within a few calls small blocks find another place for good, and large ones never do
-            for _ in range(_SETTLING_CALLS):
-                least = min(least, _page_faults(candidate, calls=1))
-                if not least:
-                    break
+            # Within some calls small blocks find another place for good, and large ones never do. Where the heap is in
+            # many pieces that takes one call for each place that a call before cut too short for the next.
+            least, calls, end_s = math.inf, 0, time.perf_counter() + _PROBE_S
+            while least and (calls < _LEAST_CALLS or (calls < _MOST_CALLS and time.perf_counter() < end_s)):
+                least, calls = min(least, _page_faults(candidate, calls=1)), calls + 1
             return least
 
 

@@ -117,3 +117,20 @@ def squares_in_workers(count):
     from precision_eval.core.workers import call_each
 
     return call_each(square, [(number,) for number in range(count)])
+
+
+def doubts_about_fresh_memory(mebibytes):
+    """What a comparison says of calls that fill blocks of so many MiB, beside one of 256 KiB."""
+    import torch
+
+    from precision_eval.measure.latency import compare_latency
+
+    def compared(size):
+        found = compare_latency(
+            {"none": lambda: torch.ones(1 << 16), "copies": lambda: torch.ones(size << 18)},
+            baseline="none",
+            budget_s=0.1,
+        )
+        return [doubt for doubt in found["copies"].doubts if doubt.startswith("fresh memory")]
+
+    return [compared(size) for size in mebibytes]

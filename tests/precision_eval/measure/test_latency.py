@@ -10,14 +10,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from precision_eval.core.errors import CandidateError, ParameterError
-from precision_eval.measure import blocks, latency, timers
+from precision_eval.core.workers import call_isolated
+from precision_eval.measure import allocator, blocks, latency, timers
+from precision_eval.measure.allocator import page_faults_without_room
 from precision_eval.measure.blocks import Candidate, Rounds, alternates, block_sizes, judged_clock
 from precision_eval.measure.latency import compare_latency, sized_rounds
 from precision_eval.measure.timers import COUNTED_EVERY, Counts, HostTimer, RawBlock, Reading, blocks_of
 from precision_eval.stats import paired_log_ratios, student_location
+from tests.support.executor_calls import doubts_about_fresh_memory
 
 
 class FakeTimer:
@@ -242,19 +244,28 @@ def test_page_faults_of_a_call_are_in_the_ratio():
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries place large blocks by other rules")
 def test_a_block_beyond_the_largest_threshold_is_a_doubt():
     """Whether 48 MiB find room in the heap is this process's own; blocks of 1 MiB are kept in every process."""
-
-    def compared(mebibytes):
-        found = compare_latency(
-            {"none": lambda: torch.ones(1 << 16), "copies": lambda: torch.ones(mebibytes << 18)},
-            baseline="none",
-            budget_s=0.1,
-        )
-        return [doubt for doubt in found["copies"].doubts if doubt.startswith("fresh memory")]
-
-    (doubt,) = compared(48)
+    (doubt,), small = call_isolated(doubts_about_fresh_memory, (48, 1), start="spawn")  # a heap of no other test's
     assert "a call of copies had" in doubt
     assert "call of none" not in doubt
-    assert compared(1) == []
+    assert small == []
+
+
+def test_a_call_that_settles_after_many_takes_no_fresh_memory(monkeypatch):
+    """It maps 16 pages at each of its first calls and then none, as where each call cuts a place of the heap short."""
+    monkeypatch.setattr(allocator, "_PROBE_S", 60.0)  # a busy machine may take the processor for long
+    made = []
+
+    def touches():
+        if len(made) < settles_after:
+            made.append(mmap.mmap(-1, 16 * mmap.PAGESIZE))
+            for page in range(16):
+                made[-1][page * mmap.PAGESIZE] = 1
+
+    settles_after = 12
+    assert page_faults_without_room(Candidate(touches)) < 1
+    made.clear()
+    settles_after = 1000
+    assert page_faults_without_room(Candidate(touches)) >= 1  # 16 where pages are not faulted in together
 
 
 class TestBudget:
