@@ -65,7 +65,11 @@ Size = Annotated[str | None, typer.Option("--size", help="Size of a shipped case
 Processes = Annotated[int, typer.Option("--processes", min=2, help="Processes, each with a seed of its own.")]
 Budget = Annotated[float, typer.Option("--budget", min=0.1, help="Seconds of timing per fix, in all processes.")]
 MarginLatency = Annotated[
-    str | None, typer.Option(help="Relative change that counts as none; [dim]default: 0.5%, of stored results 1%[/dim]")
+    str | None,
+    typer.Option(
+        help="Relative change that counts as none; [dim]default: more than 0.5% alarms, less than 1% clears; of stored "
+        "results 1%[/dim]"
+    ),
 ]
 MarginAnchor = Annotated[str, typer.Option(help="The same of stored ratios to the anchor, which the machine moves.")]
 MarginDrift = Annotated[

@@ -84,7 +84,8 @@ def test_what_is_counted():
     ]
     settings = {"processes": 8, "budget_s": 4.0, "faults": tuple(paired_gate.FAULTS)}
     options = Options(out=None, settings=settings)
-    content = paired_gate._summary([*lines, line("none", cpu="A Xeon")], options)
+    cleared = line("none", outcome="no regression") | {"cleared": 0.01}
+    content = paired_gate._summary([*lines, line("none", cpu="A Xeon"), cleared], options)
     rates = content["rates"][PLACE]
     assert (rates["none"]["red"], rates["none"]["false_latency"]) == (1, 1)
     assert (rates["slower_2"]["caught"], rates["slower_2"]["false_latency"]) == (1, 1)
@@ -92,5 +93,6 @@ def test_what_is_counted():
     assert figures[f"{PLACE}: A/A gates that are red"].found.endswith("1 of 2")
     assert figures[f"{PLACE}: A/A gates that are red"].met is None  # too few to tell
     assert figures[f"{PLACE.replace('An EPYC', 'A Xeon')}: A/A gates that are red"].found.endswith("0 of 1")
+    assert figures[f"{PLACE}, cleared below 1 %: A/A gates that are green"].found.endswith("1 of 1")
     assert figures[f"{PLACE}, slower_2: cells that are named"].found.endswith("1 of 4")
     assert figures[f"{PLACE}: slowest gate"].met

@@ -36,9 +36,14 @@ REQUIRED: tuple[str, ...] = ("latency",)
 
 @dataclass(frozen=True, kw_only=True)
 class Margins:
-    """What counts as no change."""
+    """What counts as no change.
+
+    A latency is a *regression* where it surely grew by more than ``latency``, and *no worse* where it surely grew by
+    less than ``clear`` (None: than ``latency``). With two values an unchanged cell passes after a quarter of the time.
+    """
 
     latency: float = 0.01
+    clear: float | None = None
     drift: float = 1.2
     memory: float = 0.01
     anchor: float = 0.1
@@ -48,6 +53,8 @@ class Margins:
             value = getattr(self, name)
             if not 0.0 <= value < 1.0:
                 raise ParameterError(f"the margin of {name} is {value:g}; expected 0 to below 1, such as 0.01 or 1%")
+        if self.clear is not None and not self.latency <= self.clear < 1.0:
+            raise ParameterError(f"the margin that clears is {self.clear:g}; expected {self.latency:g} to below 1")
         if not (self.drift >= 1.0 and math.isfinite(self.drift)):
             raise ParameterError(f"the margin of drift is {self.drift:g}; expected a factor of 1 or more, such as 1.2")
 

@@ -2,9 +2,10 @@
 
 Conventions: a process times a fix of base and of head in the same rounds on the same tensors and gives one log-ratio,
 head over base; processes are the units of replication, and a cell's variance is at least what its rounds explain. A
-latency is *no worse* where its change lies below the margin with 97.5 % confidence, a *regression* where it lies above
-at the level that Holm's procedure gives it in the whole gate (:mod:`precision_eval.stats.families`). Each process has
-weights and inputs of its own seed, so that drift is compared over seeds, in the same way. Memory repeats exactly.
+latency is *no worse* where its change lies below the margin that clears, with 97.5 % confidence, and a *regression*
+where it lies above the margin that alarms, at the level that Holm's procedure gives it in the whole gate
+(:mod:`precision_eval.stats.families`). Each process has weights and inputs of its own seed, so that drift is compared
+over seeds, in the same way. Memory repeats exactly.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from precision_eval.stats.families import PairedTest, decide_all
 from precision_eval.stats.moderated import fit_prior, moderated_variances, upper_quantile
 from precision_eval.stats.sequential import EQUIVALENCE_ALPHA
 
-PAIRED_MARGINS = Margins(latency=0.005, drift=1.1)
+PAIRED_MARGINS = Margins(latency=0.005, clear=0.01, drift=1.1)
 LEAST_PAIRED_PROCESSES = 2
 _ALIKE_FROM = 2
 
@@ -114,12 +115,14 @@ def _latency_changes(measured: Measured, margins: Margins) -> dict[Key, FigureCh
     logs = {cell: [pair.log_ratio for pair in pairs if pair.log_ratio is not None] for cell, pairs in measured.items()}
     within = {cell: float(np.mean([pair.standard_error**2 for pair in pairs])) for cell, pairs in measured.items()}
     changes: dict[Key, FigureChange] = {}
-    for cell, change in _judged("latency", logs, within, margin=margins.latency).items():
+    clear = margins.latency if margins.clear is None else margins.clear
+    for cell, change in _judged("latency", logs, within, margin=margins.latency, clear=clear).items():
         pairs = measured[cell]
         base, head = _middle([pair.base.seconds for pair in pairs]), _middle([pair.head.seconds for pair in pairs])
         note = ""
         if change.verdict == "undecided":
-            note = _needed(change, elapsed_s=sum(pair.elapsed_s for pair in pairs), processes=len(pairs))
+            elapsed_s = sum(pair.elapsed_s for pair in pairs)
+            note = _needed(change, margins=(margins.latency, clear), elapsed_s=elapsed_s, processes=len(pairs))
         changes[cell, "latency"] = replace(change, base=base, head=head, note=note)
     return changes
 
@@ -144,13 +147,14 @@ def _drift_changes(measured: Measured, margins: Margins) -> dict[Key, FigureChan
     }
     logs = {cell: [math.log(h / b) for b, h in drifts] for cell, drifts in both.items() if _all_positive(drifts)}
     changes: dict[Key, FigureChange] = {}
-    for cell, change in _judged("drift", logs, dict.fromkeys(logs, 0.0), margin=margins.drift - 1.0).items():
+    beyond = margins.drift - 1.0
+    for cell, change in _judged("drift", logs, dict.fromkeys(logs, 0.0), margin=beyond, clear=beyond).items():
         base, head = np.exp(np.log(both[cell]).mean(axis=0)).tolist()
         changes[cell, "drift"] = replace(change, base=base, head=head, note=f"of {counted(len(both[cell]), 'seed')}")
     for cell, drifts in both.items():
         if drifts and cell not in logs:  # a ratio to nothing, or of nothing
             worst = max(drifts, key=lambda drift: (drift[0] == 0.0 < drift[1], drift[1]))
-            changes[cell, "drift"] = exact_change(cell, "drift", *worst, margin=margins.drift - 1.0)
+            changes[cell, "drift"] = exact_change(cell, "drift", *worst, margin=beyond)
     return changes
 
 
@@ -159,7 +163,12 @@ def _all_positive(drifts: Sequence[tuple[float, float]]) -> bool:
 
 
 def _judged(
-    metric: str, logs: Mapping[GateCell, Sequence[float]], within: Mapping[GateCell, float], *, margin: float
+    metric: str,
+    logs: Mapping[GateCell, Sequence[float]],
+    within: Mapping[GateCell, float],
+    *,
+    margin: float,
+    clear: float,
 ) -> dict[GateCell, FigureChange]:
     """Judge all cells of one metric as one family; variances are shared among them."""
     values = {cell: np.array(own) for cell, own in logs.items() if len(own) >= LEAST_PAIRED_PROCESSES}
@@ -181,7 +190,7 @@ def _judged(
     for cell, decision in decide_all(tests).items():
         test = tests[cell]
         reach = upper_quantile(EQUIVALENCE_ALPHA / 2.0, test.degrees) * test.standard_error
-        below = test.estimate + reach <= test.margin
+        below = test.estimate + reach <= math.log1p(clear)
         verdict: Verdict = decision.verdict if decision.verdict in ("regression", "improvement") else "undecided"
         changes[cell] = FigureChange(
             place=cell,
@@ -199,13 +208,13 @@ def _judged(
     return changes
 
 
-def _needed(change: FigureChange, *, elapsed_s: float, processes: int) -> str:
-    """Say how long would decide: until the interval, which narrows as 1/√time, leaves the margin."""
+def _needed(change: FigureChange, *, margins: tuple[float, float], elapsed_s: float, processes: int) -> str:
+    """Say how long would decide: until the interval, which narrows as 1/√time, leaves one of the margins."""
     assert change.ratio is not None
     assert change.high is not None
-    assert change.margin is not None
-    margin, half = math.log1p(change.margin), math.log(change.high / change.ratio)
-    distance = max(abs(margin - math.log(change.ratio)), margin / 2.0)  # where noise put it is no better known
+    (alarm, clear), half = map(math.log1p, margins), math.log(change.high / change.ratio)
+    distance = max(math.log(change.ratio) - alarm, clear - math.log(change.ratio))
+    distance = max(distance, clear / 2.0)  # where noise put it is no better known
     if half <= distance or distance == 0.0:
         return "as large as the margin itself: no time would decide; ask for another margin"
     times = max((half / distance) ** 2, 1.5)  # the level of a regression is stricter than the interval

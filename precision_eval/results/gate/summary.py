@@ -132,11 +132,13 @@ def _how(compared: GateResult) -> str:
         "inside the test, Holm)"
     )
     if compared.paired:
+        cleared = "" if margins.clear is None else f" (cleared below {percent(margins.clear)})"
         return (
-            f"Margins: latency {percent(margins.latency)}, drift ×{margins.drift:g}, memory {percent(margins.memory)}. "
+            f"Margins: latency {percent(margins.latency)}{cleared}, drift ×{margins.drift:g}, "
+            f"memory {percent(margins.memory)}. "
             "latency_to_anchor is the time over that of a fixed numpy computation timed beside it; it is not judged. "
             f"Both sides ran in the same processes, on the same tensors, in turn. Latency and drift are judged {rule}; "
-            "no worse: below the margin with 97.5 % confidence. Intervals are of 95 %."
+            "no worse: below the margin, or what clears, with 97.5 % confidence. Intervals are of 95 %."
         )
     text = (
         f"Margins: latency {percent(margins.latency)} (to the anchor {percent(margins.anchor)}), "

@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from precision_eval.core.errors import UnknownNameError
+from precision_eval.core.errors import ParameterError, UnknownNameError
 from precision_eval.results.gate import (
     PAIRED_MARGINS,
     GateCell,
+    Margins,
     PairFigures,
     SideFigures,
     judge_pairs,
@@ -79,12 +80,45 @@ def test_noise_of_the_rounds_counts_where_processes_agree_by_chance():
     assert verdict(judged({cell(): pairs(0.01, scatter=0.0, within=0.0)})) == "regression"
 
 
+@pytest.mark.parametrize(
+    ("change", "half", "expected"),
+    [
+        (0.0, 0.0095, "no worse"),  # half as wide again as 0.5 %: with one margin it would be undecided
+        (0.0, 0.0105, "undecided"),
+        (0.006, 0.003, "no worse"),  # above what alarms, but not surely; surely below what clears
+        (0.0075, 0.0001, "regression"),  # surely between the two: an alarm goes first
+        (0.010, 0.004, "undecided"),  # of a family of ten, 97.5 % do not alarm
+    ],
+)
+def test_one_margin_alarms_and_another_clears(change, half, expected):
+    """Half the interval is 1.96 standard errors of very many processes, all of one scatter."""
+    margins = Margins(latency=0.005, clear=0.01, drift=1.1)
+    each = 400
+    logs = math.log1p(change) + half / 1.96 * math.sqrt(each - 1) * np.resize([1.0, -1.0], each)
+    side = SideFigures(seconds=1e-3)
+    made = [PairFigures(base=side, head=side, log_ratio=float(log), elapsed_s=0.7) for log in logs]
+    result = judged({cell(fix): made for fix in FIXES}, margins=margins)
+    assert {verdict(result, fix=fix) for fix in FIXES} == {expected}
+    assert "latency 0.5 % (cleared below 1 %)" in markdown(result)
+
+
+def test_one_margin_does_both_and_two_are_in_order():
+    """An interval of ±0.8 % about nothing: no worse than 1 %, and undecided where 0.5 % is all that is asked."""
+    made = {cell(): pairs(scatter=0.0, within=0.004 * math.sqrt(200), processes=200)}
+    assert verdict(judged(made)) == "no worse"
+    one = judged(made, margins=Margins(latency=0.005, drift=1.1))
+    assert verdict(one) == "undecided"
+    assert "cleared" not in markdown(one)
+    with pytest.raises(ParameterError, match=r"the margin that clears is 0\.001; expected 0\.005 to below 1"):
+        Margins(latency=0.005, clear=0.001)
+
+
 def test_undecided_says_how_long_would_decide_and_is_not_green():
-    result = judged({cell(): pairs(scatter=0.01)})
+    result = judged({cell(): pairs(scatter=0.03)})
     assert (result.outcome, result.gaps) == ("could not tell", ("no verdict on latency",))
     (change,) = [one for one in result.changes if one.metric == "latency"]
     assert "s would decide: --processes" in change.note
-    assert judged({cell(): pairs(scatter=0.01)}, required=("status",)).outcome == "no regression"
+    assert judged({cell(): pairs(scatter=0.03)}, required=("status",)).outcome == "no regression"
     mixed = judged({cell(): pairs(scatter=0.2, processes=3), cell("b"): pairs(scatter=1e-4, processes=30)})
     assert mixed.gaps == ("an undecided figure is not known to be no worse",)
     assert "1 undecided" in markdown(result).splitlines()[0]
