@@ -62,7 +62,14 @@ Candidates = Annotated[
     list[str] | None, typer.Option("--candidate", help="Your own fix, FILE:FUNCTION, as each side has it.")
 ]
 Size = Annotated[str | None, typer.Option("--size", help="Size of a shipped case.")]
-Processes = Annotated[int, typer.Option("--processes", min=2, help="Processes, each with a seed of its own.")]
+Processes = Annotated[
+    int,
+    typer.Option(
+        "--processes",
+        min=2,
+        help="Processes, each with a seed of its own; what they leave undecided gets further ones.",
+    ),
+]
 Budget = Annotated[float, typer.Option("--budget", min=0.1, help="Seconds of timing per fix, in all processes.")]
 MarginLatency = Annotated[
     str | None,
@@ -108,8 +115,8 @@ def gate(
     device: options.Device = "cpu",
     threads: options.Threads = 1,
     seed: options.Seed = 0,
-    processes: Processes = 8,
-    budget: Budget = 4.0,
+    processes: Processes = 5,
+    budget: Budget = 3.0,
     results: options.AsvResults = None,
     machine: options.Machine = None,
     margin_latency: MarginLatency = None,

@@ -23,6 +23,7 @@ from pathlib import Path
 from precision_eval.core.environment import cpu_model
 from precision_eval.core.errors import PrecisionEvalError, unknown_name
 from precision_eval.results.gate import PAIRED_MARGINS
+from precision_eval.results.gate.paired import LOOKS
 from validation.frame import Data, Experiment, Figure, Options, Trial, each
 from validation.report import judged_share, share_text
 
@@ -156,7 +157,7 @@ def _git(folder: Path, *words: str) -> None:
 
 
 def _trials(options: Options) -> list[Trial]:
-    effort = f"{options['processes']}/{options['budget_s']:g}/cleared {CLEARED:g}"
+    effort = f"{options['processes']}/{options['budget_s']:g}/cleared {CLEARED:g}/{LOOKS} looks"
     place = f"{effort}/{cpu_model()}/{metadata.version('torch')}"
     for fault in options["faults"]:
         if fault not in FAULTS:
@@ -199,7 +200,7 @@ def _gated(spec: tuple[str, int, int, float]) -> Data:
         seconds = time.monotonic() - began
     if done.returncode not in (0, 1, 4):
         raise PrecisionEvalError(f"a gate of {fault} failed: {done.stderr.strip()}")
-    asked = {"processes": processes, "budget_s": budget_s, "cleared": CLEARED}
+    asked = {"processes": processes, "budget_s": budget_s, "cleared": CLEARED, "looks": LOOKS}
     return {"fault": fault, **asked, "seconds": seconds, **_read(done.stdout)}
 
 
@@ -225,6 +226,8 @@ def _summary(lines: list[Data], options: Options) -> Data:
         place = f"{cpu}, {line['processes']} processes, {line['budget_s']:g} s a cell"
         if line.get("cleared"):  # the first trials had one margin, which alarmed and cleared
             place += f", cleared below {100 * line['cleared']:g} %"
+        if line.get("looks"):
+            place += f", {line['looks']} looks"
         places.setdefault(place, {}).setdefault(line["fault"], []).append(line)
     return {"rates": {place: {fault: _rates(fault, own) for fault, own in of.items()} for place, of in places.items()}}
 
@@ -295,7 +298,7 @@ EXPERIMENT = Experiment(
         "faults": (tuple(FAULTS),) * 2,
         "equal": (2, 300),
         "gates": (1, 60),
-        "processes": (8, 8),
-        "budget_s": (4.0, 4.0),
+        "processes": (5, 5),
+        "budget_s": (3.0, 3.0),
     },
 )

@@ -9,7 +9,7 @@ is not in it. Unlike machines and builds are refused, unlike figures set aside b
 """
 
 from precision_eval.results.gate.judging import FigureChange, GateResult, Margins, compare_sides
-from precision_eval.results.gate.paired import PAIRED_MARGINS, PairFigures, SideFigures, judge_pairs
+from precision_eval.results.gate.paired import PAIRED_MARGINS, PairFigures, SideFigures, judge_pairs, split_by_look
 from precision_eval.results.gate.sides import GateCell, GateFigure, Side, open_sides
 from precision_eval.results.gate.summary import markdown, to_json
 
@@ -27,5 +27,6 @@ __all__ = [
     "judge_pairs",
     "markdown",
     "open_sides",
+    "split_by_look",
     "to_json",
 ]

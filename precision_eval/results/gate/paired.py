@@ -5,7 +5,8 @@ head over base; processes are the units of replication, and a cell's variance is
 latency is *no worse* where its change lies below the margin that clears, with 97.5 % confidence, and a *regression*
 where it lies above the margin that alarms, at the level that Holm's procedure gives it in the whole gate
 (:mod:`precision_eval.stats.families`). Each process has weights and inputs of its own seed, so that drift is compared
-over seeds, in the same way. Memory repeats exactly.
+over seeds, in the same way. Memory repeats exactly. There may be two looks: what the first left undecided is measured
+in further processes and judged again. Each look has half of either error, so that both together keep to it.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ from precision_eval.results.gate.judging import (
     status_change,
 )
 from precision_eval.results.gate.sides import KINDS, GateCell
-from precision_eval.stats.families import PairedTest, decide_all
+from precision_eval.stats.families import GATE_ERROR, PairedTest, decide_all
 from precision_eval.stats.moderated import fit_prior, moderated_variances, upper_quantile
 from precision_eval.stats.sequential import EQUIVALENCE_ALPHA
 
 PAIRED_MARGINS = Margins(latency=0.005, clear=0.01, drift=1.1)
 LEAST_PAIRED_PROCESSES = 2
+LOOKS = 2
+"""How often a cell may be judged; what one look may err is divided by it."""
+
+_CLEARING_ERROR = EQUIVALENCE_ALPHA / 2.0 / LOOKS
 _ALIKE_FROM = 2
 
 
@@ -73,8 +78,9 @@ def judge_pairs(
     margins: Margins = PAIRED_MARGINS,
     required: Sequence[str] = REQUIRED,
     doubts: Sequence[str] = (),
+    settled: Sequence[FigureChange] = (),
 ) -> GateResult:
-    """Judge what the processes measured of each cell."""
+    """Judge what the processes measured of each cell; what an earlier look settled stands."""
     for kind in required:
         if kind not in KINDS:
             raise unknown_name("kind of figures", kind, KINDS)
@@ -82,6 +88,7 @@ def judge_pairs(
     changes |= _latency_changes(measured, margins)
     changes |= _anchor_changes(measured)
     changes |= _drift_changes(measured, margins)
+    changes |= {(change.place, change.metric): change for change in settled}
     changes |= {
         (cell, metric): exact_change(cell, metric, *both, margin=margins.memory)
         for cell, pairs in measured.items()
@@ -103,6 +110,13 @@ def judge_pairs(
         required=tuple(required),
         paired=True,
     )
+
+
+def split_by_look(result: GateResult) -> tuple[frozenset[GateCell], list[FigureChange]]:
+    """Return the cells that a second look would be about, and what the first one settled."""
+    kinds = {metric for kind in result.required for metric in KINDS[kind]} & {"latency", "drift"}
+    settled = [c for c in result.changes if c.metric in ("latency", "drift") and c.verdict != "undecided"]
+    return frozenset(c.place for c in result.of("undecided") if c.metric in kinds), settled
 
 
 def _status_change(cell: GateCell, pairs: Sequence[PairFigures]) -> FigureChange:
@@ -187,9 +201,9 @@ def _judged(
         for (cell, own), variance, freedom in zip(values.items(), variances, total, strict=True)
     }
     changes = {}
-    for cell, decision in decide_all(tests).items():
+    for cell, decision in decide_all(tests, error=GATE_ERROR / LOOKS).items():
         test = tests[cell]
-        reach = upper_quantile(EQUIVALENCE_ALPHA / 2.0, test.degrees) * test.standard_error
+        reach = upper_quantile(_CLEARING_ERROR, test.degrees) * test.standard_error
         below = test.estimate + reach <= math.log1p(clear)
         verdict: Verdict = decision.verdict if decision.verdict in ("regression", "improvement") else "undecided"
         changes[cell] = FigureChange(

@@ -138,7 +138,8 @@ def _how(compared: GateResult) -> str:
             f"memory {percent(margins.memory)}. "
             "latency_to_anchor is the time over that of a fixed numpy computation timed beside it; it is not judged. "
             f"Both sides ran in the same processes, on the same tensors, in turn. Latency and drift are judged {rule}; "
-            "no worse: below the margin, or what clears, with 97.5 % confidence. Intervals are of 95 %."
+            "no worse: below the margin, or what clears, with 97.5 % confidence. What the first processes left "
+            "undecided was measured in further ones; either look has half of these errors. Intervals are of 97.5 %."
         )
     text = (
         f"Margins: latency {percent(margins.latency)} (to the anchor {percent(margins.anchor)}), "

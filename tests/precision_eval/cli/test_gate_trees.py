@@ -137,6 +137,7 @@ def test_what_is_the_same_is_no_worse(gate):
 def test_too_little_time_for_the_margin_is_undecided_and_weights_drawn_otherwise_are_bases(gate):
     code, out, err = gate("other-weights", "--fix", "as_shipped", "--margin-latency", "0.0001%")
     assert code == 4, out + err
+    assert int(re.search(r"\| (\d+)\+\1 \|", out)[1]) > 3, "a second look, in further processes"
     assert "1 undecided; no verdict on latency" in out.splitlines()[0]
     assert "would decide" in out
     assert "head's factory makes other inputs than base's: base's were given to both" in out

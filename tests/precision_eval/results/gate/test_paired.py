@@ -14,6 +14,7 @@ from precision_eval.results.gate import (
     SideFigures,
     judge_pairs,
     markdown,
+    split_by_look,
     to_json,
 )
 
@@ -74,6 +75,39 @@ def test_equal_sides_are_rarely_called_worse():
     assert alarms <= 3
 
 
+def two_looks(change, seed, *, scatter=0.0027, first=5, further=5):
+    """Judge ten cells of one scatter, the first of them changed, as the gate does: in one look, and in a second."""
+    all_pairs = {
+        cell(fix): pairs(change * (fix == "a"), scatter=scatter, processes=first + further, seed=(seed, i), within=0.0)
+        for i, fix in enumerate(FIXES)
+    }
+    one = judged({place: own[:first] for place, own in all_pairs.items()})
+    undecided, settled = split_by_look(one)
+    both = judged({p: own if p in undecided else own[:first] for p, own in all_pairs.items()}, settled=settled)
+    return one, both
+
+
+def test_two_looks_together_alarm_no_more_often_at_what_just_counts_as_none():
+    """A change of the margin itself is reported by chance alone: 3 in 300 gates expected at most, 9 is p < 0.004."""
+    assert sum(two_looks(PAIRED_MARGINS.latency, seed)[1].failed for seed in range(300)) <= 8
+
+
+def test_a_second_look_finds_what_one_leaves_undecided():
+    looks = [two_looks(0.01, seed) for seed in range(60)]
+    once, twice = (sum(verdict(look[which]) == "regression" for look in looks) for which in (0, 1))
+    assert once < 0.7 * len(looks) < 0.9 * len(looks) <= twice
+
+
+def test_what_the_first_look_settled_stands():
+    """The second look's figures of a settled cell would be undecided; what required figures left open is measured."""
+    result = judged({cell("a"): pairs(0.05), cell("b"): pairs(scatter=0.03)})
+    undecided, settled = split_by_look(result)
+    assert (undecided, {change.place for change in settled}) == ({cell("b")}, {cell("a")})
+    again = judged({cell("a"): pairs(scatter=0.5), cell("b"): pairs(scatter=1e-4, processes=60)}, settled=settled)
+    assert (verdict(again, fix="a"), verdict(again, fix="b")) == ("regression", "no worse")
+    assert split_by_look(judged({cell(): pairs(scatter=0.03)}, required=("status",)))[0] == frozenset()
+
+
 def test_noise_of_the_rounds_counts_where_processes_agree_by_chance():
     measured = {cell(): pairs(0.01, scatter=0.0, within=0.05)}
     assert verdict(judged(measured)) == "undecided"
@@ -91,10 +125,10 @@ def test_noise_of_the_rounds_counts_where_processes_agree_by_chance():
     ],
 )
 def test_one_margin_alarms_and_another_clears(change, half, expected):
-    """Half the interval is 1.96 standard errors of very many processes, all of one scatter."""
+    """Half the interval is 2.241 standard errors, a look of two, of very many processes, all of one scatter."""
     margins = Margins(latency=0.005, clear=0.01, drift=1.1)
     each = 400
-    logs = math.log1p(change) + half / 1.96 * math.sqrt(each - 1) * np.resize([1.0, -1.0], each)
+    logs = math.log1p(change) + half / 2.241 * math.sqrt(each - 1) * np.resize([1.0, -1.0], each)
     side = SideFigures(seconds=1e-3)
     made = [PairFigures(base=side, head=side, log_ratio=float(log), elapsed_s=0.7) for log in logs]
     result = judged({cell(fix): made for fix in FIXES}, margins=margins)
