@@ -158,6 +158,7 @@ def _git(folder: Path, *words: str) -> None:
 
 def _trials(options: Options) -> list[Trial]:
     effort = f"{options['processes']}/{options['budget_s']:g}/cleared {CLEARED:g}/{LOOKS} looks"
+    effort += f"/beside {options['beside']}" if options["beside"] else ""
     place = f"{effort}/{cpu_model()}/{metadata.version('torch')}"
     for fault in options["faults"]:
         if fault not in FAULTS:
@@ -165,7 +166,11 @@ def _trials(options: Options) -> list[Trial]:
     chosen = {fault: options["gates" if _is_planted(fault) else "equal"] for fault in options["faults"]}
     longest = max(chosen.values())
     return [  # in turn, so that a stopped campaign has some of each
-        Trial(f"{fault}/{number}/{place}", (fault, number, options["processes"], options["budget_s"]), LONGEST_S)
+        Trial(
+            f"{fault}/{number}/{place}",
+            (fault, number, options["processes"], options["budget_s"], options["beside"]),
+            LONGEST_S,
+        )
         for number in range(longest)
         for fault, count in chosen.items()
         if number < count
@@ -176,9 +181,9 @@ def _is_planted(fault: str) -> bool:
     return not fault.endswith("none")
 
 
-def _gated(spec: tuple[str, int, int, float]) -> Data:
+def _gated(spec: tuple[str, int, int, float, str]) -> Data:
     """Run one gate."""
-    fault, number, processes, budget_s = spec
+    fault, number, processes, budget_s, beside = spec
     subject = ["--case", "case.py:own", "--fix", ",".join(CURING)]
     if not FAULTS[fault].get("own"):
         subject = ["--case", "case.py:decode,case.py:prefill", "--fix", "none"]
@@ -200,7 +205,7 @@ def _gated(spec: tuple[str, int, int, float]) -> Data:
         seconds = time.monotonic() - began
     if done.returncode not in (0, 1, 4):
         raise PrecisionEvalError(f"a gate of {fault} failed: {done.stderr.strip()}")
-    asked = {"processes": processes, "budget_s": budget_s, "cleared": CLEARED, "looks": LOOKS}
+    asked = {"processes": processes, "budget_s": budget_s, "cleared": CLEARED, "looks": LOOKS, "beside": beside}
     return {"fault": fault, **asked, "seconds": seconds, **_read(done.stdout)}
 
 
@@ -228,6 +233,8 @@ def _summary(lines: list[Data], options: Options) -> Data:
             place += f", cleared below {100 * line['cleared']:g} %"
         if line.get("looks"):
             place += f", {line['looks']} looks"
+        if line.get("beside"):
+            place += f", beside {line['beside']}"
         places.setdefault(place, {}).setdefault(line["fault"], []).append(line)
     return {"rates": {place: {fault: _rates(fault, own) for fault, own in of.items()} for place, of in places.items()}}
 
@@ -300,5 +307,6 @@ EXPERIMENT = Experiment(
         "gates": (1, 60),
         "processes": (5, 5),
         "budget_s": (3.0, 3.0),
+        "beside": ("", ""),  # what else ran on the machine, in words
     },
 )
