@@ -48,7 +48,14 @@ def test_a_users_model_has_the_bug_and_each_fix_that_is_gated_cures_it(tmp_path,
 def test_gates_of_a_users_model_are_counted_apart():
     cells = [("case.py:own", fix, "latency") for fix in paired_gate.CURING]
     lines = [line("own_none"), line("own_slower_5", outcome="regression", worse=cells)]
-    settings = {"processes": 8, "budget_s": 4.0, "faults": ("own_none", "own_slower_5"), "equal": 3, "gates": 2}
+    settings = {
+        "processes": 8,
+        "budget_s": 4.0,
+        "beside": "",
+        "faults": ("own_none", "own_slower_5"),
+        "equal": 3,
+        "gates": 2,
+    }
     options = Options(out=None, settings=settings)
     rates = paired_gate._summary(lines, options)["rates"][PLACE]
     assert (rates["own_slower_5"]["caught"], rates["own_slower_5"]["caught_cells"]) == (1, len(cells))
