@@ -1,9 +1,9 @@
 """What is followed over commits and torch versions: figures of every case × fix, read from the suite's measures.
 
-A *figure* is one number of one fix on one case, in one mode and size; a figure from several processes
-comes as samples, one per process. The definitions live here, so that an old commit measures what it defined; whatever
-shows the figures (the asv classes in ``benchmarks/``) only asks for them. Figures are measured when first asked for,
-all fixes of a case at once, each fix in a process of its own, and kept in a folder for whoever asks next.
+A *figure* is one number of one fix on one case, in one mode and size; a figure from several processes or seeds comes as
+samples, one for each. The definitions live here, so that an old commit measures what it defined; whatever shows the
+figures (the asv classes in ``benchmarks/``) only asks for them. Figures are measured when first asked for, all fixes of
+a case at once, each fix in a process of its own, and kept in a folder for whoever asks next.
 
 Conventions: seconds. A sweep that visits torch versions in rounds times one process of the paired latency at each
 visit and says which in :data:`PROCESS_VARIABLE`: the number is part of the seed of its order and memory. Quick figures
@@ -56,7 +56,7 @@ class Effort:
     together: bool = False
 
 
-FULL = Effort(name="full", options=Options(minutes=1 / 6, streams=4, steps=100, budget_s=0.3, processes=3))
+FULL = Effort(name="full", options=Options(minutes=1 / 6, streams=4, steps=100, budget_s=0.3, processes=3, seeds=5))
 QUICK = Effort(
     name="quick",
     options=Options(minutes=1 / 60, streams=1, steps=10, budget_s=0.02, processes=1),
@@ -139,7 +139,7 @@ ANCHOR_DEFINITION: tuple[str, ...] = ("rows 16, width 512, layers 4, cache 2048 
 """Of the fixed computation in :mod:`precision_eval.studies.tracking.timing`."""
 
 Figure = int | float | tuple[float, ...]
-"""One number, or one per process."""
+"""One number, or one per process or seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +148,9 @@ class TrackedMetric:
 
     `id` is its name in benchmarks and results. `measures` are those that give it, the first one that a case has; empty
     where the benchmarking tool measures by itself. `path` leads through the data to the number, or with `samples` to
-    the numbers, one per process; an empty one gives the status. `only` names the cases it is limited to. `revision` is
-    raised when the figure's meaning changes in a way that no other field shows.
+    the numbers, one per process; an empty one gives the status. `by_seed` names the numbers of several seeds, which
+    stand in the number's place where there are any. `only` names the cases it is limited to. `revision` is raised when
+    the figure's meaning changes in a way that no other field shows.
     """
 
     id: str
@@ -158,6 +159,7 @@ class TrackedMetric:
     measures: tuple[str, ...]
     path: tuple[str, ...] = ()
     samples: bool = False
+    by_seed: str = ""
     only: tuple[str, ...] = ()
     revision: int = 1
 
@@ -179,12 +181,13 @@ class TrackedMetric:
         """Read the figure from a record; raise where its data hold no number, such as a ratio without a baseline."""
         if not self.path:
             return STATUSES.index(outcome.status) + 1
-        value: Any = outcome.data
-        for name in self.path:
+        by_seed = (outcome.data or {}).get(self.by_seed)
+        value: Any = by_seed or outcome.data
+        for name in () if by_seed else self.path:
             value = value.get(name) if isinstance(value, Mapping) else None
-        if self.samples and isinstance(value, list) and value:
+        if (self.samples or by_seed) and isinstance(value, list) and value:
             return tuple(float(sample) for sample in value)
-        if not self.samples and isinstance(value, int | float) and not isinstance(value, bool):
+        if not (self.samples or by_seed) and isinstance(value, int | float) and not isinstance(value, bool):
             return value
         why = (outcome.data or {}).get("missing", {}).get(self.path[-1]) or f"found {value!r}"
         raise FixFailedError(f"{outcome.fix} has no {self.title}: {why}")
@@ -199,7 +202,7 @@ METRICS: tuple[TrackedMetric, ...] = (
     ),
     TrackedMetric(
         id="drift", title="drift", unit="relative error to float64",
-        measures=("drift", "teacher_forced_drift"), path=("relative_error",),
+        measures=("drift", "teacher_forced_drift"), path=("relative_error",), by_seed="relative_error_by_seed",
     ),
     TrackedMetric(
         id="peak_bytes", title="allocated by a call", unit="bytes",
@@ -287,7 +290,7 @@ def fix_labels(case: Case) -> tuple[str, ...]:
     return tuple(fix.label for fix in FIXES if case.takes(fix.id))
 
 
-_SHAPING = ("seed", "streams", "steps", "minutes")
+_SHAPING = ("seed", "seeds", "streams", "steps", "minutes")
 """Options that change what a figure is; the others change only how sure it is."""
 
 
@@ -312,7 +315,7 @@ def fix_digest(fix: Fix) -> str:
 
 
 def _meaning(metric: TrackedMetric) -> dict[str, Any]:
-    meaning = {name: value for name, value in asdict(metric).items() if name not in ("title", "only")}
+    meaning = {name: value for name, value in asdict(metric).items() if name not in ("title", "only", "by_seed")}
     return {
         name: tuple(map(_first_word, value)) if isinstance(value, tuple) else value for name, value in meaning.items()
     }

@@ -17,6 +17,7 @@ from precision_eval.results.asv import AsvPoint, Key, status_name
 from precision_eval.stats.change_points import detect, no_change_p_value, reachable_p_values
 from precision_eval.studies.versions.series import (
     EXACT,
+    LEAST_SEEDS,
     SEEDED,
     MetricSeries,
     SeedDrift,
@@ -24,6 +25,7 @@ from precision_eval.studies.versions.series import (
     SeriesPoint,
     in_turn,
     seed_step,
+    step_of_samples,
 )
 from precision_eval.studies.versions.upstream import UpstreamChange, explanations
 
@@ -153,6 +155,8 @@ def drifts_of_one_seed(
     moves = []
     for item in series:
         for old, new in (pair for run in item.runs for pair in pairwise(run) if item.metric == "drift"):
+            if min(len(old.samples), len(new.samples)) >= LEAST_SEEDS:
+                continue
             factor = _factor(old, new)
             if (item.key, new.position) not in called and factor > 0.0 and abs(math.log(factor)) > math.log(SEEDED):
                 step = _over_seeds(item, old, new, seeds)
@@ -171,7 +175,9 @@ def _factor(old: SeriesPoint, new: SeriesPoint) -> float:
 def _over_seeds(
     series: MetricSeries, old: SeriesPoint, new: SeriesPoint, seeds: Sequence[SeedDrift]
 ) -> SeedStep | None:
-    return seed_step(seeds, series.key, before=old.position, at=new.position, benchmark_version=new.benchmark_version)
+    return step_of_samples(old.samples, new.samples) or seed_step(
+        seeds, series.key, before=old.position, at=new.position, benchmark_version=new.benchmark_version
+    )
 
 
 def _exact_changes(series: MetricSeries, seeds: Sequence[SeedDrift]) -> list[ChangePoint]:

@@ -1,11 +1,11 @@
 """Values of one metric over torch versions or commits, the noise they carry, and drift over several seeds.
 
-Conventions: a *position* is a torch version or the first eight characters of a commit. Next to asv's results lies
-``drift-seeds.jsonl``, a line per torch version, fix and size with the drift of each seed (it ends in ``.jsonl`` because
-asv takes every ``.json`` below its results for one of them). Two versions are compared seed by seed: weights and inputs
-are the same on both sides, so the scatter of the log-ratios is what chance in the rounding makes, and their mean has
-Student's interval. Only seeds that both sides have count, at least ``LEAST_SEEDS`` of them, and only where the
-benchmark's definition is the one of the results.
+Conventions: a *position* is a torch version or the first eight characters of a commit. Drift has a sample per seed;
+next to older results of one seed lies ``drift-seeds.jsonl``, a line per torch version, fix and size with the drift of
+each seed (it ends in ``.jsonl`` because asv takes every ``.json`` below its results for one of them). Two versions are
+compared seed by seed: weights and inputs are the same on both sides, so the scatter of the log-ratios is what chance in
+the rounding makes, and their mean has Student's interval. Only seeds that both sides have count, at least
+``LEAST_SEEDS`` of them, and only where the benchmark's definition is the one of the results.
 """
 
 from __future__ import annotations
@@ -258,6 +258,25 @@ def read_drift_seeds(results: Path) -> tuple[SeedDrift, ...]:
         )
 
 
+def step_of_samples(old: Sequence[float], new: Sequence[float]) -> SeedStep | None:
+    """Compare two positions seed by seed, given the drift of each seed in the seeds' order; None of too few."""
+    if not len(old) == len(new) >= LEAST_SEEDS or min((*old, *new)) <= 0.0:
+        return None
+    logs = np.log([old, new])  # (positions, seeds)
+    ratios = logs[1] - logs[0]
+    middle, count = float(ratios.mean()), ratios.size
+    half = student_quantile(1.0 - CONFIDENCE, count - 1) * float(ratios.std(ddof=1)) / math.sqrt(count)
+    return SeedStep(
+        old=math.exp(float(logs[0].mean())),
+        new=math.exp(float(logs[1].mean())),
+        factor=math.exp(middle),
+        interval=(math.exp(middle - half), math.exp(middle + half)),
+        least=math.exp(float(ratios.min())),
+        most=math.exp(float(ratios.max())),
+        seeds=count,
+    )
+
+
 def seed_step(seeds: Iterable[SeedDrift], key: Key, *, before: str, at: str, benchmark_version: str) -> SeedStep | None:
     """Compare two versions seed by seed."""
     of = {
@@ -267,18 +286,4 @@ def seed_step(seeds: Iterable[SeedDrift], key: Key, *, before: str, at: str, ben
     }
     old, new = of.get(before, {}), of.get(at, {})
     shared = sorted(set(old) & set(new))
-    if len(shared) < LEAST_SEEDS or any(min(old[seed], new[seed]) <= 0.0 for seed in shared):
-        return None
-    logs = np.log([[old[seed], new[seed]] for seed in shared])  # (seeds, 2)
-    ratios = logs[:, 1] - logs[:, 0]
-    middle, count = float(ratios.mean()), len(shared)
-    half = student_quantile(1.0 - CONFIDENCE, count - 1) * float(ratios.std(ddof=1)) / math.sqrt(count)
-    return SeedStep(
-        old=math.exp(float(logs[:, 0].mean())),
-        new=math.exp(float(logs[:, 1].mean())),
-        factor=math.exp(middle),
-        interval=(math.exp(middle - half), math.exp(middle + half)),
-        least=math.exp(float(ratios.min())),
-        most=math.exp(float(ratios.max())),
-        seeds=count,
-    )
+    return step_of_samples([old[seed] for seed in shared], [new[seed] for seed in shared])

@@ -64,6 +64,9 @@ def test_figures_are_read_from_where_they_stand():
     outcome = passed("bfloat16", data)
     assert metric_by_id("audio_degradation").read(outcome) == 0.5
     assert metric_by_id("latency_to_anchor").read(outcome) == (1.0, 3.0, 2.0)
+    of_seeds = passed("bfloat16", {"relative_error": 2.0, "relative_error_by_seed": [1.0, 4]})
+    assert metric_by_id("drift").read(of_seeds) == (1.0, 4.0)
+    assert metric_by_id("drift").read(passed("bfloat16", {"relative_error": 2.0})) == 2.0
     assert metric_by_id("status").read(failed("bfloat16", "out_of_memory", "")) == 5
     missing = passed("bfloat16", {"ratio_to_baseline": None, "missing": {"ratio_to_baseline": "no baseline"}})
     with pytest.raises(FixFailedError, match=r"bfloat16 has no latency.*: no baseline"):

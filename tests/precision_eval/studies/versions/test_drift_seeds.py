@@ -103,3 +103,14 @@ def test_one_seeds_luck_is_no_change_and_says_what_the_seeds_say(tmp_path, write
         (note,) = [note for note in history.notes if "of one seed" in note]
         assert f"×{tracked[1]:g} at 2.9.1, over 8 seeds ×" in note
     assert len(history_with(tmp_path / "bare", write, run_type, (1.0, 1.6), None).cases[0].changes) == 1
+
+
+def test_samples_of_several_seeds_are_compared_by_themselves_seed_by_seed(tmp_path, write, run_type):
+    """No file of seeds is needed; luck of the seeds is no change, and no note speaks of one seed."""
+    old, lucky, better = list(OLD.values()), list(scattered(1.0)["2.9.1"].values()), [0.8 * v for v in OLD.values()]
+    assert history_with(tmp_path / "luck", write, run_type, (old, lucky), None).cases[0].changes == ()
+    history = history_with(tmp_path / "step", write, run_type, (old, better), None)
+    (found,) = history.cases[0].changes
+    assert (found.seeds, found.factor) == (8, pytest.approx(0.8))
+    assert not any("of one seed" in note for note in history.notes)
+    assert len(history_with(tmp_path / "few", write, run_type, (old[:4], better[:4]), None).cases[0].changes) == 0
