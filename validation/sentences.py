@@ -1,8 +1,10 @@
 """What torch's operations say of mixed dtypes, and what ``explain`` makes of it: ``python -m validation.sentences``.
 
 Every operation of torch's test database is called on its sample inputs with one tensor in another dtype, eagerly and,
-every fifth, with fake tensors too, as a compiler calls it. Each sentence that is raised is counted once;
-those that are not recognised are printed.
+every fifth, with fake tensors too, as a compiler calls it. Each operation has a process and a time limit of its own and
+one line in OUT, from which the same command goes on; an operation that is cut short or lost is counted as such. Each
+sentence counts once, whatever its dtypes and numbers. *Names two dtypes* is what the family is about: a sentence with
+two dtypes in it, or that says that dtypes differ.
 """
 
 from __future__ import annotations
@@ -10,9 +12,13 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import time
 import unittest
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +26,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as tree
 
+from precision_eval.core.files import TrialFile
+from precision_eval.core.workers import WorkerError, call_isolated, one_thread
 from precision_eval.diagnose.explain import explain
 
 MIXED = (
@@ -29,7 +37,12 @@ MIXED = (
     (torch.float32, torch.float64),
 )
 SAMPLES, OPERANDS, FAKE_EVERY = 8, 4, 5
-_DTYPE = re.compile(r"(c10::)?(Half|BFloat16|Float|Double|float16|bfloat16|float32|float64|double|float)\b")
+BUDGET_S, LIMIT_S = 20.0, 60.0
+"""After the first no further call is begun; at the second the process is ended, whatever it is in."""
+_DTYPE = re.compile(
+    r"(torch\.|c10::)?\b(Half|BFloat16|Float|Double|float16|bfloat16|float32|float64|double|float)\b", re.IGNORECASE
+)
+_DIFFER = re.compile(r"same (d?type|scalar type)|(d?types?|scalar types?) (to (be the same|match)|must match)|mismatch")
 
 
 def calls(operation: Any) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
@@ -63,36 +76,108 @@ def in_fake_tensors(mode: FakeTensorMode, inputs: Any) -> Any:
     return tree.tree_map_only(torch.Tensor, lambda tensor: mode.from_tensor(tensor.detach()), inputs)
 
 
-def main() -> None:
-    """Call all, and print what is not recognised."""
-    argparse.ArgumentParser(prog="python -m validation.sentences", description=__doc__).parse_args()
-    warnings.simplefilter("ignore")
+def asked(operation: Any, budget_s: float) -> dict[str, Any]:
+    """Call one operation in all ways; returns how many programs, and one message of each sentence."""
+    started, programs, failing = time.monotonic(), 0, 0
+    messages: dict[str, str] = {}
+    for inputs in calls(operation):
+        if time.monotonic() - started > budget_s:
+            return {"programs": programs, "failing": failing, "messages": messages, "status": "cut short"}
+        said = [raised(operation, *inputs)]
+        if programs % FAKE_EVERY == 0:  # a fake call takes ten times as long
+            with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+                said.append(raised(operation, *in_fake_tensors(mode, inputs)))
+        programs += 1
+        for message in filter(None, said):
+            failing += 1
+            messages.setdefault(sentence_of(message), message[:2000])
+    return {"programs": programs, "failing": failing, "messages": messages, "status": "passed"}
+
+
+def sentence_of(message: str) -> str:
+    """Return the first line without its dtypes and numbers."""
+    return re.sub(r"\d+", "#", _DTYPE.sub("D", message.splitlines()[0]))
+
+
+def two_dtypes(message: str) -> bool:
+    """Say whether a message speaks of two dtypes."""
+    first_line = message.splitlines()[0]
+    named = {match[2].lower() for match in _DTYPE.finditer(first_line)}
+    return len(named) > 1 or bool(_DIFFER.search(first_line))
+
+
+def judged(message: str) -> dict[str, bool]:
+    """Say what ``explain`` makes of a message."""
+    found = explain(message)
+    dtypes = {operand.dtype for operand in found.operands if operand.dtype}
+    return {
+        "two_dtypes": two_dtypes(message),
+        "recognised": found.known,
+        "operation": bool(found.op or found.candidates),
+        "dtypes": len(dtypes) > 1,
+        "direction": bool(found.asks),
+    }
+
+
+def table(lines: Iterable[dict[str, Any]]) -> str:
+    """Return the counts as Markdown, with what is not recognised below."""
+    lines = list(lines)
+    messages: dict[str, str] = {}
+    for line in lines:
+        for sentence, message in line["messages"].items():
+            messages.setdefault(sentence, message)
+    verdicts = {sentence: judged(message) for sentence, message in messages.items()}
+    statuses = Counter(line["status"] for line in lines)
+    programs, failing = (sum(line[name] for line in lines) for name in ("programs", "failing"))
+    rows = [
+        f"torch {torch.__version__}: {len(lines)} operations "
+        f"({', '.join(f'{n} {name}' for name, n in statuses.items())}), {programs:,} programs, {failing:,} messages",
+        "",
+        "| sentences | all | recognised | operation | dtypes | what is asked |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, kept in (("that name two dtypes", True), ("others", False)):
+        of = [one for one in verdicts.values() if one["two_dtypes"] is kept]
+        counts = [sum(one[key] for one in of) for key in ("recognised", "operation", "dtypes", "direction")]
+        rows.append(f"| {name} | {len(of)} | {' | '.join(map(str, counts))} |")
+    unknown = [sentence for sentence, one in verdicts.items() if not one["recognised"]]
+    for kept, title in ((True, "name two dtypes"), (False, "others")):
+        rows += ["", f"Not recognised, {title}:", ""]
+        rows += [f"- {messages[one].splitlines()[0][:200]}" for one in unknown if verdicts[one]["two_dtypes"] is kept]
+    return "\n".join(rows)
+
+
+def database() -> list[Any]:
+    """Return torch's own operations."""
     # the database's module asks for expecttest's TestCase alone
     sys.modules.setdefault("expecttest", SimpleNamespace(TestCase=unittest.TestCase))  # type: ignore[arg-type]
     from torch.testing._internal.common_methods_invocations import op_db
 
-    programs, failing = 0, 0
-    sentences: dict[str, tuple[bool, str]] = {}
-    for operation in op_db:
-        for inputs in calls(operation):
-            messages = [raised(operation, *inputs)]
-            if programs % FAKE_EVERY == 0:  # a fake call takes ten times as long
-                with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-                    messages.append(raised(operation, *in_fake_tensors(mode, inputs)))
-            programs += 1
-            for message in filter(None, messages):
-                failing += 1
-                first_line = message.splitlines()[0]
-                key = re.sub(r"\d+", "#", _DTYPE.sub("D", first_line))
-                if key not in sentences:
-                    sentences[key] = explain(message).known, f"{operation.name}: {first_line[:150]}"
-    unknown = [text for known, text in sentences.values() if not known]
-    for text in unknown:
-        print(text)
-    print(
-        f"torch {torch.__version__}: {programs} programs, {failing} messages, {len(sentences)} sentences, "
-        f"{len(sentences) - len(unknown)} recognised"
-    )
+    return list(op_db)
+
+
+def main() -> None:
+    """Ask what is missing in OUT, and print the counts."""
+    parser = argparse.ArgumentParser(prog="python -m validation.sentences", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("runs/sentences.jsonl"))
+    parser.add_argument("--report-only", action="store_true")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    file = TrialFile(options.out)
+    done = file.keys()
+    with one_thread():
+        for operation in () if options.report_only else database():
+            key = f"{torch.__version__}/{operation.name}/{operation.variant_test_name}"
+            if key in done:
+                continue
+            try:
+                line = call_isolated(partial(asked, operation), BUDGET_S, timeout_s=LIMIT_S)
+            except WorkerError as error:
+                line = {"programs": 0, "failing": 0, "messages": {}, "status": error.status.replace("_", " ")}
+            file.append({"key": key, **line})
+    of_this = [line for line in file.read() if line["key"].startswith(f"{torch.__version__}/")]
+    print(table(of_this))
 
 
 if __name__ == "__main__":

@@ -75,9 +75,9 @@ FIX_GROUPS = (
     (r"cache_int8_", FixStyle(colour="#4D4D4D", marker="o", group="cache in int8")),
     (r"cache_e4m3_", FixStyle(colour="#4D4D4D", marker="s", group="cache in float8 e4m3")),
     (r"cache_e5m2_", FixStyle(colour="#4D4D4D", marker="^", group="cache in float8 e5m2")),
-    (r"layercast|weights_", FixStyle(colour="#4D4D4D", marker="D", group="narrow weights")),
+    (r"layercast|weights_|torchao_", FixStyle(colour="#4D4D4D", marker="D", group="narrow weights")),
     (
-        r"scores_|softmax_|half_reductions|matmul_|deterministic",
+        r"scores_|softmax_|half_reductions|matmul_|deterministic|sdpa_|flex_|batch_",
         FixStyle(colour="#4D4D4D", marker="P", group="how it is computed"),
     ),
 )

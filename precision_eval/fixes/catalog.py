@@ -50,7 +50,8 @@ class Fix:
         Formats int8, e4m3 and e5m2, a scale per token, head or tensor. Empty: as the storage says.
     weights : str
         Format in which matrices are kept and from which they are read into the storage dtype: int8 (a scale per row),
-        bfloat16 or float16.
+        int4 (a scale per 32 values of a row), bfloat16 or float16; torchao_int8 or torchao_int4 for what torchao makes
+        of linear layers.
     compute : str
         One of :data:`precision_eval.fixes.compute.SETTINGS`; empty for torch's own.
     suppress_errors : bool
@@ -258,6 +259,30 @@ MORE_FIXES: tuple[Fix, ...] = (
         explanation="Weight-only int8: matrices in int8 with a scale per row, read in bfloat16, which all else is in.",
         source="pytorch/ao Int8WeightOnlyConfig",
     ),
+    Fix(
+        id="weights_int4",
+        title="int4 weights, bfloat16 compute",
+        storage="bfloat16",
+        weights="int4",
+        by_default=False,
+        explanation=(
+            "Weight-only int4: matrices in int4, two a byte, with a float32 scale per 32 values of a row, read in "
+            "bfloat16, which all else is in. Five bits a weight, scales counted."
+        ),
+        source="GGML's Q4_0; pytorch/ao Int4WeightOnlyConfig",
+    ),
+    *(
+        Fix(
+            id=f"torchao_{held}",
+            title=f"torchao's {held} weights",
+            storage="bfloat16",
+            weights=f"torchao_{held}",
+            by_default=False,
+            explanation=f"Everything bfloat16, and linear layers' weights in {held} by torchao, on torchao's kernels.",
+            source=f"pytorch/ao {held.capitalize()}WeightOnlyConfig",
+        )
+        for held in ("int8", "int4")
+    ),
     *(
         Fix(
             id=setting,
@@ -269,6 +294,41 @@ MORE_FIXES: tuple[Fix, ...] = (
             source="FlashAttention, arXiv 2205.14135; PASA, arXiv 2503.01873",
         )
         for setting, title in _SCORES.items()
+    ),
+    Fix(
+        id="flex_lowp_cache",
+        title="flex attention, cache as it is",
+        compute="flex",
+        by_default=False,
+        explanation=(
+            "flex_attention in the place of scaled_dot_product_attention: it takes keys and values of lower precision "
+            "than the query, and promotes by itself. Other operands that disagree raise as they did."
+        ),
+        source="torch.nn.attention.flex_attention; pytorch/pytorch torch/nn/attention/_utils.py",
+    ),
+    *(
+        Fix(
+            id=f"sdpa_{backend}",
+            title=f"{backend} kernel",
+            agreement="activation_to_storage",
+            compute=f"sdpa_{backend}",
+            by_default=False,
+            explanation=f"`query_to_half`, and attention on the {backend} kernel alone; unsupported where it refuses.",
+            source="torch.nn.attention.sdpa_kernel",
+        )
+        for backend in ("math", "flash", "efficient", "cudnn")
+    ),
+    Fix(
+        id="batch_invariant",
+        title="each row of the batch alone",
+        storage="float32",
+        compute="batch_invariant",
+        by_default=False,
+        explanation=(
+            "`full_float32`, with products and attention computed for one row of the batch at a time: a row's numbers "
+            "do not depend on what else is in its batch. What `full_float32` differs by from it is the batch's doing."
+        ),
+        source="Thinking Machines, Defeating Nondeterminism in LLM Inference; arXiv 2506.09501",
     ),
     Fix(
         id="half_reductions",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -10,17 +12,16 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from precision_eval.core.errors import UnsupportedError, unknown_name
-from precision_eval.fixes.pins import sdpa_pinned
+from precision_eval.fixes.pins import SDPA_BACKENDS, sdpa_pinned
 
 
-class AttentionWrittenOut(TorchFunctionMode):
-    """Computes scaled_dot_product_attention in steps, the scores and the softmax in dtypes of their own."""
+class AttentionReplaced(TorchFunctionMode):
+    """Computes scaled_dot_product_attention by :meth:`attend`."""
 
-    def __init__(self, *, scores: torch.dtype | None, softmax: torch.dtype | None) -> None:
-        super().__init__()
-        self.scores, self.softmax = scores, softmax
+    attend: Callable[..., Any]
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -29,6 +30,14 @@ class AttentionWrittenOut(TorchFunctionMode):
         if func is F.scaled_dot_product_attention or getattr(func, "__name__", "") == "scaled_dot_product_attention":
             return self.attend(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
+
+
+class AttentionWrittenOut(AttentionReplaced):
+    """Attends in steps, the scores and the softmax in dtypes of their own."""
+
+    def __init__(self, *, scores: torch.dtype | None, softmax: torch.dtype | None) -> None:
+        super().__init__()
+        self.scores, self.softmax = scores, softmax
 
     def attend(
         self,
@@ -57,6 +66,78 @@ class AttentionWrittenOut(TorchFunctionMode):
             logits = logits + attn_mask.to(logits.dtype)
         shares = logits.softmax(-1, dtype=self.softmax).to(value.dtype)
         return torch.einsum("...qk,...kd->...qd", shares, value)
+
+
+class FlexAttention(AttentionReplaced):
+    """Attends by flex_attention, which takes keys and values in a lower precision than the query."""
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        """Attend: q (B, H, L, E), k (B, H, S, E), v (B, H, S, Ev)."""
+        if dropout_p or query.ndim != 4:
+            raise UnsupportedError(
+                f"flex attention takes four dimensions, no dropout; this call has {query.ndim}, dropout_p {dropout_p}"
+            )
+        from torch.nn.attention.flex_attention import flex_attention
+
+        shape = (*query.shape[:3], key.shape[2])
+        mask = None if attn_mask is None else attn_mask.expand(shape)
+
+        def modified(score: Any, batch: Any, head: Any, row: Any, column: Any) -> Any:
+            if is_causal:
+                score = torch.where(row >= column, score, -math.inf)
+            if mask is None:
+                return score
+            if mask.dtype is torch.bool:
+                return torch.where(mask[batch, head, row, column], score, -math.inf)
+            return score + mask[batch, head, row, column]
+
+        given = None if mask is None and not is_causal else modified
+        # a mode that observes operations is not to be traced with it
+        hidden = nullcontext() if torch.compiler.is_compiling() else _disable_current_modes()
+        with warnings.catch_warnings(), hidden:
+            warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
+            output: Any = flex_attention(query, key, value, given, scale=scale, enable_gqa=enable_gqa)
+        return output
+
+
+_BY_ROW = ("linear", "matmul", "__matmul__", "bmm", "conv1d", "conv2d", "scaled_dot_product_attention")
+
+
+class BatchInvariant(TorchFunctionMode):
+    """Computes products and attention for one row of the batch at a time, which is their first dimension."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Compute row by row, and everything else as it is."""
+        kwargs = kwargs or {}
+        rows = args[0] if args else kwargs.get("input", kwargs.get("query"))
+        name = getattr(func, "__name__", "")
+        if name not in _BY_ROW or not isinstance(rows, torch.Tensor) or rows.ndim < 2 or len(rows) < 2:
+            return func(*args, **kwargs)
+        weighted = name in ("linear", "conv1d", "conv2d")  # only the first operand has a batch
+
+        def part(where: int | str, value: Any, row: int) -> Any:
+            batched = where in (0, "input", "query") or (
+                not weighted and isinstance(value, torch.Tensor) and value.ndim >= rows.ndim and len(value) == len(rows)
+            )
+            return value[row : row + 1] if batched else value
+
+        parts = []
+        for row in range(len(rows)):
+            cut = [part(where, value, row) for where, value in enumerate(args)]
+            parts.append(func(*cut, **{key: part(key, value, row) for key, value in kwargs.items()}))
+        return torch.cat(parts)
 
 
 @contextmanager
@@ -98,6 +179,9 @@ SETTINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "scores_stored": partial(AttentionWrittenOut, scores=None, softmax=None),
     "softmax_float32": partial(AttentionWrittenOut, scores=None, softmax=torch.float32),
     "scores_float32": partial(AttentionWrittenOut, scores=torch.float32, softmax=torch.float32),
+    "flex": FlexAttention,
+    **{f"sdpa_{backend}": partial(sdpa_pinned, backend) for backend in SDPA_BACKENDS},
+    "batch_invariant": BatchInvariant,
     "half_reductions": _half_reductions,
     "matmul_high": partial(_matmul, "high"),
     "matmul_medium": partial(_matmul, "medium"),

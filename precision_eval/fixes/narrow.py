@@ -6,12 +6,14 @@ for. What is written to it comes to the tensor's own dtype first, as a write int
 codes, saturating at the format's largest value. The scale of a group is its largest magnitude over the format's own
 largest value; a group of zeros has scale 0. Per token (each row of the last dimension) every write brings its scale.
 Per head or per tensor the scale is of what the cache holds when the fix is put on; a group that is still empty takes
-twice the peak of the first values written, and what exceeds that later saturates.
+twice the peak of the first values written, and what exceeds that later saturates. Matrices in int4 have a scale per 32
+values of a row (per row, where 32 does not divide it) and two codes a byte, each from -7 to 7 and stored plus 8.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +24,7 @@ from torch import nn
 from precision_eval.core.errors import ParameterError, UnsupportedError
 
 LARGEST: dict[str, tuple[torch.dtype, float]] = {
+    "int4": (torch.uint8, 7.0),
     "int8": (torch.int8, 127.0),
     "e4m3": (torch.float8_e4m3fn, 448.0),
     "e5m2": (torch.float8_e5m2, 57344.0),
@@ -32,6 +35,8 @@ LARGEST: dict[str, tuple[torch.dtype, float]] = {
 
 SCALES = ("token", "head", "tensor", "row")
 _HEADROOM = 2.0
+_GROUP = 32
+_TORCHAO = {"torchao_int8": "Int8WeightOnlyConfig", "torchao_int4": "Int4WeightOnlyConfig"}
 _CACHE_NAME = re.compile(
     r"(?:.*_)?(?:(?P<keys>k|keys?)|(?P<values>v|values?))(?:_?(?:cache|states?))?|(?:.*_)?(?:kv)?_?cache"
 )
@@ -113,7 +118,8 @@ def _made(
     like: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor | None, held_format: str, per: str
 ) -> NarrowTensor:
     """Put codes and scale into a tensor of their shape, with the dtype of another, that has no memory of its own."""
-    made = torch.empty((), dtype=like.dtype, device=codes.device).expand(codes.shape).as_subclass(NarrowTensor)
+    shape = like.shape if held_format == "int4" else codes.shape
+    made = torch.empty((), dtype=like.dtype, device=codes.device).expand(shape).as_subclass(NarrowTensor)
     made.codes, made.scale, made.held_format, made.per = codes, scale, held_format, per
     return made
 
@@ -121,7 +127,8 @@ def _made(
 def parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """List the tensors in which a tensor's values are kept: itself, or codes and scale."""
     if not isinstance(tensor, NarrowTensor):
-        return (tensor,)
+        held = tensor.__tensor_flatten__()[0] if hasattr(tensor, "__tensor_flatten__") else ()  # such as torchao's
+        return tuple(part for name in held for part in parts_of(getattr(tensor, name))) or (tensor,)
     return (tensor.codes,) if tensor.scale is None else (tensor.codes, tensor.scale)
 
 
@@ -129,6 +136,9 @@ def read(tensor: NarrowTensor, dtype: torch.dtype) -> torch.Tensor:
     """Return the values: codes · scale in float32, rounded once."""
     if tensor.scale is None:
         return tensor.codes.to(dtype)
+    if tensor.held_format == "int4":
+        codes = torch.stack((tensor.codes & 15, tensor.codes >> 4), -1).reshape(*tensor.scale.shape[:-1], -1)
+        return codes.to(torch.float32).sub_(8.0).mul_(tensor.scale).reshape(tensor.shape).to(dtype)
     return tensor.codes.to(torch.float32).mul_(tensor.scale).to(dtype)
 
 
@@ -139,10 +149,23 @@ def narrowed(tensor: torch.Tensor, held_format: str, per: str) -> NarrowTensor:
         if largest == float("inf"):
             return _made(tensor, tensor.detach().to(dtype), None, held_format, per)
         values = tensor.detach().to(torch.float32)
+        if held_format == "int4":
+            return _in_nibbles(tensor, values.flatten(1), per)
         scale = values.abs().amax(_group_dims(tensor, per), keepdim=True) / largest
         return _made(tensor, _coded(values, scale, held_format), scale, held_format, per)
     except TypeError as error:  # such as mps, which has no 8-bit floating point
         raise UnsupportedError(f"{held_format} on {tensor.device.type}: {str(error).splitlines()[0]}") from error
+
+
+def _in_nibbles(tensor: torch.Tensor, rows: torch.Tensor, per: str) -> NarrowTensor:
+    """Keep a matrix in int4, two codes a byte."""
+    if rows.shape[1] % 2 or per != "row":
+        raise UnsupportedError(f"int4 keeps two codes a byte; a row of {rows.shape[1]} values per {per} has no pairs")
+    groups = rows.unflatten(1, (-1, _GROUP if rows.shape[1] % _GROUP == 0 else rows.shape[1]))
+    scale = groups.abs().amax(-1, keepdim=True) / LARGEST["int4"][1]
+    codes = (groups / torch.where(scale > 0, scale, torch.ones_like(scale))).round().clamp(-7, 7).add(8).to(torch.uint8)
+    pairs = codes.reshape(len(rows), -1, 2)
+    return _made(tensor, pairs[..., 0] | pairs[..., 1] << 4, scale, "int4", per)
 
 
 def _group_dims(tensor: torch.Tensor, per: str) -> tuple[int, ...]:
@@ -284,7 +307,12 @@ def _is_cache_object(value: Any, *, inside: bool) -> bool:
 def _narrowed_caches(model: nn.Module, caches: str) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
     """Narrow the caches of a model in place; returns where each was, with its original."""
     held_format, per, part = (*caches.split("/"), "both")[:3]
-    if held_format not in LARGEST or per not in SCALES or part not in ("keys", "values", "both"):
+    if (
+        held_format not in LARGEST
+        or held_format == "int4"
+        or per not in SCALES
+        or part not in ("keys", "values", "both")
+    ):
         raise ParameterError(f"caches '{caches}'; expected format/scale or format/scale/keys, such as int8/token")
     done: list[tuple[dict[str, Any], str, torch.Tensor]] = []
     other = False
@@ -307,6 +335,8 @@ def _narrowed_caches(model: nn.Module, caches: str) -> list[tuple[dict[str, Any]
 
 def _narrowed_weights(model: nn.Module, weights: str) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
     """Narrow the matrices of a model in place, each scaled per row; embeddings and recurrent layers are left alone."""
+    if weights in _TORCHAO:
+        return _by_torchao(model, weights)
     done: list[tuple[dict[str, Any], str, torch.Tensor]] = []
     made: dict[int, NarrowTensor] = {}  # tied weights stay tied
     for module in model.modules():
@@ -322,6 +352,30 @@ def _narrowed_weights(model: nn.Module, weights: str) -> list[tuple[dict[str, An
     return done
 
 
+def _by_torchao(model: nn.Module, weights: str) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
+    """Have torchao narrow the weights of a model's linear layers in place; it passes over sizes that it refuses."""
+    stores: list[dict[str, Any]] = [one._parameters for one in model.modules() if isinstance(one, nn.Linear)]
+    given = [(store, "weight", store["weight"]) for store in stores]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from torchao import quantization
+
+            quantization.quantize_(model, getattr(quantization, _TORCHAO[weights])())
+    except (ImportError, AttributeError, NotImplementedError) as error:
+        for store, name, tensor in given:
+            store[name] = tensor
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UnsupportedError(
+            f"torchao's {_TORCHAO[weights]}: {reason}; it takes `pip install torchao`, and what it asks for beside"
+        ) from error
+    done = [one for one in given if type(one[0]["weight"]) not in (torch.Tensor, nn.Parameter)]
+    if not done:
+        sizes = ", ".join(sorted({str(tuple(tensor.shape)) for _, _, tensor in given})[:3]) or "none"
+        raise UnsupportedError(f"torchao's {_TORCHAO[weights]} takes none of the linear layers here; weights: {sizes}")
+    return done
+
+
 @contextmanager
 def held_narrow(model: nn.Module, *, caches: str = "", weights: str = "") -> Iterator[None]:
     """Keep a model's caches or weights in narrow formats for the time of a block; then the originals are back."""
@@ -330,7 +384,7 @@ def held_narrow(model: nn.Module, *, caches: str = "", weights: str = "") -> Ite
         done += _narrowed_weights(model, weights) if weights else []
         done += _narrowed_caches(model, caches) if caches else []
         yield
-        lost = [name for store, name, _ in done if not isinstance(store[name], NarrowTensor)]
+        lost = [name for store, name, _ in done if type(store[name]) in (torch.Tensor, nn.Parameter)]
         if lost:
             raise UnsupportedError(f"the model puts a new tensor in the place of '{lost[0]}', which is not kept narrow")
     finally:

@@ -12,7 +12,7 @@ def drawn(*shape, seed=0, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-@pytest.mark.parametrize("setting", ["scores_stored", "softmax_float32", "scores_float32"])
+@pytest.mark.parametrize("setting", ["scores_stored", "softmax_float32", "scores_float32", "flex", "batch_invariant"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -56,12 +56,51 @@ def test_switches_are_put_back(setting):
     before = switches()
     with computed_as(setting):
         moved = switches() != before
-    assert moved == (not setting.startswith(("scores", "softmax")))
+    assert moved == setting.startswith(("half", "matmul", "deterministic"))
     assert switches() == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_flex_takes_a_cache_narrower_than_the_query(dtype):
+    q, k, v = (drawn(2, 4, rows, 16, seed=i, dtype=torch.float32) for i, rows in enumerate((1, 9, 9)))
+    k, v = k.to(dtype), v.to(dtype)
+    with pytest.raises(RuntimeError, match="same dtype"):
+        F.scaled_dot_product_attention(q, k, v)
+    with computed_as("flex"):
+        found = F.scaled_dot_product_attention(q, k, v)
+    torch.testing.assert_close(found, F.scaled_dot_product_attention(q, k.float(), v.float()), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["math", "flash"])
+def test_a_pinned_kernel_is_the_one_that_runs(backend):
+    q = drawn(1, 2, 8, 16, dtype=torch.float32)
+    with computed_as(f"sdpa_{backend}"), torch.profiler.profile() as profile:
+        F.scaled_dot_product_attention(q, q, q)
+    ran = {event.key for event in profile.key_averages() if "scaled_dot_product" in event.key}
+    assert any({"math": "attention_math", "flash": "flash_attention"}[backend] in name for name in ran), ran
+
+
+def test_batch_invariant_gives_each_row_what_it_has_alone():
+    x, weight, bias = (
+        drawn(*shape, seed=i, dtype=torch.float32) for i, shape in enumerate([(7, 3, 96), (50, 96), (50,)])
+    )
+    y, z = (drawn(7, 5, 96, seed=i, dtype=torch.float32) for i in (5, 6))
+    with computed_as("batch_invariant"):
+        whole = F.linear(x, weight, bias), x @ z.mT, F.scaled_dot_product_attention(x, y, z)
+    for row in range(len(x)):
+        one = slice(row, row + 1)
+        alone = (
+            F.linear(x[one], weight, bias),
+            x[one] @ z[one].mT,
+            F.scaled_dot_product_attention(x[one], y[one], z[one]),
+        )
+        for found, expected in zip(whole, alone, strict=True):
+            assert torch.equal(found[one], expected)
 
 
 def test_what_is_not_known_is_refused():
     with pytest.raises(UnknownNameError, match="softmax_float32"):
         computed_as("softmax_float3")
-    with computed_as("scores_stored"), pytest.raises(UnsupportedError, match=r"dropout_p 0\.1"):
-        F.scaled_dot_product_attention(*(drawn(1, 1, 2, 4),) * 3, dropout_p=0.1)
+    for setting in ("scores_stored", "flex"):
+        with computed_as(setting), pytest.raises(UnsupportedError, match=r"dropout_p 0\.1"):
+            F.scaled_dot_product_attention(*(drawn(1, 1, 2, 4),) * 3, dropout_p=0.1)

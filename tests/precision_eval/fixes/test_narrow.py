@@ -1,6 +1,8 @@
 """Caches and weights in fewer bits: values by hand, bytes by hand, the same as in the source, and what is refused."""
 
 import copy
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -63,6 +65,62 @@ def test_codes_by_hand():
     assert kept.to(torch.float32).tolist() == [[[448.0, 1.0, 1.125, -(2.0**-8)]]]
     kept = narrowed(torch.tensor([[[57344.0, 1.1, 1.2, 0.0]]]), "e5m2", "token")
     assert kept.to(torch.float32).tolist() == [[[57344.0, 1.0, 1.25, 0.0]]]
+
+
+def test_int4_by_hand_and_like_an_independent_implementation():
+    kept = narrowed(torch.tensor([[7.0, 2.4, -7.0, -2.6]]), "int4", "row")
+    assert kept.codes.tolist() == [
+        [15 | 10 << 4, 1 | 5 << 4]
+    ]  # 7, 2, -7, -3, each plus 8; the even one is the low half
+    assert kept.to(torch.float32).tolist() == [[7.0, 2.0, -7.0, -3.0]]
+    for shape in ((5, 64), (5, 6), (4, 2, 8, 2)):
+        values = drawn(*shape).bfloat16()
+        rows = values.float().numpy().reshape(shape[0], -1)
+        groups = rows.reshape(len(rows), -1, 32 if rows.shape[1] % 32 == 0 else rows.shape[1])
+        scale = np.abs(groups).max(-1, keepdims=True) / np.float32(7)
+        expected = (np.rint(groups / scale) * scale).reshape(shape)
+        found = narrowed(values, "int4", "row").to(torch.float32)
+        np.testing.assert_array_equal(found.numpy(), expected)
+        assert found.shape == values.shape
+    assert narrowed(torch.zeros(2, 4), "int4", "row").to(torch.float32).tolist() == [[0.0] * 4] * 2
+    with pytest.raises(UnsupportedError, match="two codes a byte"):
+        narrowed(drawn(2, 3), "int4", "row")
+
+
+def test_int4_weights_take_five_bits_each():
+    model = nn.Sequential(nn.Linear(64, 32, bias=False))
+    with fix_by_id("weights_int4").applied(model) as call:
+        assert storage_bytes(call.model) == 64 * 32 * 5 // 8
+        assert call(*call.prepare((drawn(2, 64),))).dtype is torch.bfloat16
+
+
+def test_torchao_narrows_what_it_takes_and_leaves_the_model_as_it_was(monkeypatch):
+    model = nn.Sequential(nn.Linear(64, 32))
+    weight = model[0].weight
+    monkeypatch.setitem(sys.modules, "torchao", None)
+    with pytest.raises(UnsupportedError, match="pip install torchao"), held_narrow(model, weights="torchao_int8"):
+        pass
+    assert model[0].weight is weight
+
+    class Narrowed(torch.Tensor):  # what torchao's tensors look like from outside
+        def __tensor_flatten__(self):
+            return ["codes"], None
+
+    def quantize_(given, config):
+        tensor = torch.zeros(32, 64).as_subclass(Narrowed)
+        tensor.codes = torch.zeros(32, 64, dtype=torch.int8)
+        if config == "takes all":
+            given[0]._parameters["weight"] = tensor
+
+    stub = SimpleNamespace(
+        quantize_=quantize_, Int8WeightOnlyConfig=lambda: "takes all", Int4WeightOnlyConfig=lambda: "passes over"
+    )
+    monkeypatch.setitem(sys.modules, "torchao", SimpleNamespace(quantization=stub))
+    with held_narrow(model, weights="torchao_int8"):
+        assert storage_bytes(model) == 32 * 64 + 32 * 4  # codes, and the bias
+    with pytest.raises(UnsupportedError, match=r"\(32, 64\)"), held_narrow(model, weights="torchao_int4"):
+        pass
+    assert model[0].weight is weight
 
 
 @pytest.mark.parametrize("held_format", ["int8", "e4m3", "e5m2"])
