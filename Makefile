@@ -93,7 +93,7 @@ prove: validation
 
 # Every architecture in three dtypes and the blind plants, for the night: some ten minutes; goes on where it stopped.
 doctor-sweep: $(DEV_STAMP)
-	$(BIN)/python -m validation doctor --set parts=architectures,second,third,fourth --out runs/doctor-sweep
+	$(BIN)/python -m validation doctor --set parts=architectures,second,third,fourth,fifth --out runs/doctor-sweep
 
 SYSTEMS := metavoice-*,dia-*,imaginairy-*,cogvideo-*
 SYSTEMS_OUT ?= runs/systems

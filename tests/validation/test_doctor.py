@@ -18,7 +18,9 @@ from validation.doctor.trials import alarms, locate
 @pytest.mark.slow
 def test_locating_one_plant_and_missing_a_wrong_truth():
     plant = next(plant for plant in plants() if plant.name == "decoder in float16: positions float32")
-    right, wrong = locate(plant), locate(replace(plant, line=plant.line + 1))
+    beside = replace(plant, line=plant.line + 1)
+    right, wrong = locate(plant), locate(beside)
+    assert locate(replace(beside, others=((plant.file, plant.line, plant.module),)))["is_located"]
     assert (right["is_located"], wrong["is_located"], wrong["is_in_module"]) == (True, False, True)
     with pytest.raises(ValueError, match="not enough values"):
         line_of(small, "# @nowhere$")

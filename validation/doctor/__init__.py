@@ -4,7 +4,8 @@ A *plant* is a model that is clean, and one edit that makes dtypes split: a stor
 returns is brought to another dtype. Where that tensor first meets another dtype is written down with the plant, as a
 module's path and a line, before any detector looks: in this package's own models by a comment at the end of the line
 (``# @name``), in transformers' classes by a pattern that the line matches. A plant is *located* where the first split
-has that module and that line. Every second plant, by the hash of its name, was not looked at while rules were settled.
+has that module and that line, or one of the others that its author accepted. Every second plant, by the hash of its
+name, was not looked at while rules were settled.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _summary(lines: list[Data], options: Options) -> Data:
     if rounds := sweep_summary(lines):
         content |= {
             "architectures": rounds,
-            "command": "python -m validation doctor --set parts=architectures,second,third,fourth",
+            "command": "python -m validation doctor --set parts=architectures,second,third,fourth,fifth",
         }
     return content
 

@@ -38,6 +38,8 @@ class Plant:
     file: str
     line: int
     module: str
+    others: tuple[tuple[str, int, str], ...] = ()
+    """Lines, and modules, at which it counts as located too."""
 
     @property
     def is_held_out(self) -> bool:

@@ -7,6 +7,7 @@ output be finite, and its drift to a float64 copy at most twice what the doctor 
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -35,12 +36,18 @@ MORE_DRIFT, ROUNDING = 2.0, 1e-6
 """A cure may drift so many times more than was said, and by what float32 rounds."""
 
 
+def _fifth() -> Any:
+    """Import the set that loads transformers and diffusers with it."""
+    return importlib.import_module("validation.doctor.fifth")
+
+
 #: Of each set, what its rounds are called, its plants and its clean models.
 SETS: dict[str, tuple[str, Callable[[], Iterator[Plant]], Callable[[], Iterable[tuple[str, Make]]]]] = {
     "architectures": ("", blind_plants, lambda: [(make.__name__, make) for make in MODELS]),
     "second": ("second set, ", second_plants, second_clean),
     "third": ("third set, ", third_plants, third_clean),
     "fourth": ("fourth set, ", fourth_plants, fourth_clean),
+    "fifth": ("fifth set, ", lambda: _fifth().fifth_plants(), lambda: _fifth().fifth_clean()),
 }
 
 

@@ -58,16 +58,17 @@ def located(plant: Plant, diagnosis: Diagnosis) -> Data:
     """Hold a diagnosis to the truth."""
     first = diagnosis.first_split
     truth, told = (plant.file, plant.line, plant.module), _where(first)
+    accepted = {truth, *plant.others}
     return {
         "name": plant.name,
         "held_out": plant.is_held_out,
         "truth": _text(truth),
         "told": "" if first is None else _text(told),
-        "is_located": told == truth,
-        "is_in_module": first is not None and told[2] == truth[2],
+        "is_located": told in accepted,
+        "is_in_module": first is not None and told[2] in {module for _, _, module in accepted},
         "is_fault": first is not None and first.severity == "fault",
         "status": diagnosis.status,
-        "where_raised": _where(diagnosis.raised) == truth,
+        "where_raised": _where(diagnosis.raised) in accepted,
         "has_verified_change": any(patch.verified for patch in diagnosis.patches),
         "changes_source": any(patch.verified and patch.diff for patch in diagnosis.patches),
     }
