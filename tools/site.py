@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: the README as first page, results that the pages show, and reference pages made from the code.
+"""Hooks of MkDocs: the README as first page, results that the pages show, the dashboard, and pages made from the code.
 
 Conventions: a page of docs/ links to other files of the repository as a reader of the repository needs it
 (``../results/x.png``); on the site those files lie below ``docs/``, so the leading ``../`` goes. A file that the site
@@ -30,7 +30,9 @@ def on_files(files: Any, config: Any) -> Any:
 
     add("index.md", content=for_site((ROOT / "README.md").read_text(encoding="utf-8"), "README.md"))
     add("CHANGELOG.md", content=for_site((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), "CHANGELOG.md"))
-    for place, text in reference_pages().items():
+    from tools.dashboard import dashboard
+
+    for place, text in {**reference_pages(), **dashboard(ROOT / "results")}.items():
         add(place, content=text)
     waiting = [path for page in _pages() for path in linked(page)]
     while waiting:
@@ -44,6 +46,15 @@ def on_files(files: Any, config: Any) -> Any:
         else:
             add(place, abs_src_path=str(path))
     return files
+
+
+def on_nav(nav: Any, config: Any, files: Any) -> Any:
+    """Lead to the dashboard, which is no page of MkDocs, beside the studies."""
+    from mkdocs.structure.nav import Link
+
+    studies = next(section for section in nav.items if section.title == "Studies")
+    studies.children.insert(0, Link("Dashboard: by hardware, case, torch", "dashboard.html"))
+    return nav
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

@@ -42,18 +42,25 @@ _CHECKPOINT_SIZES = {"bfloat16": "bfloat16-checkpoint"}
 _WIDTHS = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 _TWINS = {"drift": 8.0, "sampler": 8.0}  # bytes per parameter of a float64 model
 
+_UNSHOWN = ("streams", "divergence", "synthesis", "audio")  # which only the HTML report shows
+
 HELP = """\
 A run that was stopped goes on where it stopped: give the same command again.
 
 It ends with one table per case: result, time ratio, memory, drift, sound; the fix to take in bold, ties marked ≈.
-[cyan]--quick[/cyan] takes about a minute on two cores, the default some two, [cyan]--thorough[/cyan] half an hour and
-more: every size of each case, ten minutes of audio. What else is given goes before them.
+The default measures every shipped case in about two minutes on two cores: attention at one step and over a whole
+prompt, and a small voice with 16 streams of its speech. It leaves out what only the HTML report shows: how long two
+voices stay the same, and a recording of each fix. [cyan]--case voice[/cyan] with the same [cyan]--out[/cyan] adds both.
+[cyan]--quick[/cyan] takes half of that and makes no sound; [cyan]--thorough[/cyan] takes half an hour and more, and is
+what the published results use: every size of each case, ten minutes of audio.
 
 A cell that crashes, hangs or runs out of memory costs that cell only and is recorded with its reason.
 
 [bold]Examples[/bold]
 
-[cyan]precision-eval run --out runs/first[/cyan]  everything, 15 s of audio per fix
+[cyan]precision-eval run --out runs/first[/cyan]  every fix on every shipped case
+
+[cyan]precision-eval run --case voice --out runs/first[/cyan]  and a recording of every fix
 
 [cyan]precision-eval run my_case.py:factory[/cyan]  your own model: the factory returns (model, inputs)
 
@@ -71,7 +78,11 @@ A cell that crashes, hangs or runs out of memory costs that cell only and is rec
 
 @dataclass(frozen=True, kw_only=True)
 class Tier:
-    """How much is measured where nothing else is asked for."""
+    """How much is measured where nothing else is asked for.
+
+    `leaves_out` names measures that are left out unless they are named, `leaves_out_unasked` also cases and controls,
+    where no case is named: what the terminal does not show, or shows of another case too.
+    """
 
     minutes: float
     streams: int
@@ -81,6 +92,7 @@ class Tier:
     modes: tuple[str, ...] | None = None
     leaves_out: tuple[str, ...] = ()
     leaves_out_of_own: tuple[str, ...] = ()
+    leaves_out_unasked: tuple[str, ...] = ()
     seeds: int | None = None
 
     def options(self, *, is_own: bool = False, **given: Any) -> Options:
@@ -98,9 +110,17 @@ QUICK = Tier(
     steps=25,
     budget_s=0.5,
     modes=("eager",),
-    leaves_out=("streams", "divergence", "synthesis", "audio", "sound"),
+    leaves_out=(*_UNSHOWN, "sound"),
+    leaves_out_unasked=("attention-prefill",),
 )
-DEFAULT = Tier(minutes=0.25, streams=16, steps=50, budget_s=2.0, leaves_out_of_own=("sound",))
+DEFAULT = Tier(
+    minutes=0.25,
+    streams=16,
+    steps=50,
+    budget_s=2.0,
+    leaves_out_of_own=("sound",),
+    leaves_out_unasked=(*_UNSHOWN, "control_long_window"),
+)
 THOROUGH = Tier(minutes=10.0, streams=64, steps=500, budget_s=10.0, all_sizes=True, seeds=8)
 
 
@@ -248,6 +268,7 @@ def run(
     tier, cases = _tier(quick=quick, thorough=thorough), _given_cases(target, case)
     selection = Selection(
         cases=cases, fixes=split(fix, ("*",)), measures=split(measure, _measures_of(tier, cases)),
+        without=() if cases or measure else tier.leaves_out_unasked,
         modes=split(mode) if mode is not None else tier.modes, sizes=None if size is None else split(size),
         device=checked_device(device), threads=threads, sdpa_backends=split(sdpa_backend),
         options=tier.options(
@@ -310,6 +331,7 @@ def _measures_of(tier: Tier, cases: Sequence[str] | None) -> tuple[str, ...]:
     from precision_eval.measure.registry import all_measures
 
     left_out = {*tier.leaves_out, *(tier.leaves_out_of_own if _all_own(cases) else ())}
+    left_out |= set() if cases else set(tier.leaves_out_unasked)
     return tuple(measure.name for measure in all_measures() if measure.name not in left_out)
 
 

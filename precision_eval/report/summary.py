@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,16 +81,18 @@ class GroupSummary:
         return tuple(sorted(self.group.curing, key=lambda row: order.get(row.fix, len(order))))
 
     def table(self) -> Table:
-        """Return one row per fix that runs, and one per status for those that do not."""
+        """Return one row per fix, without the columns that none fills."""
+        return without_empty_columns(self.full_table())
+
+    def full_table(self) -> Table:
+        """Return one row per fix: those that run in order of preference, then those that do not by status."""
         rows = [self._cells(row) for row in self.rows]
         kinds = ["chosen" if row.fix == self.pick else "passed" for row in self.rows]
         for status, fixes in self.group.failing_by_status.items():
             rows += [(fix, status_text(status), *[MISSING] * 4) for fix in fixes]
             kinds += ["failed"] * len(fixes)
         columns = ("fix", "result", f"time ratio {confidence_text(self.group)}", "memory", "drift", "sound")
-        return without_empty_columns(
-            Table(columns=columns, rows=tuple(rows), kinds=tuple(kinds), align="llrrrr", title=self.headline)
-        )
+        return Table(columns=columns, rows=tuple(rows), kinds=tuple(kinds), align="llrrrr", title=self.headline)
 
     def _cells(self, row: Row) -> tuple[str, ...]:
         mark = "≈ " if row.fix in self.ties else ""
@@ -121,9 +123,9 @@ class GroupSummary:
         }
 
 
-def summaries_of(run: Run) -> tuple[GroupSummary, ...]:
-    """Return one summary per group of a run that has a fix."""
-    choices = [(group, choices_of(group)["balanced"] if group.curing else "") for group in run.sections if group.fixes]
+def summaries_of(groups: Iterable[Group]) -> tuple[GroupSummary, ...]:
+    """Return one summary per group that has a fix."""
+    choices = [(group, choices_of(group)["balanced"] if group.curing else "") for group in groups if group.fixes]
     return tuple(GroupSummary(group=g, choice=choice if isinstance(choice, Choice) else None) for g, choice in choices)
 
 
@@ -235,7 +237,7 @@ def print_summary(run: Run, console: Console) -> None:
     """Print every group's table, then what raised and what is undecided."""
     from precision_eval.core.table import print_table
 
-    summaries = summaries_of(run)
+    summaries = summaries_of(run.sections)
     for summary in summaries:
         if not summary.group.curing:
             continue

@@ -179,15 +179,16 @@ def find_members(text: str) -> tuple[list[SentenceMatch], list[str]]:
 
 
 @cache
-def _longest_word(sentence: str) -> str:
-    """Return the longest run of letters outside a sentence's placeholders, lowered."""
-    return max(re.findall("[a-z]+", " ".join(_PLACEHOLDER.split(lowered(sentence))[::2])), key=len, default="")
+def _words(sentence: str) -> tuple[str, ...]:
+    """Return the runs of letters outside a sentence's placeholders, lowered, the longest first."""
+    found = set(re.findall("[a-z]+", " ".join(_PLACEHOLDER.split(lowered(sentence))[::2])))
+    return tuple(sorted(found, key=len, reverse=True))
 
 
 def _matches(member: Member, sentence: str, text: str, searched: str) -> list[SentenceMatch]:
     """Find one sentence, or the beginning of one, in a text and its lowered copy."""
     matches: list[SentenceMatch] = []
-    if _longest_word(sentence) not in searched:  # spares compiling a pattern that cannot match
+    if not all(word in searched for word in _words(sentence)):  # spares compiling a pattern that cannot match
         return matches
     for match in compiled_sentence(sentence).finditer(searched):
         dtypes = {name: dtype_name(spelling) for name, spelling in match.groupdict().items()}

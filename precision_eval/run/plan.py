@@ -72,7 +72,7 @@ class CaseEntry(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What was asked for."""
+    """What was asked for; `without` names cases and controls that are in by default and left out."""
 
     cases: tuple[str, ...] | None = None
     fixes: tuple[str, ...] = ("*",)
@@ -83,6 +83,7 @@ class Selection:
     threads: int = 1
     options: Options = field(default_factory=Options)
     sdpa_backends: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def make_plan(
             raise unknown_name("state of memory", state, MEMORY_STATES)
     chosen_judges(selection.options.judges)
     all_cases, all_fixes = _registries(cases, fixes)
-    chosen = _cases_of(selection.cases, all_cases)
+    chosen = [case for case in _cases_of(selection.cases, all_cases) if case.id not in selection.without]
     fix_names = _fixes_of(selection.fixes, all_fixes)
     modes = _modes_of(selection.modes, [entry for entry in all_fixes if entry.id in fix_names])
     wanted = _with_needs(matching("measure", selection.measures, [entry.name for entry in measures]), measures)
@@ -270,7 +271,8 @@ def _cells_of(
             options=selection.options,
         )
 
-    yield from (cell((fix,), "eager") for fix in measure.pseudo_fixes if case.takes(fix))
+    pseudo_fixes = (fix for fix in measure.pseudo_fixes if fix not in selection.without)
+    yield from (cell((fix,), "eager") for fix in pseudo_fixes if case.takes(fix))
     for mode, fixes in modes.items():
         yield from (cell(group, mode) for group in ([fixes] if measure.grouped else [(fix,) for fix in fixes]))
 

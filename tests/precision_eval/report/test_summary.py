@@ -47,7 +47,7 @@ def test_each_message_is_said_once_with_its_fixes(lines):
 
 
 def test_the_pick_stands_first_and_a_tie_is_marked(run):
-    summaries = [summary for summary in summaries_of(run) if summary.group.curing]
+    summaries = [summary for summary in summaries_of(run.sections) if summary.group.curing]
     for summary in summaries:
         assert summary.table().rows[0][0] == summary.pick
         assert summary.table().kinds[0] == "chosen"
@@ -82,7 +82,7 @@ def test_what_would_decide_follows_from_the_detectable_effect(run, ratio, data, 
     group, row = undecided(run, ratio=ratio, **data)
     assert budget_to_decide(group, row) == budget_s
     assert budget_to_decide(replace(group, noise_floor_off=True), row) is None
-    line = undecided_line((replace(summaries_of(run)[0], group=group),))
+    line = undecided_line((replace(summaries_of(run.sections)[0], group=group),))
     assert (f"--budget {budget_s:g} " in line) if budget_s else ("no budget that the records tell of" in line)
 
 
@@ -101,7 +101,7 @@ def test_doubts_are_named_once_by_kind(run):
         ]
         return replace(summary, group=replace(summary.group, rows=tuple(rows)))
 
-    first, second = [summary for summary in summaries_of(run) if summary.group.curing][:2]
+    first, second = [summary for summary in summaries_of(run.sections) if summary.group.curing][:2]
     every = {row.fix for row in second.group.curing}
     line = doubts_line(
         (

@@ -1,6 +1,7 @@
 """Colours and marks on both papers, charts made from matplotlib's SVG, and numbers that name their origin."""
 
 import re
+from pathlib import Path
 
 import html_reading as reading
 import pytest
@@ -8,6 +9,7 @@ from markupsafe import Markup
 
 from precision_eval.core.drawing import FIX_STYLES, new_figure
 from precision_eval.core.records import Record
+from precision_eval.report import html
 from precision_eval.report.facts import Figure, combined, pointer
 from precision_eval.report.html.charts import series_at
 from precision_eval.report.html.paper import (
@@ -70,11 +72,13 @@ class TestPaper:
 
     def test_every_fix_is_seen_on_both_papers(self):
         light, dark = palette_of(FIXES).style.split("@media")
-        for rules, paper in ((light, LIGHT), (dark, DARK)):
+        panels = re.findall(r"--panel: (#\w{6})", (Path(html.__file__).parent / "page_base.css").read_text())
+        for rules, back, panel in zip((light, dark), (LIGHT, DARK), panels, strict=True):
             found = re.findall(r"\.f\d+\{--c:(#\w{6});--t:(#\w{6})\}", rules)
             assert len(found) == len(FIXES)
-            assert min(contrast(mark, paper) for mark, _ in found) >= MARK_CONTRAST
-            assert min(contrast(name, paper) for _, name in found) >= TEXT_CONTRAST
+            assert min(contrast(mark, back) for mark, _ in found) >= MARK_CONTRAST
+            assert min(contrast(name, back) for _, name in found) >= TEXT_CONTRAST
+            assert min(contrast(name, panel) for _, name in found) >= 4.5  # WCAG's of small text
 
     def test_colours_of_charts_are_seen_on_both_papers(self):
         names = [f"--{kind}-{style.colour[1:].lower()}" for style in FIX_STYLES.values() for kind in "mt"]
