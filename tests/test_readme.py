@@ -23,6 +23,22 @@ def test_every_command_parses(line):
     assert command_named(name).make_context(name, arguments).params
 
 
+def test_commands_in_the_blocks_of_the_guides_parse():
+    from precision_eval.cli.commands import command_named
+
+    lines = [
+        (page.stem, line.partition("  #")[0])
+        for page in sorted((ROOT / "docs").glob("*.md"))
+        for block in re.findall(r"^```console\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+        if line.startswith("precision-eval ") and "…" not in line
+    ]
+    assert len({page for page, _ in lines}) >= 6
+    for page, line in lines:
+        _, name, *arguments = shlex.split(line)
+        assert command_named(name).make_context(name, arguments).params, (page, line)
+
+
 def test_every_local_link_exists():
     links = re.findall(r"\]\((?!https?://)([^)#]+)\)", README)
     assert [link for link in links if not (ROOT / link).exists()] == []

@@ -36,7 +36,10 @@ def dist(tmp_path_factory):
 def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(dist):
     (wheel,) = dist.glob("*.whl")
     assert wheel.stat().st_size < MOST_BYTES > next(dist.glob("*.tar.gz")).stat().st_size
-    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    archive = zipfile.ZipFile(wheel)
+    names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    (points,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
+    assert b"precision-eval = precision_eval." in archive.read(points)  # what pipx run and uvx look for
     files = {path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()}
     files -= {ROOT / "audio_metrics" / "pyproject.toml"}  # of the package of audio metrics alone
     assert names == {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
@@ -54,6 +57,10 @@ def test_installed_it_runs_without_this_repository(dist, tmp_path):
     told = run("-m", "precision_eval", "explain", "expected scalar type Half but found Float", **elsewhere)
     assert "Half" in told
     assert "kv_to_query" in run("-m", "precision_eval", "list", "fixes", **elsewhere)
+    words = {"_PRECISION_EVAL_COMPLETE": "complete_bash", "COMP_WORDS": "precision-eval ro", "COMP_CWORD": "1"}
+    asked = {**elsewhere, "env": elsewhere["env"] | words}
+    script = "import sys; sys.argv[0] = 'precision-eval'; from precision_eval.cli.commands import main; main()"
+    assert run("-c", script, **asked).split() == ["roofline"]  # completion of a shell
 
 
 def test_one_version_is_cited_and_packaged():

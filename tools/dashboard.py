@@ -6,7 +6,7 @@ the page is the whole table; with it rows are picked and sorted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def _lines(machines: Iterable[Machine], results: Path) -> Iterator[tuple[tuple[s
                 yield (*place, *cells, run), table.kind(number), figures | {"pick": fix == summary.pick, "run": run}
 
 
-def _figures(row: Row) -> Mapping[str, Any]:
+def _figures(row: Row) -> dict[str, Any]:
     time = row.time
     return {
         "time_ratio": time and time.value,
