@@ -267,11 +267,10 @@ def run(
 
     tier, cases = _tier(quick=quick, thorough=thorough), _given_cases(target, case)
     selection = Selection(
-        cases=cases, fixes=split(fix, ("*",)), measures=split(measure, _measures_of(tier, cases)),
-        without=() if cases or measure else tier.leaves_out_unasked,
-        modes=split(mode) if mode is not None else tier.modes, sizes=None if size is None else split(size),
-        device=checked_device(device), threads=threads, sdpa_backends=split(sdpa_backend),
-        options=tier.options(
+        cases=cases, fixes=split(fix, ("*",)), without=() if cases or measure else tier.leaves_out_unasked,
+        measures=split(measure, _measures_of(tier, cases)), modes=split(mode) if mode is not None else tier.modes,
+        sizes=None if size is None else split(size), device=checked_device(device), threads=threads,
+        sdpa_backends=split(sdpa_backend), options=tier.options(
             is_own=_all_own(cases), minutes=minutes, streams=streams, steps=steps, budget_s=budget, processes=processes,
             seed=seed, seeds=seeds, tf32=tf32, memory=_joined(memory), speech=speech, judges=judge,
         ),
