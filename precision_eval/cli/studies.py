@@ -13,7 +13,7 @@ import typer
 
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, split
-from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.errors import ParameterError, RecordError, unknown_name
 from precision_eval.core.files import check_own_folder, claimed, written_whole
 from precision_eval.core.formatting import command_line
 
@@ -32,9 +32,15 @@ held in float32 alone, on the same inputs; the drift to float64 is ranked, with 
 searched along that map on one half of the inputs, really executed, and held on the other half against every uniform
 fix, drift and paired latency. That none wins is a result too.
 
-Runs are appended to OUT/runs.jsonl; the same command goes on from there.
+Of a FACTORY, a case of your own or a shipped case's id, each module is put in half alone, and the most worthwhile ones
+together, as long as drift stays below the limit: OUT/policy.py holds that policy in plain PyTorch, and is a candidate
+of `run`. It is then held against every fix on seeds that had no part in choosing it, in OUT/held-out.
+
+Runs are appended to OUT/runs.jsonl, or to OUT/modules.jsonl; the same command goes on from there.
 
 [bold]Examples[/bold]
+
+[cyan]precision-eval sensitivity my_case.py:factory --out runs/policy[/cyan]  a mixed policy of your own model, to ship
 
 [cyan]precision-eval sensitivity --out runs/sensitivity[/cyan]  the voice, and transformers' T5 and Dia
 
@@ -57,6 +63,10 @@ is none in the range. Lines are appended to OUT/lengths.jsonl; the same command 
 
 
 def sensitivity(
+    factory: Annotated[
+        str | None,
+        typer.Argument(metavar="[FACTORY]", help="package.module:function, file.py:function or a case's id."),
+    ] = None,
     out: options.Out = Path("runs/sensitivity"),
     target: Annotated[
         list[str] | None, typer.Option(help="voice, t5-encoder, dia-encoder, dia-decoder, attention-decode.")
@@ -68,8 +78,16 @@ def sensitivity(
     processes: options.Processes = 6,
     budget: options.Budget = 1.5,
     report_only: options.ReportOnly = False,
+    max_drift: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Of FACTORY's policy; [dim]default: half of that with all modules in half[/dim]"),
+    ] = None,
 ) -> None:
     """Map sensitivities."""
+    if factory is not None:
+        formats = tuple(split(format_)) or ("bfloat16",)
+        run_policy(factory, out, format=formats[0], seed=seed, max_drift=max_drift, held_out=policies)
+        return
     from precision_eval.studies.sensitivity.campaign import SensitivityPlan
 
     given: dict[str, Any] = {"targets": split(target), "formats": split(format_)}
@@ -82,6 +100,45 @@ def sensitivity(
         **{name: values for name, values in given.items() if values},
     )
     run_sensitivity(plan, out, report_only=report_only)
+
+
+CHOOSING, HELD_OUT, HELD_OUT_FIRST = 4, 8, 1000
+"""Seeds that a policy is chosen on, seeds that it is shown on, and the first of these, added to the seed."""
+
+
+def run_policy(
+    target: str, out: Path, *, format: str, seed: int = 0, max_drift: float | None = None, held_out: bool = True
+) -> None:
+    """Find a policy for any case, write it, and hold it against every fix on other seeds."""
+    from rich.console import Console
+
+    from precision_eval.cases.systems import case_by_id
+    from precision_eval.cli.progress import bar_on
+    from precision_eval.cli.run import evaluate
+    from precision_eval.core.files import TrialFile
+    from precision_eval.core.workers import one_thread
+    from precision_eval.report.summary import print_summary
+    from precision_eval.studies.sensitivity.modules import policy_table, search_modules, write_policy
+    from precision_eval.trace.sites import FORMATS
+
+    if format not in FORMATS:
+        raise unknown_name("format:", format, FORMATS)
+    check_own_folder(out, "modules.jsonl")
+    console, case, path = Console(emoji=False), case_by_id(target), out / "policy.py"
+    with _stoppable("Runs", console), claimed(out), one_thread(), bar_on(console) as show:
+        seeds, file = range(seed, seed + CHOOSING), TrialFile(out / "modules.jsonl")
+        policy = search_modules(
+            case, case.default_sizes[0], seeds=seeds, format=format, file=file, max_drift=max_drift, progress=show
+        )
+        write_policy(policy, target, path)
+    print(policy_table(policy))
+    _print_answer([policy.sentence], [path], console)
+    if held_out and policy.parts:
+        run = evaluate(
+            target, out=out / "held-out", candidates=(f"{path}:policy",), modes=("eager",), seed=seed + HELD_OUT_FIRST,
+            measures=("trace", "drift", "memory", "latency"), seeds=HELD_OUT, quick=True, device="cpu",
+        )  # fmt: skip
+        print_summary(run.run, console)
 
 
 def run_sensitivity(plan: SensitivityPlan, out: Path, *, report_only: bool = False) -> None:

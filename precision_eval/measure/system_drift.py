@@ -75,18 +75,21 @@ def system_drift(built: BuiltCase, applied: AppliedFix) -> SystemDrift:
     return SystemDrift(**vars(drifts[0]), outputs=tuple(drifts[1:]), casts=_summary(tape), doubts=tuple(doubts))
 
 
-def relative_error(built: BuiltCase, applied: AppliedFix) -> float:
-    """Relative error of a fix's first output to float64, and nothing of where it comes from."""
-    inputs = applied.prepare(built.inputs)
+def exact_output(built: BuiltCase) -> torch.Tensor:
+    """Return a case's first output in float64."""
     if isinstance(built.model, CachedAttention):
-        output, reference = applied(*inputs).cpu(), exact_attention(built)
-    else:
-        system = _model(built, applied)
-        output = _outputs(applied(*inputs))[0]
-        with _kept_wide(system):
-            exact = run_in_float64(in_float64(system), _brought_to(torch.float64, built.inputs))[0]
-        reference = _outputs(exact)[0]
-    return tensor_drift(output, reference, yardstick=reference).relative_error
+        return exact_attention(built)
+    with _kept_wide(built.model):
+        exact = run_in_float64(in_float64(built.model), _brought_to(torch.float64, built.inputs))[0]
+    return _outputs(exact)[0]
+
+
+def relative_error(built: BuiltCase, applied: AppliedFix, reference: torch.Tensor | None = None) -> float:
+    """Relative error of a fix's first output to float64, and nothing of where it comes from."""
+    _model(built, applied)
+    output = _outputs(applied(*applied.prepare(built.inputs)))[0]
+    reference = exact_output(built) if reference is None else reference
+    return tensor_drift(output.to(reference.device), reference, yardstick=reference).relative_error
 
 
 def _eps(dtype: torch.dtype) -> float:
