@@ -40,9 +40,12 @@ SAMPLES, OPERANDS, FAKE_EVERY = 8, 4, 5
 BUDGET_S, LIMIT_S = 20.0, 60.0
 """After the first no further call is begun; at the second the process is ended, whatever it is in."""
 _DTYPE = re.compile(
-    r"(torch\.|c10::)?\b(Half|BFloat16|Float|Double|float16|bfloat16|float32|float64|double|float)\b", re.IGNORECASE
+    r"(torch\.|c10::)?\b(?:CPU)?(Half|BFloat16|Float|Double|float16|bfloat16|float32|float64|double|float)(?:Tensor|Type)?\b",
+    re.IGNORECASE,
 )
-_DIFFER = re.compile(r"same (d?type|scalar type)|(d?types?|scalar types?) (to (be the same|match)|must match)|mismatch")
+_DIFFER = re.compile(
+    r"same (d?type|scalar type|datatype)|(mixed|different) dtype|type.*(should|must|to) (be (the same|equal)|match)"
+)
 
 
 def calls(operation: Any) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
