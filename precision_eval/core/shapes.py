@@ -67,7 +67,9 @@ _COMPARISON = {
 _CASTS = [{"site": str, "operand": str, "from": str, "to": str, "count": COUNT}]
 _CALLS = [{"count": COUNT, "*": str}]
 _WORK = {
-    "operations!": [{"kind!": Name(), "dtype!": Name(), **dict.fromkeys(("count!", "flops!", "bytes!"), COUNT)}],
+    "operations!": [
+        {"kind!": Name(), "dtype!": Name(), "rows": COUNT, **dict.fromkeys(("count!", "flops!", "bytes!"), COUNT)}
+    ],
     **dict.fromkeys(("touched_bytes!", "fresh_bytes!"), COUNT),
 }
 _ERROR: dict[str, Any] = {

@@ -9,11 +9,13 @@ peaks are known, and nothing of their kernels.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -21,17 +23,21 @@ import numpy as np
 from precision_eval.core.errors import ParameterError, RecordError, entry_of
 from precision_eval.core.formats import cpu_flags, cpu_support, cuda_support
 from precision_eval.core.shapes import AMOUNT, Name, misfit
+from precision_eval.trace.work import ATTENTION, PRODUCT, UNTRANSPOSED
 
 DTYPES = ("float32", "float16", "bfloat16")
 PAGE_BYTES = 4096
 _FOOTPRINTS = (1 << 20, 16 << 20, 128 << 20, 512 << 20)
 _ROWS = (1, 2, 16, 64)
-_WEIGHT = (2048, 4096)
-_SLOTS, _HEADS, _HEAD_DIM = 1024, 16, 64
-_SQUARE = 1024
+_WIDTHS = (512, 2048)  # of square weights: where a row's length is a power of two, a strided reading is slower
+_SLOTS, _HEADS, _HEAD_DIM = 1024, 4, 128
+_SQUARE = 768
+_STREAMED = 256 << 20  # beyond every cache
+_LAYERS = 25
+_ROUNDS = 3
 _CAST_ELEMENTS = 1 << 22
 _FRESH = 64 << 20  # beyond what glibc keeps
-_PROBE_S = 0.2
+_PROBE_S = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +54,15 @@ class Peaks:
         Dtype to FLOP/s of a large matrix product; for a published GPU, that of its tensor cores.
     emulated : dict of str to str
         Dtype to why it is computed in another one.
-    roofs : dict of str to list of (rows, FLOP/s)
-        ``"product float16"`` or ``"attention float16"``; empty where only published peaks are known.
+    roofs : dict of str to list of (rows, FLOP/s) or (rows, FLOP/s, bytes)
+        ``"product float16"``, ``"untransposed product float16"`` or ``"attention float16"``, from cache, with the bytes
+        of its larger operands; empty where only published peaks are known.
+    streams : dict of str to list of (bytes, bytes per second)
+        The same kernels: bytes of the larger operands, and how fast they are read at one row where no cache has them.
     casts : dict of str to float
         ``"float16 to float32"`` to bytes per second.
     call_s, page_fault_s : float
-        One small operation; one page of fresh memory.
+        One small operation of a module; one page of fresh memory.
     """
 
     name: str
@@ -62,29 +71,44 @@ class Peaks:
     flops: Mapping[str, float]
     emulated: Mapping[str, str] = field(default_factory=dict)
     roofs: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    streams: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     casts: Mapping[str, float] = field(default_factory=dict)
     call_s: float = 0.0
     page_fault_s: float = 0.0
 
-    def bandwidth_at(self, touched_bytes: float) -> float:
-        """Bytes per second where a call touches so much memory."""
-        return _interpolated([*self.bandwidth.items()], touched_bytes)
+    def bandwidth_at(self, touched_bytes: float, kernel: str = "", size_bytes: float = 1.0) -> float:
+        """Bytes per second where so much memory is touched; a kernel's own share of it, where that was measured."""
+        rate = _interpolated([*self.bandwidth.items()], touched_bytes)
+        own = self.streams.get(kernel)
+        return _interpolated(own, size_bytes) * rate / self.bandwidth[max(self.bandwidth)] if own else rate
 
-    def roof(self, kind: str, dtype: str, rows: float) -> float | None:
-        """FLOP/s of a kind of kernel where `rows` rows share a reading; None where it was not measured."""
+    def roof(self, kind: str, dtype: str, rows: float, size_bytes: float) -> float | None:
+        """FLOP/s of a kind of kernel at so many rows and bytes of one operation; None where it was not measured."""
         points = self.roofs.get(f"{kind} {dtype}")
-        return None if points is None else _interpolated(points, rows)
+        if points is None and kind == UNTRANSPOSED and f"{PRODUCT} {dtype}" in self.roofs:
+            # stored before this layout was measured, when `flops` was of it
+            return min(self.roof(PRODUCT, dtype, rows, size_bytes) or math.inf, self.flops[dtype])
+        if points is None:
+            return None
+        of_size: dict[float, list[Sequence[float]]] = {}
+        for point in points:
+            of_size.setdefault(point[2] if len(point) == 3 else 1.0, []).append(point)
+        return _interpolated([(size, _interpolated(own, rows)) for size, own in of_size.items()], size_bytes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         bandwidth = {str(size): rate for size, rate in self.bandwidth.items()}
-        roofs = {kernel: [list(point) for point in points] for kernel, points in self.roofs.items()}
-        return asdict(self) | {"bandwidth": bandwidth, "roofs": roofs}
+        curves = {
+            name: {kernel: [list(point) for point in points] for kernel, points in getattr(self, name).items()}
+            for name in ("roofs", "streams")
+        }
+        return asdict(self) | {"bandwidth": bandwidth} | curves
 
 
 _SHAPE = {
     **{"name!": Name(), "source!": Name(), "emulated!": {"*": str}, "roofs!": {"*": [[(1e-3, 1e18)]]}},
     **{name: {"*": (1e-3, 1e18)} for name in ("bandwidth!", "flops!", "casts!")},
+    "streams": {"*": [[(1e-3, 1e18)]]},
     **dict.fromkeys(("call_s!", "page_fault_s!"), AMOUNT),
 }
 
@@ -94,13 +118,14 @@ def peaks_of(data: Any, *, where: str) -> Peaks:
     problem = misfit(data, _SHAPE, where="it")
     if not problem and not all(size.isdecimal() for size in data["bandwidth"]):
         problem = "a size of its bandwidth is no number"
-    if not problem and not all(len(point) == 2 for points in data["roofs"].values() for point in points):
-        problem = "a point of a roof is no pair"
+    curves = [] if problem else [*data["roofs"].values(), *data.get("streams", {}).values()]
+    if not all(len(point) in (2, 3) for points in curves for point in points):
+        problem = "a point of a roof is no pair and no triple"
     if problem or not data["bandwidth"] or not set(DTYPES) <= set(data["flops"]):
         raise RecordError(f"{where} holds no peaks: {problem or 'some are missing'}; remove it to measure them again")
     known = {name.removesuffix("!") for name in _SHAPE}
     bandwidth = {int(size): rate for size, rate in data["bandwidth"].items()}
-    return Peaks(**{name: data[name] for name in known} | {"bandwidth": bandwidth})
+    return Peaks(**{name: data[name] for name in known & data.keys()} | {"bandwidth": bandwidth})
 
 
 def _published(name: str, compute: tuple[int, ...], gb_per_s: float, tera: tuple[float, float], source: str) -> Peaks:
@@ -127,7 +152,7 @@ def published_peaks(name: str) -> Peaks:
 
 
 def measure_peaks(name: str, *, threads: int = 1) -> Peaks:
-    """Measure the peaks of this machine's processor, in some 15 s."""
+    """Measure the peaks of this machine's processor, in some 30 s; longer where a half format is slow."""
     import torch
 
     before = torch.get_num_threads()
@@ -145,56 +170,88 @@ def measure_peaks(name: str, *, threads: int = 1) -> Peaks:
 
 
 def _measured(torch: Any, clock: Callable[[], float]) -> dict[str, Any]:
+    """Time every probe in rounds, so that a while of other load spoils none for good, and return the best rates."""
+    least: dict[tuple[str, Any, float], float] = {}
+    for _ in range(_ROUNDS):
+        for key, call in _probes(torch):
+            least[key] = min(least.get(key, math.inf), least_time(call, clock))
+    found: dict[str, Any] = {"bandwidth": {}, "flops": {}, "roofs": {}, "streams": {}, "casts": {}}
+    for (kind, name, amount), seconds in least.items():
+        if kind == "roofs":
+            kernel, rows, size = name
+            found[kind].setdefault(kernel, []).append((rows, amount / seconds, size))
+        elif kind == "streams":
+            found[kind].setdefault(name, []).append((amount, amount / seconds))
+        elif kind in found:
+            found[kind][name] = amount / seconds
+    seconds_of = {kind: seconds for (kind, _, _), seconds in least.items()}
+    fault_s = max(0.0, seconds_of["fresh"] - seconds_of["warm"]) * PAGE_BYTES / _FRESH
+    return found | {"call_s": seconds_of["calls"] / (4 * _LAYERS), "page_fault_s": fault_s}
+
+
+def _probes(torch: Any) -> Iterator[tuple[tuple[str, Any, float], Callable[[], object]]]:
+    """Yield what to time: kind, name, and the FLOPs or bytes of a call."""
     dtypes = {dtype: getattr(torch, dtype) for dtype in DTYPES}
-    bandwidth = {}
     for size in _FOOTPRINTS:
         source, target = (torch.ones(size // 8) for _ in range(2))  # half of the footprint each
-        bandwidth[size] = size / least_time(partial(target.copy_, source), clock)
-    flops, roofs, casts = {}, {}, {}
+        yield ("bandwidth", size, size), partial(target.copy_, source)
     for name, dtype in dtypes.items():
         square = torch.ones(_SQUARE, _SQUARE).to(dtype)
-        flops[name] = 2 * _SQUARE**3 / least_time(partial(torch.mm, square, square), clock)
-        roofs[f"product {name}"] = _product_roof(torch, dtype, clock)
-        roofs[f"attention {name}"] = _attention_roof(torch, dtype, clock)
+        yield ("flops", name, 2.0 * _SQUARE**3), partial(torch.nn.functional.linear, square, square)
+        for kernel in _kernels(torch):
+            yield from _probes_of(torch, *kernel, dtype, name)
         values = torch.ones(_CAST_ELEMENTS).to(dtype)
         for other, wanted in dtypes.items():
             if other != name:
-                moved = _CAST_ELEMENTS * (dtype.itemsize + wanted.itemsize)
                 target = torch.ones(_CAST_ELEMENTS).to(wanted)  # a new one might be fresh memory at each call
-                casts[f"{name} to {other}"] = moved / least_time(partial(target.copy_, values), clock)
+                moved = _CAST_ELEMENTS * (dtype.itemsize + wanted.itemsize)
+                yield ("casts", f"{name} to {other}", moved), partial(target.copy_, values)
     warm = torch.ones(_FRESH, dtype=torch.uint8)
-    fresh_s = least_time(lambda: torch.empty_like(warm).fill_(1), clock) - least_time(lambda: warm.fill_(1), clock)
-    few = torch.ones(8)
-    call_s = least_time(lambda: [few + few for _ in range(1000)], clock) / 1000
-    return {
-        **{"bandwidth": bandwidth, "flops": flops, "roofs": roofs, "casts": casts},
-        **{"call_s": call_s, "page_fault_s": max(0.0, fresh_s) * PAGE_BYTES / warm.numel()},
-    }
+    yield ("warm", None, 0.0), partial(warm.fill_, 1)
+    yield ("fresh", None, 0.0), lambda: torch.frombuffer(mmap(-1, _FRESH), dtype=torch.uint8).fill_(1)
+    layer = torch.nn.Sequential(torch.nn.LayerNorm(16), torch.nn.Linear(16, 32), torch.nn.GLU())
+
+    def step(x: Any) -> Any:
+        for _ in range(_LAYERS):
+            x = x + layer(x)  # four operations, and what Python takes to come to them
+        return x
+
+    yield ("calls", None, 0.0), partial(step, torch.ones(1, 16))
 
 
-def _product_roof(torch: Any, dtype: Any, clock: Callable[[], float]) -> list[tuple[float, float]]:
-    weight, points = torch.ones(_WEIGHT).to(dtype), []
-    for rows in _ROWS:
-        x = torch.ones(rows, _WEIGHT[1]).to(dtype)
-        seconds = least_time(partial(torch.nn.functional.linear, x, weight), clock)
-        points.append(_point(2.0 * rows * weight.numel(), (x, weight), seconds))
-    return points
-
-
-def _attention_roof(torch: Any, dtype: Any, clock: Callable[[], float]) -> list[tuple[float, float]]:
-    keys, points = torch.ones(1, _HEADS, _SLOTS, _HEAD_DIM).to(dtype), []
+def _kernels(torch: Any) -> Iterator[tuple[str, tuple[int, ...], tuple[tuple[int, ...], ...], Callable[..., object]]]:
+    """Yield kernels: kind, shape of a row, shapes of the larger operands, and the call."""
+    for width in _WIDTHS:
+        yield PRODUCT, (1, width), ((width, width),), torch.nn.functional.linear
+        yield UNTRANSPOSED, (1, width), ((width, width),), torch.mm
+    mask, cache = torch.ones(1, 1, max(_ROWS), _SLOTS, dtype=torch.bool), (1, _HEADS, _SLOTS, _HEAD_DIM)
     attend = torch.nn.functional.scaled_dot_product_attention
+
+    def masked(q: Any, k: Any, v: Any) -> Any:
+        return attend(q, k, v, attn_mask=mask[:, :, : q.shape[-2]])
+
+    yield ATTENTION, (1, _HEADS, 1, _HEAD_DIM), (cache, cache), masked
+
+
+def _probes_of(
+    torch: Any,
+    kind: str,
+    row: tuple[int, ...],
+    shapes: Sequence[Any],
+    call: Callable[..., object],
+    dtype: Any,
+    name: str,
+) -> Iterator[tuple[tuple[str, Any, float], Callable[[], object]]]:
+    """Yield the probes of a kernel: over rows with its operands in a cache, and at one row with others at each call."""
+    kernel, numel = f"{kind} {name}", sum(map(math.prod, shapes))
+    size = float(numel * dtype.itemsize)
+    ring = [[torch.ones(shape).to(dtype) for shape in shapes] for _ in range(max(2, int(_STREAMED // size)))]
     for rows in _ROWS:
-        q, mask = torch.ones(1, _HEADS, rows, _HEAD_DIM).to(dtype), torch.ones(1, 1, rows, _SLOTS, dtype=torch.bool)
-        seconds = least_time(partial(attend, q, keys, keys, attn_mask=mask), clock)
-        points.append(_point(4.0 * rows * keys.numel(), (q, keys, keys), seconds))
-    return points
-
-
-def _point(flops: float, operands: tuple[Any, ...], seconds: float) -> tuple[float, float]:
-    """Return the rows that share a reading, and FLOP/s."""
-    size = sum(tensor.numel() * tensor.element_size() for tensor in operands)
-    return rows_of(flops, size, operands[0].element_size()), flops / seconds
+        x, flops = torch.ones(*row[:-2], rows, row[-1]).to(dtype), 2.0 * rows * numel
+        shared = rows_of(flops, size + x.numel() * dtype.itemsize, dtype.itemsize)
+        yield ("roofs", (kernel, shared, size), flops), partial(call, x, *ring[0])
+    x, others = torch.ones(row).to(dtype), itertools.cycle(ring)
+    yield ("streams", kernel, size), lambda: call(x, *next(others))
 
 
 def rows_of(flops: float, size_bytes: float, itemsize: int) -> float:
@@ -203,16 +260,15 @@ def rows_of(flops: float, size_bytes: float, itemsize: int) -> float:
 
 
 def least_time(call: Callable[[], object], clock: Callable[[], float], *, budget_s: float = _PROBE_S) -> float:
-    """Return the least time of a call, in seconds: of three calls at least, and of as many as fit the budget."""
-    call()
+    """Return the least time of a call, in seconds: of as many as fit the budget; the first counts where it fills it."""
     times: list[float] = []
-    while len(times) < 3 or sum(times) < budget_s:
+    while sum(times[1:]) < budget_s and len(times) < 1000:
         start = clock()
         call()
         times.append(clock() - start)
-        if len(times) >= 1000:
+        if times[0] >= budget_s:
             break
-    return max(min(times), 1e-9)
+    return max(min(times[1:] or times), 1e-9)
 
 
 def _interpolated(points: Sequence[Sequence[float]], x: float) -> float:
@@ -220,5 +276,5 @@ def _interpolated(points: Sequence[Sequence[float]], x: float) -> float:
     if not points or x < 0:
         raise ParameterError(f"no rate at {x:g} of {len(points)} points; give a size of zero or more, and points")
     points = sorted(points, key=lambda point: point[0])
-    logs = np.log([max(at, 1e-9) for at, _ in points]), np.log([rate for _, rate in points])
+    logs = np.log([max(point[0], 1e-9) for point in points]), np.log([point[1] for point in points])
     return math.exp(float(np.interp(math.log(max(x, 1e-9)), *logs)))

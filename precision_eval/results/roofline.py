@@ -45,17 +45,19 @@ def bare_times(work: Work, peaks: Peaks) -> Counter[tuple[str, str]]:
 
 def full_times(work: Work, peaks: Peaks) -> Counter[tuple[str, str]]:
     """Seconds by kind and dtype of operation with the roofs of the kernels, casts, calls and page faults."""
-    rate = peaks.bandwidth_at(work["touched_bytes"])
     seconds: Counter[tuple[str, str]] = Counter()
     for own in work["operations"]:
-        kind, dtype, memory_s = own["kind"], own["dtype"], own["bytes"] / rate
+        kind, dtype, size = own["kind"], own["dtype"], own["bytes"]
+        each = size / max(own["count"], 1)
+        memory_s = size / peaks.bandwidth_at(work["touched_bytes"], f"{kind} {dtype}", each)
         seconds["call", ""] += own["count"] * peaks.call_s
         if kind == "cast":
-            seconds[kind, dtype] += max(memory_s, own["bytes"] / peaks.casts.get(dtype, math.inf))
+            seconds[kind, dtype] += max(memory_s, size / peaks.casts.get(dtype, math.inf))
             continue
-        roof = peaks.roof(kind, dtype, rows_of(own["flops"], own["bytes"], itemsize(dtype))) if own["flops"] else None
+        shared = own.get("rows") or (rows_of(own["flops"], size, itemsize(dtype)) if size else 0.0)
+        roof = peaks.roof(kind, dtype, shared, each) if own["flops"] else None
         seconds[kind, dtype] += max(memory_s, 0.0 if roof is None else own["flops"] / roof)
-    seconds["page faults", ""] += work["fresh_bytes"] / PAGE_BYTES * peaks.page_fault_s
+    seconds["page faults", ""] += work.get("page_faults", work["fresh_bytes"] / PAGE_BYTES) * peaks.page_fault_s
     return seconds
 
 
@@ -93,7 +95,7 @@ def predicted_groups(groups: Iterable[Group], peaks: Peaks, *, baseline: str = "
     """Predict every group whose traces hold the work of a call; with `peaks` of another device nothing is measured."""
     found = []
     for group in groups:
-        works = {row.fix: work for row in group.curing if (work := (row.data("trace") or {}).get("work"))}
+        works = timed_works(group)
         if not peaks.roofs:
             works.pop("autocast", None)  # whose dtype is the device's choice, and another one on a GPU
         measured = {row.fix: row.time.value for row in group.curing if row.time is not None} if peaks.roofs else {}
@@ -105,6 +107,23 @@ def predicted_groups(groups: Iterable[Group], peaks: Peaks, *, baseline: str = "
             )
             found.append(GroupPrediction(title=group.title, baseline=baseline, device=peaks.name, rows=rows))
     return found
+
+
+def timed_works(group: Group) -> dict[str, dict[str, Any]]:
+    """Return the work of each fix that has a trace, as it was timed.
+
+    One call a block, between those of the others, finds its operands in no cache. And of two blocks beyond glibc's
+    threshold one may come from what the others have left free in the heap: page faults are those that were counted.
+    """
+    works = {row.fix: dict(work) for row in group.curing if (work := (row.data("trace") or {}).get("work"))}
+    touched = sum(work["touched_bytes"] for work in works.values())
+    for row in group.curing:
+        timed = row.data("latency") or {}
+        if row.fix in works and timed.get("calls_per_block") == 1:
+            works[row.fix]["touched_bytes"] = touched
+        if row.fix in works and timed.get("page_faults_per_call") is not None:
+            works[row.fix]["page_faults"] = timed["page_faults_per_call"]
+    return works
 
 
 def predictions(

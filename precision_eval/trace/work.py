@@ -3,7 +3,8 @@
 Conventions: bytes are those of each operand that is read and of each result that is written, once per operation; an
 expanded dimension is read once, and of a table only what is looked up. What a kernel takes for itself is not seen. A
 multiplication and an addition are 2 FLOPs, by the formulas of :mod:`torch.utils.flop_counter`. An operation without
-one (norms, activations, sums) has bytes alone. Views and empty tensors are no work.
+one (norms, activations, sums) has bytes alone. Views and empty tensors are no work. A product whose second matrix lies
+as it is multiplied, and not transposed as the weight of ``nn.Linear``, is a kind of its own: its kernel is another.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ from precision_eval.trace.operations import short
 FRESH_BYTES = 32 << 20
 """Size of a result from which on glibc takes its memory from the system at each call, page by page."""
 
+PRODUCT, UNTRANSPOSED, ATTENTION = "product", "untransposed product", "attention"
+"""Kinds of operation that have FLOPs."""
+
 _ATTENTION = "_scaled_dot_product_"
 _LOOKUPS = frozenset(("embedding", "gather", "index", "index_select", "take", "take_along_dim"))
 _WRITES = frozenset(("copy_", "fill_", "index_copy_", "index_fill_", "index_put_", "scatter_", "zero_"))
+_MATRIX_PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm"))
 _NO_WORK = frozenset(("empty", "empty_like", "empty_strided", "new_empty"))
 
 
@@ -34,7 +39,7 @@ class WorkCounter(OperationMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.operations: Counter[tuple[str, str, int, int]] = Counter()  # kind, dtype, FLOPs and bytes of one
+        self.operations: Counter[tuple[str, str, int, int, int]] = Counter()  # kind, dtype; FLOPs, bytes, rows of one
         self.bytes_of: Counter[tuple[str, str]] = Counter()
         self.fresh_bytes = 0
         self._touched: dict[int, int] = {}  # storage → the most of it that one operation used
@@ -61,21 +66,24 @@ class WorkCounter(OperationMode):
         size = sum(map(_bytes, moved))
         if formula is not None:
             flops = int(formula(*args, **kwargs, out_val=result))
-            self.operations["attention" if packet else "product", short(operands[0].dtype), flops, size] += 1
+            product = ATTENTION if packet else UNTRANSPOSED if _untransposed(name, operands) else PRODUCT
+            rows = operands[0].shape[-2] if packet else 0  # heads that share a key read it again
+            self.operations[product, short(operands[0].dtype), flops, size, rows] += 1
         elif name in ("_to_copy", "copy_") and len(set(floats)) > 1:
             self.bytes_of["cast", f"{short(floats[0])} to {short(floats[-1])}"] += size
-            self.operations["cast", f"{short(floats[0])} to {short(floats[-1])}", 0, 0] += 1
+            self.operations["cast", f"{short(floats[0])} to {short(floats[-1])}", 0, 0, 0] += 1
         else:
             kind = "other", short(max(floats, key=lambda dtype: dtype.itemsize)) if floats else "none"
             self.bytes_of[kind] += size
-            self.operations[*kind, 0, 0] += 1
+            self.operations[*kind, 0, 0, 0] += 1
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a record; products are alike where FLOPs and bytes are, all else is added up by kind."""
         rows = []
-        for (kind, dtype, flops, size), count in sorted(self.operations.items()):
+        for (kind, dtype, flops, size, query), count in sorted(self.operations.items()):
             total = self.bytes_of[kind, dtype] if kind in ("cast", "other") else size * count
             rows.append({"kind": kind, "dtype": dtype, "count": count, "flops": flops * count, "bytes": total})
+            rows[-1] |= {"rows": query} if query else {}
         touched = sum(self._touched.values())
         return {"operations": rows, "touched_bytes": touched, "fresh_bytes": self.fresh_bytes}
 
@@ -99,6 +107,12 @@ def _moved(name: str, operands: list[torch.Tensor], results: list[torch.Tensor])
     if name == "_to_copy":
         return [operands[0], *results]
     return [*operands, *results]
+
+
+def _untransposed(name: str, operands: list[torch.Tensor]) -> bool:
+    """Say whether a product's second matrix, (…, K, N), lies row by row."""
+    second = operands[-1]  # of addmm and baddbmm the first is the bias
+    return name in _MATRIX_PRODUCTS and 1 not in second.shape[-2:] and second.stride(-1) == 1
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

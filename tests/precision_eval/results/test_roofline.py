@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from precision_eval.core.errors import RecordError, UnknownNameError
 from precision_eval.measure.peaks import DTYPES, PUBLISHED, Peaks, peaks_of, published_peaks, rows_of
 from precision_eval.report.roofline import correlation_line, peaks_lines, prediction_table, reason_lines
-from precision_eval.results.roofline import correlations, full_times, predicted_groups, predictions, rank_correlation
+from precision_eval.results.roofline import (
+    correlations,
+    full_times,
+    predicted_groups,
+    predictions,
+    rank_correlation,
+    timed_works,
+)
 
 GIB = 1e9
 FLAT = Peaks(name="flat", source="made", bandwidth={1: GIB}, flops=dict.fromkeys(DTYPES, 1e12))
@@ -104,10 +111,48 @@ def test_the_reason_names_what_is_beyond_bytes():
 
 def test_roofs_are_interpolated_and_end_flat():
     peaks = with_kernels(roofs={"product float32": [(16.0, 16e9), (1.0, 1e9)]})
-    assert peaks.roof("product", "float32", 4.0) == pytest.approx(4e9)
-    assert peaks.roof("product", "float32", 0.1) == pytest.approx(1e9)
-    assert peaks.roof("product", "float32", 99.0) == pytest.approx(16e9)
-    assert peaks.roof("attention", "float32", 1.0) is None
+    assert peaks.roof("product", "float32", 4.0, 1.0) == pytest.approx(4e9)
+    assert peaks.roof("product", "float32", 0.1, 1.0) == pytest.approx(1e9)
+    assert peaks.roof("product", "float32", 99.0, 1.0) == pytest.approx(16e9)
+    assert peaks.roof("attention", "float32", 1.0, 1.0) is None
+    sized = with_kernels(roofs={"product float32": [(1.0, 4e9, 100.0), (1.0, 1e9, 10000.0), (9.0, 4e9, 100.0)]})
+    assert sized.roof("product", "float32", 1.0, 1000.0) == pytest.approx(2e9)
+    assert sized.roof("product", "float32", 9.0, 10.0) == pytest.approx(4e9)
+
+
+def test_a_kernel_reads_memory_at_its_own_rate_and_an_untransposed_product_is_another_kernel():
+    peaks = with_kernels(bandwidth={1: 8e9, 100: 2e9}, streams={"attention float16": [(50.0, 1e9)]})
+    assert peaks.bandwidth_at(100.0, "attention float16", 7.0) == pytest.approx(1e9)
+    assert peaks.bandwidth_at(1.0, "attention float16", 7.0) == pytest.approx(4e9)
+    assert peaks.bandwidth_at(100.0, "attention float32", 7.0) == pytest.approx(2e9)
+    roofs = {"product float16": [(1.0, 1e9)], "untransposed product float16": [(1.0, 1e7)]}
+    call = work(operation("untransposed product", "float16", 2000, flops=2000))
+    for own, times in ((roofs, 100.0), ({"product float16": [(1.0, 1e9)]}, 50.0)):  # stored before: `flops` was it
+        slow = with_kernels(roofs=own, flops=dict.fromkeys(DTYPES, 2e7), call_s=0.0)
+        assert full_times(call, slow)["untransposed product", "float16"] == pytest.approx(2e-6 * times)
+
+
+def test_heads_that_share_a_key_count_by_the_rows_of_the_query():
+    grouped = {**operation("attention", "float16", 500, flops=2000), "rows": 1}
+    peaks = with_kernels(roofs={"attention float16": [(1.0, 1e7), (4.0, 1e9)]})
+    assert full_times(work(grouped), peaks)["attention", "float16"] == pytest.approx(2000 / 1e7)
+
+
+def test_page_faults_and_cold_caches_are_those_of_the_timing():
+    cold = with_kernels(bandwidth={1: 9e9, 9000: 1e9}, casts={}, roofs={"x": [(1, 1)]}, call_s=0.0, page_fault_s=1e-6)
+    for calls, faults, rate in ((1, 3.0, 1e9), (9, 8.0, cold.bandwidth_at(3000))):
+        rows = []
+        for fix, own in WORKS.items():
+            counted = own | {"touched_bytes": 3000, "fresh_bytes": 99 * 4096}
+            timed = made.latency([0.999, 1.001, 0.9995, 1.0005]) | {
+                "calls_per_block": calls,
+                "page_faults_per_call": faults,
+            }
+            data = {"trace": {"backend": "flash", "casts": [], "work": counted}, "latency": timed}
+            records = {measure: made.record(fix, measure, content) for measure, content in data.items()}
+            rows.append(made.contender(fix, time=1.5, drift=1e-3, records=records))
+        seconds = full_times(timed_works(made.group(*rows))["full_float32"], cold).total()
+        assert seconds == pytest.approx(1e-6 * faults + 4000 / rate)
 
 
 def spearman_by_hand(pairs):
@@ -196,7 +241,7 @@ def test_published_peaks_have_sources_and_say_what_is_emulated():
 
 def test_stored_peaks_are_checked():
     data = with_kernels().to_dict()
-    assert peaks_of(data, where="x").roof("attention", "float16", 1.0) == pytest.approx(1e9)
+    assert peaks_of(data, where="x").roof("attention", "float16", 1.0, 1.0) == pytest.approx(1e9)
     for change in (
         {"bandwidth": {}},
         {"bandwidth": {"-1": 1e9}},

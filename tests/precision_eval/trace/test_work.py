@@ -22,11 +22,25 @@ def test_a_product_by_hand():
     }
 
 
+@pytest.mark.parametrize("name", ["mm", "bmm", "addmm"])
+def test_the_layout_of_a_products_second_matrix_is_told(name):
+    x, weight = torch.ones(2, 8), torch.ones(8, 16)
+    batch = [tensor[None] for tensor in (x, weight)] if name == "bmm" else [x, weight]
+    bias = [torch.ones(2, 16)] if name == "addmm" else []
+    call = getattr(torch, name)
+    turned = batch[1].transpose(-1, -2).contiguous().transpose(-1, -2)
+    assert set(rows_of(call, *bias, *batch)) == {("untransposed product", "float32")}
+    assert set(rows_of(call, *bias, batch[0], turned)) == {("product", "float32")}
+    assert set(rows_of(torch.nn.functional.conv1d, torch.ones(1, 2, 9), torch.ones(3, 2, 4))) == {
+        ("product", "float32")
+    }
+
+
 def test_attention_reads_each_head_of_the_cache_once():
     q = torch.ones(1, 4, 1, 16, dtype=torch.float16)
     k = torch.ones(1, 4, 64, 16, dtype=torch.float16)
     row = rows_of(torch.nn.functional.scaled_dot_product_attention, q, k, k)["attention", "float16"]
-    assert row["flops"] == 2 * 2 * 4 * 64 * 16
+    assert (row["flops"], row["rows"]) == (2 * 2 * 4 * 64 * 16, 1)
     logsumexp = row["bytes"] - 2 * (2 * q.numel() + 2 * k.numel())
     assert 0 < logsumexp <= 4 * 4
 
