@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from precision_eval.trace.operations import python_body
+
 Function = Callable[..., Any]
 
 #: Casts that name no dtype among their arguments.
@@ -45,6 +47,9 @@ class KeepingWide(TorchFunctionMode):
     ) -> Any:
         """Call with the wide dtype in the place of each narrower one, where the first tensor is wide."""
         kwargs = dict(kwargs or {})
+        if body := python_body(func):
+            with self:
+                return body(*args, **kwargs)
         if not self._keeps(func, args):
             return func(*args, **kwargs)
         if func in _NAMED_CASTS:

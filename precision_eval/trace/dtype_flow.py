@@ -31,6 +31,7 @@ from precision_eval.trace.operations import (
     kind_of,
     loses,
     name_of,
+    python_body,
     short,
 )
 from precision_eval.trace.provenance import Provenance, ProvenanceMap
@@ -230,6 +231,9 @@ class DtypeFlow(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run a function of torch and follow its floating results."""
+        if body := python_body(func):
+            with self:
+                return body(*args, **(kwargs or {}))
         kind = kind_of(func)
         if kind is _SKIP:
             return func(*args, **(kwargs or {}))

@@ -12,6 +12,8 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
+from torch._ops import OpOverload, OpOverloadPacket
 
 from precision_eval.fixes.sites import Site
 
@@ -23,7 +25,12 @@ PART_DTYPES = {dtype: dtype for dtype in FLOATS} | {
 }
 """Dtype of a tensor that is followed → the dtype of its values, or of their real and imaginary parts."""
 
-_PRECISION = {torch.float16: (11, 15), torch.bfloat16: (8, 127), torch.float32: (24, 127), torch.float64: (53, 1023)}
+_PRECISION = {
+    torch.float16: (11, 15),
+    torch.bfloat16: (8, 127),
+    torch.float32: (24, 127),
+    torch.float64: (53, 1023),
+} | {torch.float8_e4m3fn: (4, 8), torch.float8_e5m2: (3, 15)}
 
 #: Site → operand → its position and the keywords that it goes by; cache writes differ, so they stand under their names.
 SLOTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
@@ -140,6 +147,16 @@ _BY_NAME: tuple[tuple[frozenset[str], OperationKind], ...] = (
     (_names("multi_head_attention_forward"), OperationKind.MULTIHEAD),
     (_names("__setitem__"), OperationKind.WRITE),
 )
+
+
+def python_body(func: Any) -> Callable[..., Any] | None:
+    """The function of Python that an operator of somebody's own is made of; None where it is none, or no Python."""
+    if not isinstance(func, OpOverload | OpOverloadPacket):
+        return None
+    name = func.name() if isinstance(func, OpOverload) else func._qualified_op_name
+    definition = OPDEFS.get(name)
+    own = None if definition is None else definition._init_fn
+    return None if own is None or own.__module__.partition(".")[0] == "torch" else own
 
 
 @cache

@@ -158,7 +158,7 @@ def expressions(
 def variables(code: CodeType, instruction: int, op: str, keys: list[tuple[int | str, ...]]) -> list[str]:
     """Tell how operands are written at a line, literals left out: ``1 - x`` is ``x.__rsub__(1)`` to torch."""
     node = _node(code, instruction)
-    if op.startswith("__r") and keys == [(0,)] and isinstance(node, ast.BinOp):
+    if keys == [(0,)] and isinstance(node, ast.BinOp) and (op.startswith("__r") or isinstance(node.left, ast.Constant)):
         keys = [(1,)]
     first = node.args[0] if isinstance(node, ast.Call) and node.args else None
     if (0,) in keys and isinstance(first, ast.Constant) and isinstance(first.value, str):  # an equation of einsum

@@ -531,7 +531,7 @@ def test_what_a_float32_model_rounds_to_half_on_the_way_is_a_fault(carried, advi
     assert (patch.origin.startswith(advice), patch.verified) == (True, True)
     assert [line for line in patch.diff.splitlines() if line.startswith("+ ")] == [change]
     assert fault.place.text[-6:] == "# here"
-    assert "rounding to float16 here takes it beyond that" in fault.reason
+    assert "rounding to float16 here brings" in fault.reason
     assert told(Narrowing(lambda x: x + x.double().float()), torch.randn(2, D)).findings == ()
 
 
@@ -621,3 +621,73 @@ def test_a_gradient_that_overflows_is_told_at_its_loss_and_not_where_a_result_wa
     torch.manual_seed(0)
     diagnosis = told(Guided().half(), torch.randn(2, D).half())
     assert (diagnosis.status, diagnosis.first_split.place.text[-6:]) == ("non_finite", "# here")
+
+
+def _spread_by_squares(x):
+    x = x + 8
+    return x / (x.square().mean(-1, keepdim=True) - x.mean(-1, keepdim=True).square()).sqrt()  # here
+
+
+def _spread_in_two_passes(x):
+    x = x + 8
+    return x / x.float().var(-1, keepdim=True, unbiased=False).sqrt().to(x.dtype)
+
+
+def _running_mean(x):
+    total = (x + 1).repeat(1, 60).cumsum(1)  # here
+    return x + (total[:, -D:] - total[:, -2 * D : -D]) / D
+
+
+def _looked_up(x):
+    ids = torch.arange(2000, 2000 + 2 * D).view(2, D).to(x.dtype)  # here
+    return x + (ids.long() % 3).to(x.dtype)
+
+
+def _in_eight_bits(x):
+    kept = x.to(torch.float8_e4m3fn)  # here
+    return kept.to(x.dtype)
+
+
+def _by_numpy(x):
+    half = x.float().numpy().astype("float16")
+    return x.roll(1, 1) + torch.from_numpy(half).to(x.dtype)  # here
+
+
+def _partly_autocast(x):
+    with torch.autocast("cpu", torch.bfloat16):
+        return (x @ torch.eye(D)).to(x.dtype)  # here
+
+
+@torch.library.custom_op("test_rules::half_gate", mutates_args=())
+def half_gate(x: torch.Tensor) -> torch.Tensor:
+    """Work in half inside."""
+    narrow = x.half()  # here
+    return (narrow * narrow.sigmoid()).to(x.dtype)
+
+
+def _gated(x):
+    return half_gate(x)
+
+
+@pytest.mark.parametrize(
+    ("carried", "dtype", "severity"),
+    [
+        (_spread_by_squares, torch.float16, "fault"),
+        (_spread_in_two_passes, torch.float16, None),
+        (_running_mean, torch.float16, "fault"),
+        (_looked_up, torch.bfloat16, "fault"),
+        (_looked_up, torch.float32, None),
+        (_in_eight_bits, torch.bfloat16, "risk"),
+        (_by_numpy, torch.float32, "risk"),
+        (_by_numpy, torch.float16, None),
+        (_partly_autocast, torch.float32, "fault"),
+        (_gated, torch.float32, "fault"),
+        (_gated, torch.float16, None),
+    ],
+)
+def test_the_line_whose_rounding_outweighs_all_others_is_told(carried, dtype, severity):
+    torch.manual_seed(0)
+    diagnosis = told(Narrowing(carried).to(dtype), torch.randn(2, D).to(dtype))
+    split = diagnosis.first_split
+    assert (split and split.severity) == severity
+    assert split is None or (split.kind, split.place.text[-6:]) == ("drift", "# here")
