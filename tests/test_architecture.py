@@ -187,7 +187,7 @@ def test_every_module_says_what_it_is():
 
 
 def test_no_case_file_is_missing_from_the_registry():
-    from precision_eval.cases.adapters import WHISPER_CASES
+    from precision_eval.cases.adapters import REAL_CASES
     from precision_eval.cases.systems import CASES
 
     words = [
@@ -199,7 +199,7 @@ def test_no_case_file_is_missing_from_the_registry():
         if word.arg == "id"
     ]
     described = {word.value for word in words if isinstance(word, ast.Constant)}
-    assert {case.id for case in (*CASES, *WHISPER_CASES)} == described
+    assert {case.id for case in (*CASES, *REAL_CASES)} == described
 
 
 def test_registries_name_each_thing_once():

@@ -188,5 +188,22 @@ def natural_speech(folder: Path, minutes: float = 20.0, seed: int = 0) -> None:
     print(f"{speak(folder, minutes=minutes, seed=seed)} files in {folder}")
 
 
+@app.command(
+    name="human-speech",
+    help=(
+        "Lay out 25 minutes of human speech with their texts, out of two packages of Debian 12, for "
+        "`run --case whisper-decode --speech FOLDER`; takes dpkg-deb and `pip install av`.\n\n"
+        "[bold]Example[/bold]\n\n[cyan]apt-get download asterisk-core-sounds-en asterisk-core-sounds-en-g722[/cyan]"
+        "\n\n[cyan]python -m tools human-speech runs/human --packages .[/cyan]"
+    ),
+)
+def human_speech(folder: Path, packages: Path = Path()) -> None:
+    """Lay it out."""
+    from tools.human_speech import lay_out
+
+    count, minutes = lay_out(packages, folder)
+    print(f"{count} files, {minutes:.1f} minutes in {folder}")
+
+
 if __name__ == "__main__":
     run_application(app, "tools")

@@ -29,6 +29,7 @@ from precision_eval.results.minutes import Minutes, courses_of, flags_text
 from precision_eval.results.sound import SoundMetric
 from precision_eval.stats import block_bootstrap_mean
 from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.report import spanned
 
 ANCHOR = "full_float32"
 OTHER_SEED = "other seed"
@@ -111,7 +112,7 @@ def _figures(content: Data) -> list[Figure]:
             change = _change(course.metric, data["minutes"], anchor["minutes"]) if anchor and name != ANCHOR else "–"
             columns = {
                 "change to float32 (95 %)": "the very same tokens" if same else change,
-                "slope an hour (95 %)": _spanned(course.slope_text),
+                "slope an hour (95 %)": spanned(course.slope_text),
                 "first third → last": course.thirds_text,
                 "worst": course.worst_text,
             }
@@ -141,11 +142,6 @@ def _change(metric: SoundMetric, minutes: Minutes, anchor: Minutes) -> str:
     found = block_bootstrap_mean(changes, block_length=BLOCK_MINUTES, seed=0)
     estimate, low, high = (metric.text(metric.worse * end) for end in (found.estimate, found.low, found.high))
     return f"{estimate} ({low.removesuffix(metric.unit)} to {high.removesuffix(metric.unit)})"
-
-
-def _spanned(interval: str) -> str:
-    """``+1 [0, 2]`` → ``+1 (0 to 2)``: a table of figures leaves out brackets of what is beside them."""
-    return interval.replace(" [", " (").replace(", ", " to ").replace("]", ")")
 
 
 def _notes(content: Mapping[str, Any]) -> list[str]:

@@ -10,22 +10,22 @@ too; it becomes a judge of runs if it tells both controls apart::
 
 from __future__ import annotations
 
-import sys
-import types
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from precision_eval.cases.adapters.wheels import Wheel
+from precision_eval.cases.adapters.listeners import DISTILLMOS, require_distillmos
 from precision_eval.core.formatting import fixed
 from precision_eval.measure.judges import JUDGES, Hear, Judge, Panel
 from precision_eval.measure.sound import BATCH_STREAMS, Listener, original_tokens, spoken_tokens, waveforms
 from precision_eval.results.sound import JUDGE_METRICS, VOICE_METRICS, SoundMetric, judged_sound
+from precision_eval.stats.differences import DifferenceDecision
 from validation.audio_ladder import degrade
 from validation.audio_ladder.rungs import Rung, family
 from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.report import spanned
 from validation.sound.bank import CONTROLS, MOST_PASSAGES, N_FRAMES, RENDERING, degraded, passages, shortened
 
 FAMILIES: tuple[tuple[Rung, ...], ...] = (
@@ -37,25 +37,16 @@ RUNGS = {rung.name: rung for rungs in FAMILIES for rung in rungs}
 MARGIN_RUNGS = tuple(rung.name for rung in FAMILIES[0])
 SPOKEN = {"reference": (RENDERING, 0), "noise_floor": (RENDERING, 1), "other_seed": (RENDERING, 2)}
 SPOKEN |= {name: (name, 0) for name in CONTROLS}
-
-_WEIGHTS = "distillmos/weights/distill_mos_v7.pt"
-DISTILLMOS = Wheel(
-    name="distillmos",
-    version="0.9.1",
-    licence="MIT",
-    alone=True,
-    files=((_WEIGHTS, "b18b3ac60227267cfb91e5d00ce22cc7b73716fd92f269484da1446e27031a40"),),
-)
+FIXES = ("query_to_half", "kv_to_query", "bfloat16", "float16", "autocast")
 
 
 def _distillmos() -> Hear:
-    DISTILLMOS.path(_WEIGHTS)
+    require_distillmos()
     import torch
 
-    sys.modules.setdefault("torchaudio", types.ModuleType("torchaudio"))  # it reads files with it, and needs its torch
-    from distillmos import ConvTransformerSQAModel
+    from precision_eval.cases.adapters.listener_models import distillmos
 
-    model = ConvTransformerSQAModel().eval()
+    model = distillmos()
 
     def hear(samples: np.ndarray) -> float:
         with torch.no_grad():
@@ -87,7 +78,7 @@ ROWS: tuple[tuple[str, tuple[SoundMetric, ...]], ...] = (
 
 def _trials(options: Options) -> list[Trial]:
     parts = range(options["passages"] // BATCH_STREAMS)
-    return [Trial(f"{name}/{part}", (name, part)) for part in parts for name in (*SPOKEN, *RUNGS)]
+    return [Trial(f"{name}/{part}", (name, part)) for part in parts for name in (*SPOKEN, *RUNGS, *FIXES)]
 
 
 def _run(todo: Iterator[Trial], options: Options) -> Iterator[Data]:
@@ -104,7 +95,7 @@ def _passages() -> Sequence[Any]:
 
 @cache
 def _spoken(name: str, part: int) -> np.ndarray:
-    condition, seed = SPOKEN[name]
+    condition, seed = SPOKEN.get(name, (name, 0))
     streams = _passages()[part :: MOST_PASSAGES // BATCH_STREAMS]
     return waveforms(spoken_tokens(condition, streams, n_frames=N_FRAMES, seed=1000 * seed + part))
 
@@ -122,23 +113,29 @@ def _summary(lines: list[Data], options: Options) -> Data | None:
     parts = [part for part in range(MOST_PASSAGES) if all(f"{name}/{part}" in known for name in names)]
     if not parts:
         return None
-    heard = {name: _joined([known[f"{name}/{part}"] for part in parts]) for name in names}
+    fixes = [name for name in FIXES if all(f"{name}/{part}" in known for part in parts)]
+    heard = {name: _joined([known[f"{name}/{part}"] for part in parts]) for name in (*names, *fixes)}
     streams = BATCH_STREAMS * len(parts)
     data: dict[str, Data] = {
         name: {"streams": streams, "stream_s": N_FRAMES / 50, "heard": values} for name, values in heard.items()
     }
     reference, noise_floor = data.pop("reference"), data.pop("noise_floor")
-    rows = {
-        title: {name: verdict.to_dict() for name, verdict in judged.items()}
-        for title, metrics in ROWS
-        if (judged := judged_sound(data, reference, noise_floor, metrics=metrics))
-    }
+    of_fixes = {name: data.pop(name) for name in fixes}
+    rows, fixed_rows = (
+        {
+            title: {name: verdict.to_dict() for name, verdict in judged.items()}
+            for title, metrics in ROWS
+            if (judged := judged_sound(of, reference, noise_floor, metrics=metrics))
+        }
+        for of in (data, of_fixes)
+    )
     metrics = [metric for _, row in ROWS for metric in row if metric.name in reference["heard"]]
     missing = sorted({text for line in lines for text in line["missing"]})
     return {
         "command": f"python -m validation judges --set passages={streams}",
         "streams": streams,
         "rows": rows,
+        "fixes": fixed_rows,
         "missing": missing,
         "noise_floor": {m.name: _spread(noise_floor, reference, m.name) for m in metrics},
         "margins": {
@@ -181,6 +178,13 @@ def _figures(content: Data) -> list[Figure]:
         }
         met = all(verdict == "worse" for verdict in controls)
         figures.append(Figure(title, found, "both controls worse", met, columns))
+    rows = {
+        title: found for title, found in content.get("fixes", {}).items() if all(f["metrics"] for f in found.values())
+    }
+    for fix in next(iter(rows.values()), {}):
+        columns = {title.split(" (")[0]: _ranges(rows[title][fix], metrics) for title, metrics in ROWS if title in rows}
+        worse = [verdicts[fix]["verdict"] for verdicts in rows.values()].count("worse")
+        figures.append(Figure(fix, f"called worse by {worse} of {len(columns)}", "", None, columns))
     for metric in JUDGE_METRICS:
         changes = {rung: of[metric.name] for rung, of in content["margins"].items() if metric.name in of}
         texts = [f"{one['mean']:.4f} ± {one['standard_error']:.4f} at {rung}" for rung, one in changes.items()]
@@ -202,6 +206,11 @@ def _each(metrics: Sequence[SoundMetric], values: dict[str, float]) -> str:
 def _text(verdict: Data, metrics: Sequence[SoundMetric]) -> str:
     changes = _decided(verdict, "estimate")
     return f"{verdict['verdict']} ({'; '.join(f'{m.title} {m.text(changes[m.name])}' for m in metrics)})"
+
+
+def _ranges(verdict: Data, metrics: Sequence[SoundMetric]) -> str:
+    decisions = {name: DifferenceDecision(**decision) for name, decision in verdict["metrics"].items()}
+    return f"{verdict['verdict']}: {'; '.join(spanned(m.range_text(decisions[m.name])) for m in metrics)}"
 
 
 def _smallest(rungs: Sequence[Rung], verdicts: Data) -> str:

@@ -89,6 +89,11 @@ def _short(text: str) -> str:
     return f"{head.split(' [')[0]}, {count}" if head and " of " in count else text.split(" [")[0].split(", ")[0]
 
 
+def spanned(interval: str) -> str:
+    """``+1 [0, 2]`` → ``+1 (0 to 2)``: a table of figures leaves out brackets of what is beside them."""
+    return interval.replace(" [", " (").replace(", ", " to ").replace("]", ")")
+
+
 def write_report(figures: Mapping[str, Sequence[Figure]], out: Path) -> None:
     """Write ``figures.json`` and ``report.md``; experiments that were not asked for keep their figures."""
     path = out / "figures.json"

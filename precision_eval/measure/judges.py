@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from precision_eval.cases.adapters import whisper
+from precision_eval.cases.adapters.listeners import ENCODER, RESEMBLYZER
 from precision_eval.cases.adapters.wheels import Wheel
 from precision_eval.core.errors import UnsupportedError, entry_of
 
@@ -136,38 +137,18 @@ def _pocketsphinx() -> Hear:
     return hear
 
 
-_ENCODER = "resemblyzer/pretrained.pt"
-RESEMBLYZER = Wheel(
-    name="resemblyzer",
-    version="0.1.4",
-    alone=True,  # what it needs does not install everywhere: webrtcvad is built, and typing hides Python's own
-    licence="Apache-2.0",
-    files=((_ENCODER, "39373b86598fa3da9fcddee6142382efe09777e8d37dc9c0561f41f0070f134e"),),
-)
-_BANDS, _WIDTH, _PART_FRAMES, _STEP_FRAMES = 40, 256, 160, 77  # frames of 10 ms
-_LEAST_RMS = 10 ** (-30 / 20)
-
-
 def _resemblyzer() -> Hear:
-    """The generalised end-to-end speaker encoder; of its own preparation, silences are not cut out."""
+    """The generalised end-to-end speaker encoder; parts of a signal are averaged."""
+    RESEMBLYZER.path(ENCODER)
     import torch
-    from librosa.feature import melspectrogram
-    from torch import nn
 
-    stored = torch.load(RESEMBLYZER.path(_ENCODER), map_location="cpu", weights_only=True)["model_state"]
-    lstm, linear = nn.LSTM(_BANDS, _WIDTH, 3, batch_first=True), nn.Linear(_WIDTH, _WIDTH)
-    for module, name in ((lstm, "lstm."), (linear, "linear.")):
-        module.load_state_dict({key.removeprefix(name): stored[key] for key in stored if key.startswith(name)})
+    from precision_eval.cases.adapters.listener_models import speaker_encoder, speaker_parts
+
+    encoder = speaker_encoder()
 
     def hear(samples: np.ndarray) -> np.ndarray:
-        louder = max(1.0, _LEAST_RMS / max(float(np.sqrt(np.mean(samples**2))), 1e-9))
-        mel = melspectrogram(y=samples * louder, sr=SAMPLE_RATE_HZ, n_fft=400, hop_length=160, n_mels=_BANDS).T
-        mel = np.pad(mel, ((0, max(0, _PART_FRAMES - len(mel))), (0, 0)))  # (frames, bands)
-        starts = range(0, len(mel) - _PART_FRAMES + 1, _STEP_FRAMES)
-        parts = torch.from_numpy(np.stack([mel[start : start + _PART_FRAMES] for start in starts])).float()
         with torch.no_grad():
-            last = torch.relu(linear(lstm(parts)[1][0][-1]))  # (parts, width)
-            return np.asarray(nn.functional.normalize(nn.functional.normalize(last).mean(0), dim=0))
+            return np.asarray(torch.nn.functional.normalize(encoder(speaker_parts(samples)).mean(0), dim=0))
 
     return hear
 

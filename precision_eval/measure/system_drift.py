@@ -150,7 +150,9 @@ def _recorded(
             f"the casts of '{applied.fix.id}' are recorded in eager, where it raises: {error}; "
             "measure the drift of a fix that works in eager too"
         ) from error
-    if applied.mode == "eager" and not _equal(_outputs(returned), found) and _equal(_outputs(applied(*inputs)), found):
+    # without casts there is no tape: torch's fused encoder, which a recorder takes apart, may round otherwise
+    is_eager = casting and applied.mode == "eager"
+    if is_eager and not _equal(_outputs(returned), found) and _equal(_outputs(applied(*inputs)), found):
         raise ReplayError(
             f"recording changed the output of '{applied.fix.id}', so the casts recorded are not those that it makes; "
             "does a call leave something behind in the model?"

@@ -4,7 +4,7 @@ import numpy as np
 
 from precision_eval.results.sound import JUDGE_METRICS, MARGIN_RUNG, VOICE_METRICS
 from validation.frame import Options
-from validation.judges import EXPERIMENT, FAMILIES, RUNGS, SPOKEN
+from validation.judges import EXPERIMENT, FAMILIES, FIXES, RUNGS, SPOKEN
 from validation.sound.bank import CONTROLS
 
 METRICS = (*VOICE_METRICS, *JUDGE_METRICS)
@@ -22,6 +22,14 @@ def lines(*, deaf=(), harm=8.0):
                 for m in METRICS
             }
             yield {"key": f"{name}/{part}", "heard": heard, "missing": ["judge distillmos is unsupported: no"]}
+
+
+def of_fixes(*, harmed):
+    rng = np.random.default_rng(4)
+    for part in range(2):
+        for name in FIXES[:2]:
+            heard = {m.name: (rng.standard_normal(16) + m.worse * 8.0 * (name == harmed)).tolist() for m in METRICS}
+            yield {"key": f"{name}/{part}", "heard": heard, "missing": []}
 
 
 def figures(content):
@@ -54,6 +62,20 @@ def test_the_noise_floor_and_the_margin_are_those_of_the_streams(tmp_path):
         assert 0.9 < content["noise_floor"][metric.name] < 2.0
         margin = content["margins"][MARGIN_RUNG][metric.name]
         assert abs(margin["mean"]) < 4 * margin["standard_error"]
+
+
+def test_a_row_per_fix_has_what_each_judge_says_and_changes_no_other_row(tmp_path):
+    alone = EXPERIMENT.summary(list(lines()), Options(out=tmp_path))
+    content = EXPERIMENT.summary([*lines(), *of_fixes(harmed=FIXES[1])], Options(out=tmp_path))
+    assert content["rows"] == alone["rows"]
+    rows = [figures(content)[fix] for fix in FIXES[:2]]
+    assert [row.found for row in rows] == ["called worse by 0 of 5", "called worse by 5 of 5"]
+    speaker = content["fixes"][next(title for title in content["fixes"] if title.startswith("speaker"))]
+    change = speaker[FIXES[1]]["metrics"]["speaker_distance"]
+    text = rows[1].rivals["speaker by Resemblyzer's encoder"]
+    assert text == f"worse: speaker distance +{change['estimate']:.3f} ({change['low']:.3f} to {change['high']:.3f})"
+    assert abs(change["estimate"] - 8.0) < 1.0  # four standard errors
+    assert FIXES[2] not in figures(content)
 
 
 def test_a_passage_that_was_not_heard_in_every_condition_is_left_out(tmp_path):

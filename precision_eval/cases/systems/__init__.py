@@ -44,9 +44,9 @@ CASES: tuple[Case, ...] = (
 
 def all_cases() -> tuple[Case, ...]:
     """Return ``CASES`` and, after them, real classes of other libraries: the zoo's tiny cases, and real weights."""
-    from precision_eval.cases.adapters import ADAPTED_CASES, WHISPER_CASES  # which build on this package
+    from precision_eval.cases.adapters import ADAPTED_CASES, REAL_CASES  # which build on this package
 
-    return (*CASES, *ADAPTED_CASES, *WHISPER_CASES)
+    return (*CASES, *ADAPTED_CASES, *REAL_CASES)
 
 
 def case_by_id(case_id: str) -> Case:

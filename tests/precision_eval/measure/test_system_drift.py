@@ -247,6 +247,18 @@ def test_casts_of_another_fix_are_caught(monkeypatch):
         drift_of(case_of(), "query_to_half")
 
 
+def test_a_recording_that_rounds_otherwise_is_no_matter_where_nothing_is_cast(monkeypatch):
+    def other(model, inputs, *, agreement):  # as torch's encoder rounds when it is not fused
+        tape, output = record_casts(model, inputs, agreement=agreement)
+        return tape, output + 2**-20
+
+    expected = drift_of(case_of(), "full_float32").split
+    monkeypatch.setattr(measured, "record_casts", other)
+    assert drift_of(case_of(), "full_float32").split == expected
+    with pytest.raises(ReplayError, match="recording changed the output of 'query_to_half'"):
+        drift_of(case_of(), "query_to_half")
+
+
 def test_a_recorder_blind_for_casts_is_seen_by_the_figures_by_hand(monkeypatch):
     real = drift_of(case_of(), "query_to_half")
     monkeypatch.setattr(cast_replay.Cast, "rounds", property(lambda cast: False))
