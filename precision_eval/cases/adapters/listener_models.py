@@ -57,8 +57,13 @@ def speaker_parts(samples: np.ndarray) -> torch.Tensor:
 def distillmos() -> Any:
     """Load the wheel's own class, in float32."""
     listeners.require_distillmos()
-    sys.modules.setdefault("torchaudio", types.ModuleType("torchaudio"))  # it reads files with it, and needs its torch
-    from distillmos import ConvTransformerSQAModel
+    stub = types.ModuleType("torchaudio")  # it reads files with it, which wants a torch of its own
+    try:
+        sys.modules.setdefault("torchaudio", stub)
+        from distillmos import ConvTransformerSQAModel
+    finally:
+        if sys.modules["torchaudio"] is stub:
+            del sys.modules["torchaudio"]
 
     model = ConvTransformerSQAModel(load_weights=False)  # which prints
     path = listeners.DISTILLMOS.path(listeners.MOS_WEIGHTS)
