@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from validation import frame
-from validation.faults import EXPERIMENT, catalog, families, honest, trials
+from validation.faults import EXPERIMENT, catalog, families, honest, trials, unseen
 from validation.faults.catalog import FAULTS, SEEDS_PER_HOST
 from validation.faults.families import DTYPES, FAMILIES, sample
 from validation.faults.honest import HONEST
@@ -92,15 +92,17 @@ def test_a_pool_comes_from_one_host():
 
 
 def test_what_is_held_out_is_neither_seen_nor_half_of_it():
-    assert is_held_out("flash_72", "grouped")
-    assert is_held_out("turned_back", "rope")
-    for pair in (("flash_72", "gaussian"), ("fused", "grouped")):
+    assert is_held_out("flash_100", "speech")
+    assert is_held_out("slope_0.5%", "alibi")
+    for pair in (("flash_100", "gaussian"), ("fused", "speech")):
         assert not is_held_out(*pair)
         assert not is_seen(*pair)
     assert is_seen("fused", "gaussian")
-    assert is_seen("flash_56", "low_rank")
+    assert is_seen("flash_72", "grouped")
     assert is_seen("gain", "linear")
-    assert set(families.HELD_OUT) <= {*FAMILIES, *OPERATIONS}
+    names = [one.id for one in (*HONEST, *FAULTS, *unseen.HONEST, *unseen.FAULTS)]
+    assert len(names) == len(set(names))  # a name that is tuned on is not held out
+    assert not set(families.UNSEEN) & set(FAMILIES)
 
 
 @pytest.mark.parametrize(("exp", "low", "high"), [("exp_quadratic", 1e-3, 5e-3), ("exp_cubic", 5e-5, 2e-4)])
@@ -195,7 +197,7 @@ def run(monkeypatch, tmp_path):
     for module, name, value in (
         (catalog, "FAULTS", chosen), (honest, "HONEST", HONEST[:3]),
         (families, "FAMILIES", {name: FAMILIES[name] for name in ("gaussian", "outlier_channels")}),
-        (families, "DTYPES", (torch.float16,)),
+        (families, "UNSEEN", {}), (families, "DTYPES", (torch.float16,)),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr("validation.faults.OPERATIONS", {"gelu": OPERATIONS["gelu"]})

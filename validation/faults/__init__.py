@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from precision_eval.trace.operations import short
-from validation.faults import catalog, families, honest
-from validation.faults.operations import OPERATIONS
+from validation.faults import catalog, families, honest, unseen
 from validation.faults.trials import (
     LARGE,
+    OPERATIONS,
     OURS,
     POOL,
     Bools,
@@ -61,6 +61,8 @@ QUICK = ("gaussian", "decode_one_key", "voice", "linear_bias", "rms_norm")
 def _candidates(family: str) -> dict[str, Sequence[Any]]:
     if family in OPERATIONS:
         return {kind: OPERATIONS[family].changes(family, kind) for kind in ("honest", "fault")}
+    if family in families.UNSEEN:  # what is held out is tried there alone
+        return {"honest": (*honest.HONEST, *unseen.HONEST), "fault": (*catalog.FAULTS, *unseen.FAULTS)}
     return {"honest": honest.HONEST, "fault": catalog.FAULTS}
 
 
@@ -68,7 +70,9 @@ def _trials(options: Options) -> list[Trial]:
     """Every line, those that share their inputs together, and what judging costs on them."""
     seeds, compiled = options["seeds"], options["compile"]
     trials = []
-    for dtype, family in product(families.DTYPES, options["families"] or (*families.FAMILIES, *OPERATIONS)):
+    for dtype, family in product(
+        families.DTYPES, options["families"] or (*families.FAMILIES, *families.UNSEEN, *OPERATIONS)
+    ):
         trials += [
             Trial(str(Key(kind, candidate.id, family, short(dtype), seeds)), (candidate, family, dtype))
             for kind, candidates in _candidates(family).items()

@@ -259,10 +259,6 @@ _SCORED_ONCE: tuple[Variation, ...] = (
     Variation("sdpa_wide_mask", "torch's attention, the mask of every head written out",
               lambda o: _sdpa(o, mask=o.mask.expand(1, o.q.shape[1], -1, -1).contiguous())),
     Variation("sdpa_heads_as_batch", "torch's attention, heads as the batch", lambda o: _heads_as_batch(o)),
-)  # fmt: skip
-"""Held out until the judge before this one was scored on them; tuned on since."""
-
-HELD_OUT: tuple[Variation, ...] = (
     Variation("flash_72", "online softmax, 72 keys a block, stored weights", _kernel(FLASH, block=72)),
     Variation("flash_12_wide_exp2", "online softmax with exp2, 12 keys a block, float32 weights",
               _kernel(FLASH, block=12, weights="wide", exp=_exp2), HALVES),
@@ -285,7 +281,7 @@ HELD_OUT: tuple[Variation, ...] = (
     Variation("sdpa_keys_within_channels", "torch's attention, keys and values stored transposed",
               lambda o: _sdpa(replace(o, k=o.k.mT.contiguous().mT, v=o.v.mT.contiguous().mT))),
 )  # fmt: skip
-"""What the judge was settled without."""
+"""Held out until earlier judges were scored on them; tuned on since."""
 
 HONEST: tuple[Variation, ...] = (
     Variation("eager", "torch's operators in the dtype", lambda o: _logits(o).softmax(-1) @ o.v),
@@ -352,7 +348,6 @@ HONEST: tuple[Variation, ...] = (
               _kernel(FLASH, lag=2.8)),
     Variation("sdpa_default", "torch's attention, the kernel its own choice", _sdpa),
     *_SCORED_ONCE,
-    *HELD_OUT,
     Variation("compiled", "eager attention under torch.compile", _compiled),
     Variation("compiled_sdpa", "torch's attention under torch.compile", partial(_compiled, function=_by_torch)),
 )  # fmt: skip

@@ -6,7 +6,7 @@ Each is written in plain torch; its honest variations and its faults are functio
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,6 +36,8 @@ class Change:
     id: str
     operation: str
     function: Function
+    plain: Function
+    planted: bool
     dtypes: tuple[torch.dtype, ...] = DTYPES
 
     def apply(self, operands: OperationOperands) -> Tensor:
@@ -48,7 +50,7 @@ class Change:
 
     def correct(self, operands: OperationOperands) -> Tensor:
         """Compute the operation in float32, rounded once."""
-        return _wide(OPERATIONS[self.operation].function)(*operands.tensors)
+        return wide(self.plain)(*operands.tensors)
 
     def inputs(self, operands: OperationOperands) -> OperationOperands:
         """What the trial is on: the operands themselves."""
@@ -63,6 +65,7 @@ class Operation:
     shapes: tuple[tuple[int, ...], ...]
     honest: dict[str, Function]
     faults: dict[str, Function]
+    prepare: Callable[..., Sequence[Tensor]] = lambda *x: x
 
     def sample(self, name: str, *, seed: int, dtype: torch.dtype) -> OperationOperands:
         """Draw operands: normal, every other seed with a few large channels; matrices of weights scaled to size one."""
@@ -70,19 +73,21 @@ class Operation:
         drawn = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in self.shapes]
         drawn[0][..., :2] *= (1.0, 20.0)[seed % 2]
         scaled = [drawn[0], *(x / x.shape[-1] ** 0.5 if x.ndim > 1 else x for x in drawn[1:])]
-        return OperationOperands(tuple(x.to(dtype) for x in scaled), name, seed)
+        return OperationOperands(tuple(x.to(dtype) for x in self.prepare(*scaled)), name, seed)
 
     def changes(self, name: str, kind: str) -> tuple[Change, ...]:
         """Its honest variations or its faults."""
-        return tuple(Change(key, name, one) for key, one in (self.faults if kind == "fault" else self.honest).items())
+        planted = kind == "fault"
+        listed = self.faults if planted else self.honest
+        return tuple(Change(key, name, one, self.function, planted) for key, one in listed.items())
 
 
-def _wide(function: Function) -> Function:
+def wide(function: Function) -> Function:
     """In float32, rounded once."""
     return lambda *x: function(*(t.float() for t in x)).to(x[0].dtype)
 
 
-def _coarse(function: Function, dtype: torch.dtype = torch.bfloat16, at: int = 0) -> Function:
+def coarse(function: Function, dtype: torch.dtype = torch.bfloat16, at: int = 0) -> Function:
     """With one operand in another dtype on the way."""
     return lambda *x: function(*(t.to(dtype).to(t.dtype) if i == at else t for i, t in enumerate(x)))
 
@@ -177,7 +182,7 @@ def _gated(x: Tensor, y: Tensor) -> Tensor:
     return F.silu(x) * y
 
 
-def _one_bit_less(x: Tensor) -> Tensor:
+def one_bit_less(x: Tensor) -> Tensor:
     bits = {torch.float16: 10, torch.bfloat16: 7, torch.float32: 23}[x.dtype]
     return kept_bits(x.float(), bits).to(x.dtype)
 
@@ -216,16 +221,16 @@ OPERATIONS: dict[str, Operation] = {
         ((4, 48, 256), (96, 256)),
         {
             "by_torch": F.linear,
-            "wide": _wide(_linear),
+            "wide": wide(_linear),
             "in_chunks": lambda x, w: _chunked(x, w, stored=False),
             "turned": lambda x, w: (w @ x.mT).mT,
             "shuffled": lambda x, w: _linear(x.roll(77, -1), w.roll(77, -1)),
         },
         {
             "chunks_stored": lambda x, w: _chunked(x, w, stored=True),
-            "input_in_fp8": _coarse(_linear, torch.float8_e4m3fn),
+            "input_in_fp8": coarse(_linear, torch.float8_e4m3fn),
             "term_dropped": lambda x, w: _linear(x[..., 1:], w[..., 1:]),
-            "gain": lambda x, w: (_wide(_linear)(x, w).float() * 1.002).to(x.dtype),
+            "gain": lambda x, w: (wide(_linear)(x, w).float() * 1.002).to(x.dtype),
             "output_truncated": lambda x, w: _truncated(x.double() @ w.double().mT, x.dtype),
         },
     ),
@@ -233,33 +238,33 @@ OPERATIONS: dict[str, Operation] = {
         _biased,
         ((4, 48, 256), (96, 256), (96,)),
         {
-            "wide": _wide(_biased),
+            "wide": wide(_biased),
             "addmm": lambda x, w, b: torch.addmm(b, x.flatten(0, 1), w.mT).unflatten(0, x.shape[:2]),
             "unfused": lambda x, w, b: F.linear(x, w) + b,
         },
         {
             "no_bias": lambda x, w, b: F.linear(x, w),
-            "bias_in_fp8": _coarse(_biased, torch.float8_e4m3fn, 2),
+            "bias_in_fp8": coarse(_biased, torch.float8_e4m3fn, 2),
             "bias_shifted": lambda x, w, b: F.linear(x, w, b.roll(1)),
         },
     ),
     "rms_norm": Operation(
         _rms_norm,
         ((4, 48, 192), (192,)),
-        {"wide": _wide(_rms_norm), "by_torch": lambda x, w: F.rms_norm(x, (x.shape[-1],), w, EPS), "llama": _llama},
+        {"wide": wide(_rms_norm), "by_torch": lambda x, w: F.rms_norm(x, (x.shape[-1],), w, EPS), "llama": _llama},
         {
-            "eps_1e-3": lambda x, w: _wide(lambda a, b: _rms_norm(a, b, 1e-3))(x, w),
-            "one_less": lambda x, w: _wide(_rms_norm)(x, w * (191 / 192) ** 0.5),
-            "no_weight": lambda x, w: _wide(_rms_norm)(x, torch.ones_like(w)),
-            "weight_in_fp8": _coarse(_llama, torch.float8_e4m3fn, 1),
+            "eps_1e-3": lambda x, w: wide(lambda a, b: _rms_norm(a, b, 1e-3))(x, w),
+            "one_less": lambda x, w: wide(_rms_norm)(x, w * (191 / 192) ** 0.5),
+            "no_weight": lambda x, w: wide(_rms_norm)(x, torch.ones_like(w)),
+            "weight_in_fp8": coarse(_llama, torch.float8_e4m3fn, 1),
         },
     ),
     "layer_norm": Operation(
         _layer_norm,
         ((4, 48, 192), (192,), (192,)),
-        {"wide": _wide(_layer_norm), "by_moments": _wide(_by_moments)},
+        {"wide": wide(_layer_norm), "by_moments": wide(_by_moments)},
         {
-            "unbiased": lambda x, w, b: _wide(lambda *t: _by_moments(*t, correction=1))(x, w, b),
+            "unbiased": lambda x, w, b: wide(lambda *t: _by_moments(*t, correction=1))(x, w, b),
             "moments_stored": _by_moments,
             "bias_twice": lambda x, w, b: _layer_norm(x, w, 2 * b),
         },
@@ -267,7 +272,7 @@ OPERATIONS: dict[str, Operation] = {
     "softmax": Operation(
         _softmax,
         ((4, 48, 192),),
-        {"wide": _wide(_softmax), "exp2": _by_exp2, "by_log": _wide(lambda x: x.log_softmax(-1).exp())},
+        {"wide": wide(_softmax), "exp2": _by_exp2, "by_log": wide(lambda x: x.log_softmax(-1).exp())},
         {
             "log2e_4_decimals": lambda x: _by_exp2(x, 1.4427),
             "log2e_bfloat16": lambda x: _by_exp2(x, 1.4453125),
@@ -280,19 +285,19 @@ OPERATIONS: dict[str, Operation] = {
     "gelu": Operation(
         _gelu,
         ((4, 48, 192),),
-        {"wide": _wide(_gelu), "by_erf": _wide(lambda x: 0.5 * x * (1.0 + torch.erf(x / math.sqrt(2.0))))},
-        {"tanh": lambda x: F.gelu(x, approximate="tanh"), "sigmoid": _wide(lambda x: x * torch.sigmoid(1.702 * x))},
+        {"wide": wide(_gelu), "by_erf": wide(lambda x: 0.5 * x * (1.0 + torch.erf(x / math.sqrt(2.0))))},
+        {"tanh": lambda x: F.gelu(x, approximate="tanh"), "sigmoid": wide(lambda x: x * torch.sigmoid(1.702 * x))},
     ),
     "sink_attention": Operation(
         _with_sink,
         ((1, 4, 48, 64), (1, 4, 160, 64), (1, 4, 160, 64), (4,)),
-        {"wide": _wide(_with_sink), "in_sum": _sink_in_sum},
+        {"wide": wide(_with_sink), "in_sum": _sink_in_sum},
         {
-            "sink_in_fp8": _coarse(_sink_in_sum, torch.float8_e4m3fn, 3),
+            "sink_in_fp8": coarse(_sink_in_sum, torch.float8_e4m3fn, 3),
             "sink_scaled": lambda *x: _sink_in_sum(*x, of_sink=lambda s: s / 8.0),
             "sink_left_out": lambda *x: _sink_in_sum(*x, of_sink=lambda s: s - 100.0),
             "sink_not_in_log2": lambda *x: _sink_in_sum(*x, of_sink=lambda s: s * math.log(2.0)),
-            "sink_in_bfloat16": _coarse(_sink_in_sum, torch.bfloat16, 3),
+            "sink_in_bfloat16": coarse(_sink_in_sum, torch.bfloat16, 3),
             "sink_less_maximum_in_bfloat16": lambda *x: _sink_in_sum(*x, stored=torch.bfloat16),
             "sink_of_next_head": lambda q, k, v, s: _sink_in_sum(q, k, v, s.roll(1)),
         },
@@ -301,72 +306,72 @@ OPERATIONS: dict[str, Operation] = {
         _convolved,
         ((4, 48, 64), (96, 48, 5)),
         {
-            "wide": _wide(_convolved),
+            "wide": wide(_convolved),
             "by_product": lambda x, w: torch.einsum("bcld,ocd->bol", x.unfold(-1, 5, 1), w),
             "without_mkldnn": _without_mkldnn,
         },
         {
             "tap_dropped": lambda x, w: _convolved(x[..., 1:], w[..., 1:]),
             "taps_reversed": lambda x, w: _convolved(x, w.flip(-1)),
-            "weight_in_fp8": _coarse(_convolved, torch.float8_e4m3fn, 1),
-            "gain_0.1%": lambda x, w: (_wide(_convolved)(x, w).float() * 1.001).to(x.dtype),
+            "weight_in_fp8": coarse(_convolved, torch.float8_e4m3fn, 1),
+            "gain_0.1%": lambda x, w: (wide(_convolved)(x, w).float() * 1.001).to(x.dtype),
         },
     ),
     "log_softmax": Operation(
         lambda x: x.log_softmax(-1),
         ((4, 48, 192),),
         {
-            "wide": _wide(lambda x: x.log_softmax(-1)),
-            "by_logsumexp": _wide(lambda x: x - x.logsumexp(-1, keepdim=True)),
+            "wide": wide(lambda x: x.log_softmax(-1)),
+            "by_logsumexp": wide(lambda x: x - x.logsumexp(-1, keepdim=True)),
         },
         {
             "of_softmax": lambda x: x.softmax(-1).log(),
-            "epsilon": _wide(lambda x: x - (x.exp().sum(-1, keepdim=True) + 1.0).log()),
+            "epsilon": wide(lambda x: x - (x.exp().sum(-1, keepdim=True) + 1.0).log()),
             "sum_stored": lambda x: x - x.exp().sum(-1, keepdim=True).log(),
         },
     ),
     "gated": Operation(
         _gated,
         ((4, 48, 192), (4, 48, 192)),
-        {"wide": _wide(_gated), "by_exp": _wide(lambda x, y: x / (1.0 + (-x).exp()) * y)},
+        {"wide": wide(_gated), "by_exp": wide(lambda x, y: x / (1.0 + (-x).exp()) * y)},
         {
-            "hard": _wide(lambda x, y: F.hardswish(x) * y),
-            "gate_in_fp8": _coarse(_gated, torch.float8_e4m3fn, 1),
-            "turned_round": _wide(lambda x, y: _gated(y, x)),
-            "sigmoid_8_bits": _wide(lambda x, y: x * torch.sigmoid(x).bfloat16().float() * y),
+            "hard": wide(lambda x, y: F.hardswish(x) * y),
+            "gate_in_fp8": coarse(_gated, torch.float8_e4m3fn, 1),
+            "turned_round": wide(lambda x, y: _gated(y, x)),
+            "sigmoid_8_bits": wide(lambda x, y: x * torch.sigmoid(x).bfloat16().float() * y),
         },
     ),
     "attention_bias": Operation(
         _attention_with_bias,
         ((1, 4, 48, 64), (1, 4, 160, 64), (1, 4, 160, 64), (1, 4, 48, 160)),
         {
-            "wide": _wide(_attention_with_bias),
+            "wide": wide(_attention_with_bias),
             "by_torch": lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, attn_mask=bias),
             "by_baddbmm": lambda q, k, v, bias: (
                 torch.baddbmm(bias[0], q[0], k[0].mT, alpha=q.shape[-1] ** -0.5).softmax(-1) @ v[0]
             )[None],
         },
         {
-            "bias_in_fp8": _coarse(_attention_with_bias, torch.float8_e4m3fn, 3),
-            "bias_scaled_0.5%": _wide(lambda q, k, v, bias: _attention_with_bias(q, k, v, bias * 1.005)),
-            "bias_scaled_2e-6": _wide(lambda q, k, v, bias: _attention_with_bias(q, k, v, bias * (1 + 2e-6))),
+            "bias_in_fp8": coarse(_attention_with_bias, torch.float8_e4m3fn, 3),
+            "bias_scaled_0.5%": wide(lambda q, k, v, bias: _attention_with_bias(q, k, v, bias * 1.005)),
+            "bias_scaled_2e-6": wide(lambda q, k, v, bias: _attention_with_bias(q, k, v, bias * (1 + 2e-6))),
             "bias_of_next_row": lambda q, k, v, bias: _attention_with_bias(q, k, v, bias.roll(1, 2)),
             "bias_not_on_last_key": lambda q, k, v, bias: _attention_with_bias(
                 q, k, v, torch.cat([bias[..., :-1], 0 * bias[..., -1:]], -1)
             ),
-            "bias_one_bit_less": lambda q, k, v, bias: _attention_with_bias(q, k, v, _one_bit_less(bias)),
+            "bias_one_bit_less": lambda q, k, v, bias: _attention_with_bias(q, k, v, one_bit_less(bias)),
         },
     ),
     "rope": Operation(
         _rope,
         ((1, 8, 48, 64), (1, 8, 48, 32)),
-        {"wide": _wide(_rope), "turned": _rope_as_turned, "wide_turned": _wide(_rope_as_turned)},
+        {"wide": wide(_rope), "turned": _rope_as_turned, "wide_turned": wide(_rope_as_turned)},
         {
-            "angle_in_fp8": _coarse(_rope, torch.float8_e4m3fn, 1),
-            "late_0.2%": _wide(lambda x, angle: _rope(x, angle * 1.002)),
-            "angle_one_bit_less": lambda x, angle: _wide(_rope)(x, _one_bit_less(angle)),
+            "angle_in_fp8": coarse(_rope, torch.float8_e4m3fn, 1),
+            "late_0.2%": wide(lambda x, angle: _rope(x, angle * 1.002)),
+            "angle_one_bit_less": lambda x, angle: wide(_rope)(x, one_bit_less(angle)),
             "turned_back": lambda x, angle: _rope(x, -angle),
-            "sine_by_series": _wide(
+            "sine_by_series": wide(
                 lambda x, angle: (
                     x * torch.cat([angle.cos()] * 2, -1)
                     + torch.cat([-x.chunk(2, -1)[1], x.chunk(2, -1)[0]], -1)
@@ -378,13 +383,13 @@ OPERATIONS: dict[str, Operation] = {
     "group_norm": Operation(
         _group_norm,
         ((4, 48, 96), (48,), (48,)),
-        {"wide": _wide(_group_norm), "by_hand": _wide(_groups_by_hand)},
+        {"wide": wide(_group_norm), "by_hand": wide(_groups_by_hand)},
         {
-            "unbiased": _wide(lambda x, w, b: _groups_by_hand(x, w, b, correction=1)),
-            "eps_1e-3": _wide(lambda x, w, b: _group_norm(x, w, b, eps=1e-3)),
-            "eps_4e-5": _wide(lambda x, w, b: _group_norm(x, w, b, eps=4e-5)),
+            "unbiased": wide(lambda x, w, b: _groups_by_hand(x, w, b, correction=1)),
+            "eps_1e-3": wide(lambda x, w, b: _group_norm(x, w, b, eps=1e-3)),
+            "eps_4e-5": wide(lambda x, w, b: _group_norm(x, w, b, eps=4e-5)),
             "bias_of_next_channel": lambda x, w, b: _group_norm(x, w, b.roll(1)),
-            "weight_one_bit_less": lambda x, w, b: _wide(_group_norm)(x, _one_bit_less(w), b),
+            "weight_one_bit_less": lambda x, w, b: wide(_group_norm)(x, one_bit_less(w), b),
             "output_truncated": lambda x, w, b: _truncated(_group_norm(x.double(), w.double(), b.double()), x.dtype),
         },
     ),

@@ -27,12 +27,12 @@ from torch import Tensor
 
 from precision_eval.measure.assess import HonestRange, attention_yardsticks, operation_yardsticks, sample_rows
 from precision_eval.stats import wilson_interval
-from validation.faults import catalog, families, honest
+from validation.faults import families, operations, unseen
 from validation.faults.catalog import SEEDS_PER_HOST, Fault
-from validation.faults.families import FAMILIES, Operands, sample
+from validation.faults.families import Operands, sample
 from validation.faults.honest import HONEST, Variation
 from validation.faults.kernels import exact, yardstick
-from validation.faults.operations import OPERATIONS, Change, OperationOperands
+from validation.faults.operations import Change, OperationOperands
 
 Z_LIMIT, RMS_LIMIT = 5.0, 2.0
 SQNR_DB = 45.0
@@ -138,17 +138,19 @@ OURS = "assess"
 RULES = (OURS, *RIVALS)
 LETTERS = {"as expected of the format": ".", "worse, by one more rounding": "r", "worse": "w", "non-finite": "w"}
 Bools = NDArray[np.bool_]
-HELD_OUT = {one.id for one in catalog.HELD_OUT} | {one.id for one in honest.HELD_OUT}
+OPERATIONS = {**operations.OPERATIONS, **unseen.OPERATIONS}
+HELD_OUT_FAMILIES = {*families.UNSEEN, *unseen.OPERATIONS}
+HELD_OUT = {one.id for one in (*unseen.HONEST, *unseen.FAULTS)}
 
 
 def is_held_out(name: str, family: str) -> bool:
     """Whether the judge was settled without both the family and the fault or variation."""
-    return family in families.HELD_OUT and (family in OPERATIONS or name in HELD_OUT)
+    return family in HELD_OUT_FAMILIES and (family in OPERATIONS or name in HELD_OUT)
 
 
 def is_seen(name: str, family: str) -> bool:
     """Whether the judge may have been tuned on both."""
-    return family not in families.HELD_OUT and name not in HELD_OUT
+    return family not in HELD_OUT_FAMILIES and name not in HELD_OUT
 
 
 class Key(NamedTuple):
@@ -246,7 +248,7 @@ def _yardsticks(o: AnyOperands) -> dict[str, Tensor]:
 
 def drawn(family: str, *, seed: int, dtype: torch.dtype) -> AnyOperands:
     """Draw the operands of one call of a family of attention, or of an operation."""
-    if family in FAMILIES:
+    if family not in OPERATIONS:
         return sample(family, seed=seed, dtype=dtype)
     return OPERATIONS[family].sample(family, seed=seed, dtype=dtype)
 
@@ -272,9 +274,7 @@ def trial(candidate: Candidate, on: Sequence[Stand]) -> dict[str, Any]:
             for rule, letter in stand_.judged(part).items():
                 said[f"{rule}{suffix}"] += letter
     line: dict[str, Any] = {"said": said}
-    if isinstance(candidate, Fault) or (
-        isinstance(candidate, Change) and candidate.id in OPERATIONS[candidate.operation].faults
-    ):
+    if isinstance(candidate, Fault) or (isinstance(candidate, Change) and candidate.planted):
         line["effect"] = effects
     return line
 
