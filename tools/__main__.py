@@ -14,7 +14,7 @@ import typer
 
 from precision_eval.cli.application import flowing, run_application, split
 from tools.torch_versions.publish import asv_page_command
-from tools.voice.commands import check, train
+from tools.voice.commands import check, judge, train
 
 app = typer.Typer(
     name="tools",
@@ -156,13 +156,20 @@ def docs(
     write_docs(pages or [Path("docs") / name for name in PAGES], results)
 
 
-_TRAIN_HELP = """Train the miniature voice anew: corpus from espeak-ng, codec, model.
+_TRAIN_HELP = """Train the miniature voice anew, or another one: corpus, codec and vocoder, model.
 
-Seeded, resumable, with its loss curve. The trained voice ships with the package; this is how it was made.
+Seeded, resumable, with its loss curve. The voice that ships speaks as espeak-ng does. [cyan]--speech hibari[/cyan]
+learns from hibari-tts 0.2.1, which sounds natural (Apache-2.0, distilled from Kokoro-82M, Apache-2.0; `pip install
+hibari-tts==0.2.1 onnx`). [cyan]--qk-norm[/cyan] caps the attention's logits at 8; with the same other options, two
+voices differ in that alone. [cyan]--install[/cyan] puts a voice other than the shipped one into a folder, OUT/voice.
 
-[bold]Example[/bold]
+[bold]Examples[/bold]
 
-[cyan]python -m tools train-voice --out voice-training --hours 24 --million-frames 10[/cyan]
+[cyan]python -m tools train-voice --out voice-training --hours 24 --million-frames 10[/cyan]  the shipped voice
+
+[cyan]python -m tools train-voice --speech hibari --out natural --hours 4 --million-frames 4 --install[/cyan]
+
+[cyan]python -m tools train-voice --speech hibari --qk-norm --out capped --hours 4 --million-frames 4[/cyan]  its twin
 """
 _CHECK_HELP = """Measure the shipped voice: phoneme accuracy of its speech against the original's, early and late.
 
@@ -170,6 +177,15 @@ _CHECK_HELP = """Measure the shipped voice: phoneme accuracy of its speech again
 
 [cyan]python -m tools check-voice --minutes 10[/cyan]
 """
+_JUDGE_HELP = """Let judges from outside hear a voice, words by Whisper, MOS by DistillMOS, and say what each fix does.
+
+The original speech and its tokens through codec and vocoder stand beside the free-running voice.
+
+[bold]Example[/bold]
+
+[cyan]python -m tools judge-voice natural/voice --minutes 10 --out results/voices/natural.json[/cyan]
+"""
+app.command(name="judge-voice", help=flowing(_JUDGE_HELP))(judge)
 app.command(name="train-voice", help=flowing(_TRAIN_HELP))(train)
 app.command(name="check-voice", help=flowing(_CHECK_HELP))(check)
 
@@ -183,9 +199,9 @@ app.command(name="check-voice", help=flowing(_CHECK_HELP))(check)
 )
 def natural_speech(folder: Path, minutes: float = 20.0, seed: int = 0) -> None:
     """Make it."""
-    from tools.voice.natural import speak
+    from tools.voice.hibari import write_speech
 
-    print(f"{speak(folder, minutes=minutes, seed=seed)} files in {folder}")
+    print(f"{write_speech(folder, minutes=minutes, seed=seed)} files in {folder}")
 
 
 @app.command(

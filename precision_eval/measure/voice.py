@@ -84,9 +84,15 @@ def _wav_path(cell: Cell, run_dir: Path, condition: str) -> Path:
     return run_dir / "audio" / f"{_stem(cell, condition)}.wav"
 
 
-def _opened(cell: Cell, condition: str, **sizes: int) -> AbstractContextManager[Decoder]:
-    checkpoint = CHECKPOINT_DTYPE_OF_SIZE[cell.size]
-    return opened(condition, mode=cell.mode, device=cell.device, checkpoint_dtype=checkpoint, **sizes)
+def _opened(cell: Cell, condition: str, *, n_streams: int, n_frames: int) -> AbstractContextManager[Decoder]:
+    return opened(
+        condition,
+        n_streams=n_streams,
+        n_frames=n_frames,
+        mode=cell.mode,
+        device=cell.device,
+        checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[cell.size],
+    )
 
 
 def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:

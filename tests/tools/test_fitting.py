@@ -1,5 +1,7 @@
 """How the codec and the vocoder are made: what the network learns, its level, and the whole way in miniature."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from precision_eval.cases.voice.codec import (
     mel_distortion_db,
 )
 from precision_eval.cases.voice.vocoder import N_BINS, SILENT_MAGNITUDE, MagnitudeNetwork, load_network, vocode
-from tools.voice import fitting
+from tools.voice import corpus, fitting
 from tools.voice.fitting import fit_tables, least_squares
 
 
@@ -48,7 +50,8 @@ def test_levelling_undoes_a_wrong_level() -> None:
 @pytest.mark.slow
 @pytest.mark.espeak
 def test_the_whole_way_in_miniature(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "SPEAKERS", fitting.SPEAKERS[:2])
+    espeak = corpus.source_by_name("espeak")
+    monkeypatch.setattr(fitting, "source_by_name", lambda name: replace(espeak, speakers=espeak.speakers[:2]))
     monkeypatch.setattr(fitting, "CALIBRATION_MINUTES", 0.5)
     codec = fitting.fit_codec(minutes=0.5, seed=3, refinements=1)
     assert set(codec.metadata) >= {"seed", "minutes", "espeak_version", "mel_distortion_db"}

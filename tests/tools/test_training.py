@@ -10,10 +10,11 @@ from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
 from precision_eval.cases.voice.model import VoiceConfig
-from precision_eval.core.errors import IntegrityError
+from precision_eval.core.errors import IntegrityError, ParameterError
 from tools.voice import training
 from tools.voice.training import TrainingPlan, learning_rate_factor, train_voice
 
+PLAN = {"out_dir": "", "million_frames": 1.0, "corpus_hours": 1.0, "ranks": 1, "seed": 0}
 SMALL = VoiceConfig(width=32, n_layers=2, n_heads=2, hidden=48, window_frames=16)
 
 
@@ -35,7 +36,7 @@ class Reports:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "VoiceConfig", lambda: SMALL)
+    monkeypatch.setattr(training, "VoiceConfig", lambda: SMALL)  # dataclasses.replace keeps its sizes
     monkeypatch.setattr(training, "CROP_FRAMES", 64)
     monkeypatch.setattr(training, "LOG_EVERY_STEPS", 5)
     monkeypatch.setattr(training, "CHECKPOINT_EVERY_S", 0.0)
@@ -54,8 +55,10 @@ def write_corpus(folder: Path) -> None:
     save_file(arrays, folder / "corpus.safetensors", metadata={"seed": "0", "corpus_hours": "1.0"})
 
 
-def run_rank(folder: Path, *, million_frames: float, stop_at: int | None = None) -> Reports:
-    plan = TrainingPlan(out_dir=str(folder), million_frames=million_frames, corpus_hours=1.0, ranks=1, seed=0)
+def run_rank(folder: Path, *, million_frames: float, stop_at: int | None = None, **options) -> Reports:
+    plan = TrainingPlan(
+        out_dir=str(folder), million_frames=million_frames, corpus_hours=1.0, ranks=1, seed=0, **options
+    )
     reports = Reports(stop_at)
     rendezvous = folder / "rendezvous"
     try:
@@ -71,15 +74,16 @@ def log_of(folder: Path) -> list[dict]:
 
 
 @pytest.mark.usefixtures("small")
-def test_an_interrupted_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"qk_norm": True, "number_format": "float16"}])
+def test_an_interrupted_run_resumes_to_the_same_weights(tmp_path: Path, options: dict) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     frames = 25 * training.BATCH * 64 / 1e6
     for folder in (whole, broken):
         folder.mkdir()
         write_corpus(folder)
-    run_rank(whole, million_frames=frames)
-    assert run_rank(broken, million_frames=frames, stop_at=15).rows[-1]["step"] == 15
-    resumed = run_rank(broken, million_frames=frames).rows
+    run_rank(whole, million_frames=frames, **options)
+    assert run_rank(broken, million_frames=frames, stop_at=15, **options).rows[-1]["step"] == 15
+    resumed = run_rank(broken, million_frames=frames, **options).rows
     assert resumed[0]["step"] == 15  # the checkpoint of step 14 is the last that was written
     expected, found = (load_file(folder / "checkpoint.safetensors") for folder in (whole, broken))
     assert expected.keys() == found.keys()
@@ -101,7 +105,40 @@ def test_it_learns(tmp_path: Path) -> None:
 def test_another_plan_is_not_resumed(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text('{"million_frames": 1.0, "corpus_hours": 1.0, "ranks": 2, "seed": 0}')
     with pytest.raises(IntegrityError, match="holds another plan"):
-        train_voice(tmp_path, million_frames=2.0, corpus_hours=1.0, seed=0, ranks=2)
+        train_voice(TrainingPlan(out_dir=str(tmp_path), million_frames=2.0, corpus_hours=1.0, seed=0, ranks=2))
+
+
+def test_a_plan_of_before_speech_could_be_chosen_is_resumed(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"million_frames": 1.0, "corpus_hours": 1.0, "ranks": 2, "seed": 0}')
+    amounts = {"out_dir": str(tmp_path), "million_frames": 1.0, "corpus_hours": 1.0, "seed": 0, "ranks": 2}
+    training._hold_plan(TrainingPlan(**amounts))
+    with pytest.raises(IntegrityError, match="holds another plan"):
+        training._hold_plan(TrainingPlan(**amounts, qk_norm=True))
+
+
+def test_a_format_that_no_training_has_is_refused(tmp_path: Path) -> None:
+    plan = TrainingPlan(
+        out_dir=str(tmp_path), million_frames=1.0, corpus_hours=1.0, seed=0, ranks=1, number_format="float8"
+    )
+    with pytest.raises(ParameterError, match="float8"):
+        train_voice(plan)
+
+
+@pytest.mark.usefixtures("small")
+def test_twins_begin_with_the_same_weights_and_learn_from_the_same_crops(tmp_path: Path) -> None:
+    """Capped and not differ in the cap alone: before the first step they hold the very same weights."""
+    initial = []
+    for qk_norm in (False, True):
+        folder = tmp_path / str(qk_norm)
+        folder.mkdir()
+        write_corpus(folder)
+        rows = run_rank(folder, million_frames=10 * training.BATCH * 64 / 1e6, qk_norm=qk_norm).rows
+        torch.manual_seed(0)
+        initial.append((training.VoiceModel(TrainingPlan(**PLAN, qk_norm=qk_norm).config).state_dict(), rows))
+    (plain, plain_rows), (capped, capped_rows) = initial
+    assert plain.keys() == capped.keys()
+    assert all(torch.equal(plain[name], capped[name]) for name in plain)
+    assert plain_rows[-1]["train_loss"] != capped_rows[-1]["train_loss"]
 
 
 def test_learning_rate_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""The commands ``train-voice`` and ``check-voice``."""
+"""The commands ``train-voice``, ``check-voice`` and ``judge-voice``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from typer import Option
+from typer import Argument, Option
 
 from precision_eval.core.files import write_json
 from precision_eval.core.table import make_table, print_table
@@ -20,15 +20,30 @@ def train(
     million_frames: Annotated[float, Option(min=0.001, help="Frames to train on, in millions.")] = 10.0,
     seed: Annotated[int, Option(min=0, help="Of corpus, initial weights and batches.")] = 0,
     ranks: Annotated[int, Option(min=1, help="Single-threaded processes that train together.")] = 2,
+    speech: Annotated[str, Option(help="Who speaks: espeak, or hibari, which sounds natural.")] = "espeak",
+    qk_norm: Annotated[bool, Option("--qk-norm", help="Cap the attention: normalise queries and keys.")] = False,
+    number_format: Annotated[
+        str, Option("--format", help="Of the layers under autocast: bfloat16, float16 with a scaled loss, or float32.")
+    ] = "bfloat16",
     resume: Annotated[bool, Option("--resume/--fresh", help="Go on from the checkpoint, or begin anew.")] = True,
     install: Annotated[
-        bool, Option("--install", help="Then put weights, held-out scripts and hashes into the package.")
+        bool, Option("--install", help="Then put it with scripts and hashes into the package, or OUT/voice.")
     ] = False,
 ) -> None:
     """Train the voice behind a progress bar, and say where the weights are."""
     from tools.voice import packaging
-    from tools.voice.training import train_voice
+    from tools.voice.training import TrainingPlan, train_voice
 
+    plan = TrainingPlan(
+        out_dir=str(out),
+        million_frames=million_frames,
+        corpus_hours=hours,
+        ranks=ranks,
+        seed=seed,
+        speech=speech,
+        qk_norm=qk_norm,
+        number_format=number_format,
+    )
     console = Console()
     with _bar(console) as progress:
         tasks = {stage: progress.add_task(stage, total=1.0, figures="") for stage in ("corpus", "train")}
@@ -37,8 +52,7 @@ def train(
             figures = "  ".join(f"{name} {value:.4g}" for name, value in row.items())
             progress.update(tasks[stage], completed=fraction, figures=figures)
 
-        amounts = {"million_frames": million_frames, "corpus_hours": hours}
-        path = train_voice(out, **amounts, seed=seed, ranks=ranks, fresh=not resume, on_progress=show)
+        path = train_voice(plan, fresh=not resume, on_progress=show)
     console.print(f"float32 weights: {path}", highlight=False)
     if install:
         console.print(f"installed: {packaging.install(out)}", highlight=False)
@@ -72,6 +86,40 @@ def check(
     console.print(f"below the original tokens, mean of {streams} streams: {quality['mean_gap_points']:.1f} points")
     lost = quality["decline_points"]
     console.print(f"lost from the first third to the last, less the script's own: {lost:.1f} points")
+
+
+def judge(
+    folder: Annotated[
+        Path | None, Argument(help="Folder that --install wrote; [dim]default: the shipped voice[/dim]")
+    ] = None,
+    minutes: Annotated[float, Option(min=0.5, help="Free-running speech.")] = 10.0,
+    seed: Annotated[int, Option(min=0, help="Of the sampling noise.")] = 0,
+    out: Annotated[Path | None, Option(help="Also write the figures to this JSON file.")] = None,
+) -> None:
+    """Let Whisper and DistillMOS hear a voice beside its original, and hold it to float64 under each fix."""
+    from tools.voice.judging import judge_voice
+
+    console = Console()
+    found = judge_voice(folder, minutes=minutes, seed=seed)
+    rows = [
+        (name, *(f"{heard[key]:{spec}}" if key in heard else "–" for key, spec in (("wer", ".1%"), ("mos", ".2f"))))
+        for name, heard in found["heard"].items()
+    ]
+    print_table(make_table(("speech", "WER", "MOS"), rows, title=f"{found['minutes']:g} minutes", align="lrr"), console)
+    rows = [
+        (
+            fix,
+            f"{row['drift']['relative_error']:.2e}",
+            f"{row['divergence']['diverged']} of {row['divergence']['streams']}",
+            f"{row['max_abs_logit']:.1f}",
+            f"{row['attention_entropy_nats']:.2f}",
+        )
+        for fix, row in found["precision"].items()
+    ]
+    header = ("fix", "relative error", "diverged", "largest logit", "entropy, nats")
+    print_table(make_table(header, rows, title="against float64", align="lrrrr"), console)
+    if out is not None:
+        write_json(out, found)
 
 
 def _bar(console: Console) -> Progress:

@@ -44,11 +44,12 @@ class EspeakVoice:
 
 @dataclass(frozen=True)
 class Speech:
-    """What was said: samples and the phonemes in them."""
+    """What was said: samples, the phonemes in them, and the text."""
 
     audio: np.ndarray
     sample_rate_hz: int
     phonemes: list[tuple[str, int]]
+    text: str = ""
 
 
 class _EventId(ctypes.Union):
@@ -115,7 +116,7 @@ class _Library:
         if status != 0 or not self._samples:
             raise UnsupportedError(f"espeak-ng gave no audio for {text!r} (code {status}); {_REMEDY}")
         pcm = np.frombuffer(b"".join(self._samples), dtype=np.int16)
-        return Speech(pcm.astype(np.float32) / 32768.0, self.sample_rate_hz, list(self._phonemes))
+        return Speech(pcm.astype(np.float32) / 32768.0, self.sample_rate_hz, list(self._phonemes), text)
 
 
 def _load() -> ctypes.CDLL:

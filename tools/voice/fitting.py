@@ -2,8 +2,9 @@
 
 The tables are fitted by residual k-means, then by least squares over all of them together. Both parts are fitted on the
 corpus's "train" world, all speakers alike. The codec comes first: the model is trained on its tokens and the vocoder on
-its decoded frames. Needs libespeak-ng; the network also needs torch. Run
-``python -m tools.voice.fitting codec --out FILE`` or ``... vocoder --out FILE``.
+its decoded frames. Needs what speaks; the network also needs torch. Run
+``python -m tools.voice.fitting codec --out FILE`` or ``... vocoder --out FILE``; for other speech than espeak-ng's,
+``train-voice`` does both.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from precision_eval.cases.voice.vocoder import (
     MagnitudeNetwork,
 )
 from precision_eval.core.errors import ParameterError
-from tools.voice.corpus import SPEAKERS, generate_passages
+from tools.voice.corpus import generate_passages, source_by_name
 
 HIDDEN = 512
 BATCH_FRAMES = 512
@@ -52,20 +53,22 @@ HELD_OUT_SEED = 900_001
 CALIBRATION_MINUTES = 10.0
 
 
-def _speech(*, minutes: float, seed: int) -> list[np.ndarray]:
+def _speech(*, minutes: float, seed: int, speech: str = "espeak") -> list[np.ndarray]:
     """Passages of all speakers, each cut to whole frames; ``minutes`` in all."""
-    share = minutes / len(SPEAKERS)
+    n_speakers = len(source_by_name(speech).speakers)
     passages = (
         passage.audio
-        for speaker in range(len(SPEAKERS))
-        for passage in generate_passages(world="train", speaker=speaker, minutes=share, seed=seed)
+        for speaker in range(n_speakers)
+        for passage in generate_passages(
+            world="train", speaker=speaker, minutes=minutes / n_speakers, seed=seed, speech=speech
+        )
     )
     return [audio[: audio.size // HOP_SAMPLES * HOP_SAMPLES] for audio in passages]
 
 
-def held_out_speech(*, minutes: float) -> list[np.ndarray]:
+def held_out_speech(*, minutes: float, speech: str = "espeak") -> list[np.ndarray]:
     """Speech of all speakers that neither fit has seen, on a seed of its own."""
-    return _speech(minutes=minutes, seed=HELD_OUT_SEED)
+    return _speech(minutes=minutes, seed=HELD_OUT_SEED, speech=speech)
 
 
 def least_squares(vectors: np.ndarray, tokens: np.ndarray, tables: np.ndarray) -> np.ndarray:
@@ -96,9 +99,9 @@ def fit_tables(
     centred = mels.astype(np.float32) - mean
     residual, tables = centred.copy(), []
     for _ in range(n_codebooks):
-        with warnings.catch_warnings():
+        with warnings.catch_warnings():  # "points": k-means++ takes minutes, and least squares comes after it
             warnings.simplefilter("ignore")  # an entry that no frame takes stays where it is; least squares moves it
-            table = kmeans2(residual, codebook_size, iter=iterations, minit="++", seed=rng)[0].astype(np.float32)
+            table = kmeans2(residual, codebook_size, iter=iterations, minit="points", seed=rng)[0].astype(np.float32)
         residual -= table[vq(residual, table)[0]]
         tables.append(table)
     codec = Codec(np.stack(tables), mean, {"seed": str(seed)})
@@ -107,18 +110,17 @@ def fit_tables(
     return codec
 
 
-def fit_codec(*, minutes: float, seed: int, refinements: int = 10) -> Codec:
+def fit_codec(*, minutes: float, seed: int, refinements: int = 10, speech: str = "espeak") -> Codec:
     """Fit the codec and say in its metadata how."""
-    from tools.voice.espeak import espeak_version
-
-    mels = np.concatenate([log_mel(audio) for audio in _speech(minutes=minutes, seed=seed)])
+    mels = np.concatenate([log_mel(audio) for audio in _speech(minutes=minutes, seed=seed, speech=speech)])
     fitted = fit_tables(mels, seed, refinements=refinements)
-    held_out = np.concatenate([log_mel(audio) for audio in held_out_speech(minutes=max(1.0, minutes / 10))])
+    other = held_out_speech(minutes=max(1.0, minutes / 10), speech=speech)
+    held_out = np.concatenate([log_mel(audio) for audio in other])
     distortion_db = mel_distortion_db(fitted.decode(fitted.encode(held_out)), held_out)
     metadata = {
         **fitted.metadata,
         "minutes": f"{mels.shape[0] / 3000:.1f}",
-        "espeak_version": espeak_version(),
+        f"{speech}_version": source_by_name(speech).version(),
         "mel_distortion_db": f"{distortion_db:.3f}",
         "shape": f"{N_CODEBOOKS}x{CODEBOOK_SIZE}x{N_MELS}",
     }
@@ -140,21 +142,24 @@ def spectrum_logarithms(audio: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(magnitude, np.float32(SILENT_MAGNITUDE))).reshape(-1, SPECTRA_PER_FRAME * N_BINS)
 
 
-def fit_network(*, minutes: float, seed: int, epochs: int) -> MagnitudeNetwork:
+def fit_network(
+    *, minutes: float, seed: int, epochs: int, speech: str = "espeak", codec: Codec | None = None
+) -> MagnitudeNetwork:
     """Train the vocoder's network: mean squares of log-magnitudes plus those of square-rooted magnitudes."""
-    audio = _speech(minutes=minutes, seed=seed)
+    audio = _speech(minutes=minutes, seed=seed, speech=speech)
+    codec = load_codec() if codec is None else codec
     targets = np.concatenate([spectrum_logarithms(a) for a in audio])
     uncoded = np.concatenate([log_mel(a) for a in audio])
-    codec = load_codec()
     tensors = _train((uncoded, codec.decode(codec.encode(uncoded))), targets, seed=seed, epochs=epochs)
     metadata = {"seed": str(seed), "minutes": f"{minutes:.1f}", "epochs": str(epochs)}
     stored = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
-    return levelled(MagnitudeNetwork(stored, metadata), _speech(minutes=CALIBRATION_MINUTES, seed=seed + 1))
+    other = _speech(minutes=CALIBRATION_MINUTES, seed=seed + 1, speech=speech)
+    return levelled(MagnitudeNetwork(stored, metadata), other, codec)
 
 
-def levelled(network: MagnitudeNetwork, audio: list[np.ndarray]) -> MagnitudeNetwork:
+def levelled(network: MagnitudeNetwork, audio: list[np.ndarray], codec: Codec | None = None) -> MagnitudeNetwork:
     """Give every bin the gain that brings its mean magnitude to the speech's."""
-    codec = load_codec()
+    codec = load_codec() if codec is None else codec
     spoken, wanted = np.zeros(SPECTRA_PER_FRAME * N_BINS), np.zeros(SPECTRA_PER_FRAME * N_BINS)
     for passage in audio:
         mel = codec.decode(codec.encode(log_mel(passage)))

@@ -1,7 +1,8 @@
 """Put a freshly trained voice into the package: weights, held-out scripts, original speech, training log, hashes.
 
 Conventions: every script is a contiguous held-out passage of one speaker; stream b of the suite is speaker b. The
-original speech is shipped for speaker 0 only, as 16-bit FLAC, and begins with the script's first frame.
+original speech is shipped for speaker 0 only, as 16-bit FLAC, and begins with the script's first frame. A voice of
+other speech, or with capped attention, is a folder of its own, with its codec and vocoder.
 """
 
 from __future__ import annotations
@@ -18,26 +19,27 @@ from safetensors.numpy import save_file
 from precision_eval.cases.voice.assets import ASSETS, MANIFEST, asset_path, manifest, sha256_of
 from precision_eval.cases.voice.codec import HOP_SAMPLES, SAMPLE_RATE_HZ, Codec, log_mel
 from precision_eval.core.errors import IntegrityError
+from tools.voice.corpus import long_passage, source_by_name
+from tools.voice.training import FORMER_PLAN
 
 SCRIPT_MINUTES = 11.0
 ORIGINAL_SPEECH_S = 124.0  # the 4 s prompt and two minutes
 SCRIPT_SEED = 20_261_120
 
 
-def write_scripts(path: Path, flac_path: Path, *, minutes: float = SCRIPT_MINUTES) -> None:
-    """Speak the held-out scripts and store phonemes, tokens and, for speaker 0, the speech."""
+def write_scripts(folder: Path, codec: Codec, *, speech: str = "espeak", minutes: float = SCRIPT_MINUTES) -> None:
+    """Speak the held-out scripts and store phonemes, tokens and sentences, and, of the first, the speech."""
     import soundfile
 
-    from tools.voice.corpus import SPEAKERS, long_passage
-
-    codec = Codec.load(ASSETS / "codec.safetensors")
     arrays: dict[str, np.ndarray] = {}
-    for speaker in range(len(SPEAKERS)):
-        passage = long_passage(world="heldout", speaker=speaker, minutes=minutes, seed=SCRIPT_SEED)
+    said: dict[str, str] = {}
+    for speaker in range(source_by_name(speech).n_scripts):
+        passage = long_passage(world="heldout", speaker=speaker, minutes=minutes, seed=SCRIPT_SEED, speech=speech)
         lengths = passage.segments[:, 2] - passage.segments[:, 1]
         n_frames = int(passage.segments[-1, 2])
         arrays[f"phoneme.{speaker}"] = passage.segments[:, 0].astype(np.uint8)
         arrays[f"length.{speaker}"] = np.minimum(lengths, 255).astype(np.uint8)
+        said[f"sentences.{speaker}"] = json.dumps(passage.sentences)
         if lengths.max() > 255:
             raise IntegrityError(
                 f"a phoneme of speaker {speaker} lasts {lengths.max()} frames, at most 255 can be stored"
@@ -45,56 +47,68 @@ def write_scripts(path: Path, flac_path: Path, *, minutes: float = SCRIPT_MINUTE
         arrays[f"tokens.{speaker}"] = codec.encode(log_mel(passage.audio))[:n_frames]
         if speaker == 0:
             audio = passage.audio[: round(ORIGINAL_SPEECH_S * SAMPLE_RATE_HZ) // HOP_SAMPLES * HOP_SAMPLES]
-            soundfile.write(flac_path, audio, SAMPLE_RATE_HZ, subtype="PCM_16")
-    save_file(arrays, path)
+            soundfile.write(folder / "speech.flac", audio, SAMPLE_RATE_HZ, subtype="PCM_16")
+    save_file(arrays, folder / "scripts.safetensors", metadata=said)
 
 
 def install(training_dir: Path) -> Path:
-    """Copy a finished training into the package's assets and write the manifest."""
+    """Put a finished training with scripts, hashes and a manifest into a folder; returns the manifest.
+
+    What continues the shipped voice goes into the package; any other goes into ``voice`` beside its corpus.
+    """
     import torch
 
-    from tools.voice.espeak import espeak_version
-
-    for needed in (training_dir / "voice.safetensors", *(ASSETS / f"{name}.safetensors" for name in _FITTED)):
-        if not needed.exists():
-            raise IntegrityError(f"{needed} is missing; run 'python -m tools train-voice' to its end first")
-    shutil.copyfile(training_dir / "voice.safetensors", ASSETS / "voice.safetensors")
-    shutil.copyfile(training_dir / "training_log.jsonl", ASSETS / "training_log.jsonl")
-    write_scripts(ASSETS / "scripts.safetensors", ASSETS / "speech.flac")
-    plan = json.loads((training_dir / "plan.json").read_text(encoding="utf-8"))
-    espeak = f"espeak-ng {espeak_version()}"
+    plan_path = training_dir / "plan.json"
+    stored = json.loads(plan_path.read_text(encoding="utf-8")) if plan_path.exists() else {}
+    plan = FORMER_PLAN | stored
+    own = {name: plan[name] for name in FORMER_PLAN} == FORMER_PLAN
+    folder = ASSETS if own else training_dir / "voice"
+    has_codec = plan["speech"] != "espeak"
+    fitted_in = training_dir if has_codec else ASSETS
+    fitted = {"codec": _TRAINED, "vocoder": _TRAINED} if has_codec else _FITTED
+    needed = (training_dir / "voice.safetensors", *(fitted_in / f"{name}.safetensors" for name in fitted))
+    for path in needed:
+        if not path.exists():
+            raise IntegrityError(f"{path} is missing; run 'python -m tools train-voice' to its end first")
+    folder.mkdir(exist_ok=True)
+    for path in (*needed, training_dir / "training_log.jsonl"):
+        if path.parent != folder:
+            shutil.copyfile(path, folder / path.name)
+    write_scripts(folder, Codec.load(folder / "codec.safetensors"), speech=plan["speech"])
+    source = source_by_name(plan["speech"])
+    speech = f"{_NAMES.get(source.name, source.name)} {source.version()}"
     made_with = {"torch": torch.__version__, "numpy": np.__version__, "machine": platform.machine()}
-    trained: dict[str, Any] = {"made_by": "precision-eval train-voice", "plan": plan, "speech": espeak, **made_with}
-    spoken = {
-        "made_by": "precision-eval train-voice --install",
-        "seed": SCRIPT_SEED,
-        "world": "heldout",
-        "speech": espeak,
-    }
+    trained: dict[str, Any] = {"made_by": _TRAINED, "plan": plan, "speech": speech, **made_with}
+    spoken = {"made_by": f"{_TRAINED} --install", "seed": SCRIPT_SEED, "world": "heldout", "speech": speech}
     return write_manifest(
         {
             "voice.safetensors": trained,
             "training_log.jsonl": trained,
             "scripts.safetensors": spoken,
             "speech.flac": spoken,
-            **{f"{name}.safetensors": {"made_by": command, "speech": espeak} for name, command in _FITTED.items()},
-        }
+            **{f"{name}.safetensors": {"made_by": command, "speech": speech} for name, command in fitted.items()},
+        },
+        folder=folder,
+        config={"qk_norm": True} if plan["qk_norm"] else {},
     )
 
 
-def write_manifest(provenance: dict[str, dict[str, Any]]) -> Path:
+def write_manifest(provenance: dict[str, dict[str, Any]], *, folder: Path, config: dict[str, Any]) -> Path:
     """Hash the files and write the manifest."""
     files = {
-        name: {"sha256": sha256_of(ASSETS / name), "bytes": (ASSETS / name).stat().st_size, **facts}
+        name: {"sha256": sha256_of(folder / name), "bytes": (folder / name).stat().st_size, **facts}
         for name, facts in sorted(provenance.items())
     }
-    path = ASSETS / MANIFEST
-    path.write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
+    path = folder / MANIFEST
+    content = {"files": files} | ({"config": config} if config else {})
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     manifest.cache_clear()
     asset_path.cache_clear()
     return path
 
 
+_TRAINED = "python -m tools train-voice"
+_NAMES = {"espeak": "espeak-ng", "hibari": "hibari-tts"}
 _FITTED = {
     "codec": "python -m tools.voice.fitting codec",
     "vocoder": "python -m tools.voice.fitting vocoder",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from precision_eval.core.errors import unknown_name
@@ -78,8 +78,8 @@ def _words_of(world: str) -> Words:
     return _WORDS[world]
 
 
-def _sentence(template: str, words: Words, rng: random.Random) -> str:
-    """Fill a template; no word stands twice in one sentence."""
+def _sentence(template: str, words: Words, rng: random.Random, lexicon: Sequence[str]) -> str:
+    """Fill a template; no word stands twice in one sentence. With a lexicon every second word is of it."""
     used: set[str] = set()
 
     def fill(match: re.Match[str]) -> str:
@@ -87,6 +87,8 @@ def _sentence(template: str, words: Words, rng: random.Random) -> str:
         digits = _number(rng, slot)
         if digits is not None:
             return digits
+        if lexicon and rng.random() < 0.5:
+            return rng.choice(lexicon)
         known = words[slot]
         word = rng.choice(known)
         while word in used:
@@ -99,12 +101,12 @@ def _sentence(template: str, words: Words, rng: random.Random) -> str:
     return text[0].upper() + text[1:]
 
 
-def sentences(*, world: str, seed: int) -> Iterator[str]:
-    """Sentences of one world, without end."""
+def sentences(*, world: str, seed: int, lexicon: Sequence[str] = ()) -> Iterator[str]:
+    """Sentences of one world, without end; with a lexicon they mean less and hold more sounds."""
     words, rng = _words_of(world), random.Random(f"{world}/{seed}")
     while True:
         for template in rng.sample(TEMPLATES[world], len(TEMPLATES[world])):
-            yield _sentence(template, words, rng)
+            yield _sentence(template, words, rng, lexicon)
 
 
 def content_words(world: str) -> frozenset[str]:

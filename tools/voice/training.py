@@ -13,20 +13,22 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors import safe_open
+from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from precision_eval.cases.voice.model import Positions, VoiceConfig, VoiceModel, delayed, sequence_mask
 from precision_eval.cases.voice.script import conditioning_from_segments
-from precision_eval.core.errors import IntegrityError, ParameterError, UnsupportedError
+from precision_eval.core.errors import IntegrityError, ParameterError, UnsupportedError, unknown_name
+from precision_eval.core.workers import context_of
 
 BATCH = 2
 CROP_FRAMES = 1024
@@ -37,6 +39,9 @@ WARMUP_STEPS = 100
 LOG_EVERY_STEPS = 25
 CHECKPOINT_EVERY_S = 60.0
 VALIDATION_CROPS = 8
+FORMATS = ("bfloat16", "float16", "float32")
+CODEC_MINUTES, VOCODER_MINUTES = 12.0, 24.0
+"""Of speech that no codec is shipped for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +53,14 @@ class TrainingPlan:
     corpus_hours: float
     ranks: int
     seed: int
+    speech: str = "espeak"
+    qk_norm: bool = False
+    number_format: str = "bfloat16"
+
+    @property
+    def config(self) -> VoiceConfig:
+        """Shape of the model."""
+        return replace(VoiceConfig(), qk_norm=self.qk_norm)
 
     @property
     def frames_per_step(self) -> int:
@@ -60,46 +73,86 @@ class TrainingPlan:
         return max(1, round(self.million_frames * 1e6 / self.frames_per_step))
 
 
-def _synthesise_speaker(job: tuple[int, float, int, str]) -> tuple[int, np.ndarray, np.ndarray]:
-    """Make one speaker's tokens (T, K) uint8 and segments (n, 3) int32, all passages end to end."""
+def _synthesise_speaker(job: tuple[int, float, TrainingPlan, str]) -> Path:
+    """Write one speaker's tokens (T, K) uint8 and segments (n, 3) int32, all passages end to end, unless they exist."""
     from precision_eval.cases.voice.codec import Codec, log_mel
     from tools.voice.corpus import generate_passages
 
-    speaker, minutes, seed, codec_path = job
+    speaker, minutes, plan, codec_path = job
+    path = Path(plan.out_dir) / f"speaker-{speaker}.safetensors"
+    if path.exists():
+        return path
     codec = Codec.load(Path(codec_path))
     tokens, segments, offset = [], [], 0
-    for passage in generate_passages(world="train", speaker=speaker, minutes=minutes, seed=seed):
+    for passage in generate_passages(
+        world="train", speaker=speaker, minutes=minutes, seed=plan.seed, speech=plan.speech
+    ):
         codes = codec.encode(log_mel(passage.audio))[: int(passage.segments[-1, 2])]
         tokens.append(codes)
         segments.append(passage.segments + np.array([0, offset, offset], np.int32))
         offset += len(codes)
-    return speaker, np.concatenate(tokens), np.concatenate(segments)
+    arrays = {f"tokens.{speaker}": np.concatenate(tokens), f"segments.{speaker}": np.concatenate(segments)}
+    return _written(path, arrays, {})
+
+
+def _written(path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> Path:
+    partial = path.with_suffix(".partial")
+    save_arrays(arrays, partial, metadata=metadata)
+    return partial.replace(path)
+
+
+def codec_of(plan: TrainingPlan) -> Path:
+    """The shipped codec for the speech it was fitted on; for other speech the folder's, fitted if it is missing."""
+    from precision_eval.cases.voice.assets import asset_path
+
+    if plan.speech == "espeak":
+        return asset_path("codec.safetensors")
+    path = Path(plan.out_dir) / "codec.safetensors"
+    if not path.exists():
+        from tools.voice.fitting import fit_codec
+
+        minutes = min(CODEC_MINUTES, 60 * plan.corpus_hours)
+        fit_codec(minutes=minutes, seed=plan.seed, refinements=4, speech=plan.speech).save(path)
+    return path
+
+
+def _fit_vocoder(plan: TrainingPlan) -> None:
+    """Train the network of a codec that is not the shipped one, unless the folder already holds it."""
+    path = Path(plan.out_dir) / "vocoder.safetensors"
+    if plan.speech != "espeak" and not path.exists():
+        from precision_eval.cases.voice.codec import Codec
+        from tools.voice.fitting import fit_network
+
+        minutes = min(VOCODER_MINUTES, 60 * plan.corpus_hours)
+        codec = Codec.load(codec_of(plan))
+        fit_network(minutes=minutes, seed=plan.seed, epochs=5, speech=plan.speech, codec=codec).save(path)
 
 
 def prepare_corpus(plan: TrainingPlan, *, on_speaker: Callable[[int, int], None]) -> Path:
-    """Synthesise and encode the training speech, unless the folder already holds it."""
+    """Synthesise and encode the training speech, speaker by speaker, unless the folder already holds it."""
     path = Path(plan.out_dir) / "corpus.safetensors"
-    made_with = {"seed": str(plan.seed), "corpus_hours": str(plan.corpus_hours)}
+    made_with = {"seed": str(plan.seed), "corpus_hours": str(plan.corpus_hours), "speech": plan.speech}
     if path.exists():
         with safe_open(path, framework="np") as file:
-            found = file.metadata()
+            found = {"speech": "espeak"} | file.metadata()
         if found != made_with:
             raise IntegrityError(f"{path} was made with {found}, expected {made_with}; choose another --out or --fresh")
         return path
-    from precision_eval.cases.voice.assets import asset_path
-    from tools.voice.corpus import SPEAKERS
+    from tools.voice.corpus import source_by_name
 
-    minutes = plan.corpus_hours * 60 / len(SPEAKERS)
-    codec_path = str(asset_path("codec.safetensors"))
-    jobs = [(speaker, minutes, plan.seed, codec_path) for speaker in range(len(SPEAKERS))]
+    n_speakers = len(source_by_name(plan.speech).speakers)
+    codec_path = str(codec_of(plan))
+    jobs = [(speaker, plan.corpus_hours * 60 / n_speakers, plan, codec_path) for speaker in range(n_speakers)]
     arrays: dict[str, np.ndarray] = {}
-    with ProcessPoolExecutor(max_workers=plan.ranks) as pool:
-        for done, (speaker, tokens, segments) in enumerate(pool.map(_synthesise_speaker, jobs), start=1):
-            arrays[f"tokens.{speaker}"], arrays[f"segments.{speaker}"] = tokens, segments
+    parts = []
+    with ProcessPoolExecutor(max_workers=plan.ranks, mp_context=context_of("spawn")) as pool:
+        for done, part in enumerate(pool.map(_synthesise_speaker, jobs), start=1):
+            arrays |= load_arrays(part)
+            parts.append(part)
             on_speaker(done, len(jobs))
-    partial = path.with_suffix(".partial")
-    save_arrays(arrays, partial, metadata=made_with)
-    partial.replace(path)
+    _written(path, arrays, made_with)
+    for part in parts:
+        part.unlink()
     return path
 
 
@@ -131,7 +184,9 @@ class Crops:
         return {name: torch.stack(values) for name, values in rows.items()}
 
 
-def sequence_loss(model: VoiceModel, batch: dict[str, Tensor], *, noise: np.random.Generator | None) -> Tensor:
+def sequence_loss(
+    model: VoiceModel, batch: dict[str, Tensor], *, noise: np.random.Generator | None, number_format: str = "bfloat16"
+) -> Tensor:
     """Teacher-forced cross-entropy of a batch of crops."""
     config = model.config
     empty = config.codebook_size
@@ -145,7 +200,7 @@ def sequence_loss(model: VoiceModel, batch: dict[str, Tensor], *, noise: np.rand
     T = targets.shape[1]
     cos, sin = Positions(config, dtype=torch.float32)(0, T)
     mask = sequence_mask(T, config.window_frames)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast("cpu", dtype=getattr(torch, number_format), enabled=number_format != "float32"):
         logits = model(inputs, batch["phoneme"], batch["next_phoneme"], batch["progress"], cos, sin, mask, None)
     targets = targets.masked_fill(targets == empty, -100)
     return F.cross_entropy(logits.float().flatten(0, 2), targets.flatten())
@@ -180,17 +235,26 @@ def _average_gradients(model: VoiceModel) -> None:
         gradient.copy_(part.view_as(gradient))
 
 
-def _save_checkpoint(path: Path, model: VoiceModel, optimizers: list[torch.optim.Optimizer], step: int) -> None:
+def _save_checkpoint(
+    path: Path,
+    model: VoiceModel,
+    optimizers: list[torch.optim.Optimizer],
+    scaler: torch.amp.GradScaler,
+    step: int,
+) -> None:
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for index, optimizer in enumerate(optimizers):
         for number, state in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{number}.{key}": value for key, value in state.items()}
     partial = path.with_suffix(".partial")
-    save_file({name: value.contiguous().clone() for name, value in tensors.items()}, partial, {"step": str(step)})
+    metadata = {"step": str(step), "scaler": json.dumps(scaler.state_dict())}
+    save_file({name: value.contiguous().clone() for name, value in tensors.items()}, partial, metadata)
     partial.replace(path)
 
 
-def _load_checkpoint(path: Path, model: VoiceModel, optimizers: list[torch.optim.Optimizer]) -> int:
+def _load_checkpoint(
+    path: Path, model: VoiceModel, optimizers: list[torch.optim.Optimizer], scaler: torch.amp.GradScaler
+) -> int:
     tensors = load_file(path)
     model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
     for index, optimizer in enumerate(optimizers):
@@ -201,14 +265,18 @@ def _load_checkpoint(path: Path, model: VoiceModel, optimizers: list[torch.optim
                 state.setdefault(int(number), {})[key] = value
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
     with safe_open(path, framework="pt") as file:
-        return int(file.metadata()["step"])
+        metadata = file.metadata()
+    if state_of_scaler := json.loads(metadata.get("scaler", "{}")):
+        scaler.load_state_dict(state_of_scaler)
+    return int(metadata["step"])
 
 
-def _validate(model: VoiceModel, crops: Crops) -> float:
+def _validate(model: VoiceModel, crops: Crops, number_format: str) -> float:
     rng = np.random.default_rng(0)
     with torch.no_grad():
         losses = [
-            sequence_loss(model, crops.batch(rng, 1, validation=True), noise=None) for _ in range(VALIDATION_CROPS)
+            sequence_loss(model, crops.batch(rng, 1, validation=True), noise=None, number_format=number_format)
+            for _ in range(VALIDATION_CROPS)
         ]
     return float(torch.stack(losses).mean())
 
@@ -227,67 +295,69 @@ def _train_rank(rank: int, plan: TrainingPlan, rendezvous: str, reports: object)
     out_dir = Path(plan.out_dir)
     crops = Crops(out_dir / "corpus.safetensors")
     torch.manual_seed(plan.seed)
-    model = VoiceModel(VoiceConfig())
+    model = VoiceModel(plan.config)
     optimizers = _optimizers(model)
+    scaler = torch.amp.GradScaler("cpu", enabled=plan.number_format == "float16")
     checkpoint = out_dir / "checkpoint.safetensors"
-    first = _load_checkpoint(checkpoint, model, optimizers) if checkpoint.exists() else 0
+    first = _load_checkpoint(checkpoint, model, optimizers, scaler) if checkpoint.exists() else 0
     if rank == 0:
         _forget_rows_after(out_dir / "training_log.jsonl", first)
     saved_at, losses = time.monotonic(), []
     for step in range(first, plan.n_steps):
         rng = np.random.default_rng([plan.seed, step, rank])
-        loss = sequence_loss(model, crops.batch(rng, BATCH, validation=False), noise=rng)
-        loss.backward()
+        batch = crops.batch(rng, BATCH, validation=False)
+        loss = sequence_loss(model, batch, noise=rng, number_format=plan.number_format)
+        scaler.scale(loss).backward()
         _average_gradients(model)
         factor = learning_rate_factor(step, plan.n_steps)
         for optimizer, base in zip(optimizers, (MUON_LR, ADAMW_LR), strict=True):
             optimizer.param_groups[0]["lr"] = base * factor
-            optimizer.step()
+            scaler.step(optimizer)
             optimizer.zero_grad(set_to_none=False)
+        scaler.update()
         losses.append(float(loss.detach()))
         last = step + 1 == plan.n_steps
         if rank == 0 and ((step + 1) % LOG_EVERY_STEPS == 0 or last):
             done = {"step": step + 1, "frames": (step + 1) * plan.frames_per_step}
             row = {**done, "train_loss": round(float(np.mean(losses)), 4)}
             if (step + 1) % (8 * LOG_EVERY_STEPS) == 0 or last:
-                row["validation_loss"] = round(_validate(model, crops), 4)
+                row["validation_loss"] = round(_validate(model, crops, plan.number_format), 4)
             with (out_dir / "training_log.jsonl").open("a", encoding="utf-8") as file:
                 print(json.dumps(row), file=file)
             reports.put(row)  # type: ignore[attr-defined]
             losses = []
         if rank == 0 and (last or time.monotonic() - saved_at > CHECKPOINT_EVERY_S):
-            _save_checkpoint(checkpoint, model, optimizers, step + 1)
+            _save_checkpoint(checkpoint, model, optimizers, scaler, step + 1)
             saved_at = time.monotonic()
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
 def train_voice(
-    out_dir: Path,
+    plan: TrainingPlan,
     *,
-    million_frames: float,
-    corpus_hours: float,
-    seed: int,
-    ranks: int,
     fresh: bool = False,
     on_progress: Callable[[str, float, dict[str, float]], None] = lambda stage, fraction, row: None,
 ) -> Path:
     """Train the voice from synthesised speech to float32 weights; interrupted, it resumes where it stopped."""
-    if min(million_frames, corpus_hours, ranks) <= 0:
+    if min(plan.million_frames, plan.corpus_hours, plan.ranks) <= 0:
         raise ParameterError("million_frames, corpus_hours and ranks must be positive")
-    plan = TrainingPlan(
-        out_dir=str(out_dir), million_frames=million_frames, corpus_hours=corpus_hours, ranks=ranks, seed=seed
-    )
+    if plan.number_format not in FORMATS:
+        raise unknown_name("format of training", plan.number_format, FORMATS)
+    out_dir = Path(plan.out_dir)
     out_dir.mkdir(parents=True, exist_ok=True)
     if fresh:
-        for name in ("checkpoint.safetensors", "training_log.jsonl", "corpus.safetensors", "plan.json"):
+        for path in out_dir.glob("speaker-*.safetensors"):
+            path.unlink()
+        for name in _MADE:
             (out_dir / name).unlink(missing_ok=True)
     _hold_plan(plan)
     prepare_corpus(plan, on_speaker=lambda done, of: on_progress("corpus", done / of, {}))
+    _fit_vocoder(plan)
     queue = torch.multiprocessing.get_context("spawn").Queue()
     rendezvous = out_dir / f"rendezvous-{os.getpid()}"
     arguments = (plan, str(rendezvous.resolve()), queue)
-    ranks_at_work = torch.multiprocessing.spawn(_train_rank, arguments, nprocs=ranks, join=False, daemon=True)
+    ranks_at_work = torch.multiprocessing.spawn(_train_rank, arguments, nprocs=plan.ranks, join=False, daemon=True)
     try:
         while not ranks_at_work.join(timeout=1.0):  # ends the others and raises where one has died
             while not queue.empty():
@@ -300,11 +370,20 @@ def train_voice(
     return export_weights(out_dir)
 
 
+_MADE = (
+    *("checkpoint.safetensors", "training_log.jsonl", "corpus.safetensors", "codec.safetensors"),
+    *("vocoder.safetensors", "plan.json"),
+)
+
+
+FORMER_PLAN = {"speech": "espeak", "qk_norm": False, "number_format": "bfloat16"}  # of plans that do not say
+
+
 def _hold_plan(plan: TrainingPlan) -> None:
     """Refuse to resume under another plan: the learning-rate schedule would break in silence."""
     path = Path(plan.out_dir) / "plan.json"
     wanted = {key: value for key, value in asdict(plan).items() if key != "out_dir"}
-    if path.exists() and (found := json.loads(path.read_text())) != wanted:
+    if path.exists() and (found := {**FORMER_PLAN, **json.loads(path.read_text())}) != wanted:
         raise IntegrityError(
             f"{path} holds another plan ({found}), expected {wanted}; give the same options or --fresh"
         )

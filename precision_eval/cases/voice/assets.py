@@ -1,7 +1,8 @@
 """The files that ship with the package: weights, tables, scripts, speech; and their hashes.
 
-Nothing is loaded whose SHA-256 differs from ``data/manifest.json``; nothing is pickled. The manifest also says where
-each file comes from and which command makes it anew.
+Nothing is loaded whose SHA-256 differs from the ``manifest.json`` beside it; nothing is pickled. The manifest also says
+where each file comes from and which command makes it anew, and what the model has that the shipped one has not. A voice
+that was trained elsewhere is the folder that ``python -m tools train-voice --install`` wrote, given as ``voice=``.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ def sha256_of(path: Path) -> str:
 
 
 @functools.cache
-def manifest() -> dict[str, Any]:
-    """The manifest: ``{"files": {name: {"sha256", "bytes", "made_by", ...}}}``."""
-    path = ASSETS / MANIFEST
+def manifest(voice: Path | None = None) -> dict[str, Any]:
+    """The manifest: ``{"files": {name: {"sha256", "bytes", "made_by", ...}}, "config": {...}}``."""
+    path = (voice or ASSETS) / MANIFEST
+    if not path.exists() and voice is not None:
+        raise ParameterError(f"{voice} holds no voice: it has no {MANIFEST}; 'train-voice --install' writes one")
     if not path.exists():
         raise IntegrityError(
             f"{path} is missing; reinstall precision-eval, or make the voice with 'precision-eval train-voice'"
@@ -43,10 +46,10 @@ def manifest() -> dict[str, Any]:
 
 
 @functools.cache
-def asset_path(name: str) -> Path:
-    """Path of a shipped file, after checking its hash."""
-    path = ASSETS / name
-    listed = manifest()["files"].get(name)
+def asset_path(name: str, voice: Path | None = None) -> Path:
+    """Path of a shipped file, or of one of another voice, after checking its hash."""
+    path = (voice or ASSETS) / name
+    listed = manifest(voice)["files"].get(name)
     if listed is None or not path.exists():
         found = "not in the manifest" if listed is None else "missing"
         raise IntegrityError(f"shipped file {name} is {found}; reinstall precision-eval")
@@ -65,7 +68,7 @@ def check_files() -> None:
         asset_path(name)
 
 
-def load_model(*, checkpoint_dtype: str = "float32") -> VoiceModel:
+def load_model(*, checkpoint_dtype: str = "float32", voice: Path | None = None) -> VoiceModel:
     """Load the trained voice, in its as-shipped state except for the cache, which has yet to be allocated."""
     import torch
     from safetensors.torch import load_file
@@ -74,22 +77,22 @@ def load_model(*, checkpoint_dtype: str = "float32") -> VoiceModel:
 
     if checkpoint_dtype not in CHECKPOINT_DTYPES:
         raise ParameterError(f"checkpoint_dtype must be one of {CHECKPOINT_DTYPES}, found {checkpoint_dtype!r}")
-    model = VoiceModel(VoiceConfig())
-    weights = load_file(asset_path("voice.safetensors"))
+    model = VoiceModel(VoiceConfig(**manifest(voice).get("config", {})))
+    weights = load_file(asset_path("voice.safetensors", voice))
     if checkpoint_dtype == "bfloat16":
         weights = {name: value.to(torch.bfloat16).float() for name, value in weights.items()}
     model.load_state_dict(weights)
     return model.eval().requires_grad_(False)
 
 
-def load_streams(n_streams: int, *, n_frames: int) -> list[Stream]:
+def load_streams(n_streams: int, *, n_frames: int, voice: Path | None = None) -> list[Stream]:
     """Held-out scripts with their original tokens, spread over speakers and places."""
     from safetensors.numpy import load_file
 
     from precision_eval.cases.voice.script import conditioning_from_lengths
     from precision_eval.cases.voice.synthesis import Stream
 
-    arrays = load_file(asset_path("scripts.safetensors"))
+    arrays = load_file(asset_path("scripts.safetensors", voice))
     n_speakers = sum(name.startswith("tokens.") for name in arrays)
     rounds = -(-n_streams // n_speakers)
     streams = []
@@ -102,9 +105,9 @@ def load_streams(n_streams: int, *, n_frames: int) -> list[Stream]:
     return streams
 
 
-def original_speech() -> tuple[np.ndarray, int]:
+def original_speech(voice: Path | None = None) -> tuple[np.ndarray, int]:
     """The original speech of stream 0 from its first frame: samples float32 (n,), and its rate in Hz."""
     import soundfile
 
-    samples, sample_rate_hz = soundfile.read(asset_path("speech.flac"), dtype="float32")
+    samples, sample_rate_hz = soundfile.read(asset_path("speech.flac", voice), dtype="float32")
     return samples, int(sample_rate_hz)

@@ -1,0 +1,41 @@
+"""What a voice is judged by: whole sentences, words counted against their text."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tools.voice import judging
+from tools.voice.judging import MOST_FRAMES, PROMPT_FRAMES, parts_of
+
+
+def test_parts_are_whole_sentences_after_the_prompt_and_short_enough() -> None:
+    rng = np.random.default_rng(0)
+    firsts = np.cumsum([0, *rng.integers(100, 400, 60)]).tolist()
+    sentences = [(first, f"word{number}") for number, first in enumerate(firsts)]
+    parts = list(parts_of(sentences, n_frames=firsts[50] + 20))
+    assert all(part.stop - part.start <= MOST_FRAMES for part, _ in parts)
+    assert all(before.stop == after.start for (before, _), (after, _) in pairwise(parts))
+    first = next(number for number, at in enumerate(firsts) if at >= PROMPT_FRAMES)
+    assert parts[0][0].start == firsts[first]
+    assert parts[-1][0].stop == firsts[50]  # the sentence that is cut off is left out
+    assert " ".join(text for _, text in parts).split() == [f"word{number}" for number in range(first, 50)]
+
+
+def test_words_are_counted_against_the_text_by_hand() -> None:
+    """Nine words said; the ear drops one of each three, so a third is wrong."""
+    pytest.importorskip("transformers")
+    sentences = [(PROMPT_FRAMES + 400 * n, "one red dog") for n in range(4)]
+    samples = np.zeros((PROMPT_FRAMES + 1300) * 320, np.float32)
+    asked = []
+
+    def hear(part: np.ndarray) -> str:
+        asked.append(len(part))
+        return " ".join(["one dog"] * round(len(part) / 320 / 400))
+
+    heard = judging._heard(samples, sentences, hear=hear, mos=lambda part: float(len(part) / 160_000))
+    assert asked == [1200 * 320]
+    assert (heard["words"], heard["wer"]) == (9, pytest.approx(1 / 3))
+    assert heard["mos"] == 1.0
+    silent = judging._heard(samples, sentences, hear="whisper is not installed", mos="nor is the other")
+    assert silent == {"seconds": len(samples) / 16_000, "missing": "whisper is not installed"}
