@@ -1,5 +1,6 @@
 """The documentation is built as a site without a warning, and reads without a network."""
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from precision_eval.core.records import Record
 from tools import site
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,6 +36,11 @@ def test_every_page_of_the_docs_is_there_and_so_is_what_the_code_fills(built):
     assert all(f"{name}" in python for name in precision_eval.__all__ if name[0].islower() and "_by_" not in name)
     commands = (built / "reference" / "commands.html").read_text(encoding="utf-8")
     assert all(f"precision-eval {name}" in commands for name in ("run", "doctor", "gate", "choose"))
+    assert "Exit codes: 0 done" in commands
+    records = (built / "reference" / "records.html").read_text(encoding="utf-8")
+    assert all(re.search(rf"\b{field.name}\b", records) for field in dataclasses.fields(Record))
+    assert 'href="dashboard.html"' in (built / "index.html").read_text(encoding="utf-8")
+    assert {"dashboard.html", "dashboard.csv", "dashboard.json"} < {path.name for path in built.iterdir()}
 
 
 def test_nothing_is_fetched_from_elsewhere(built):

@@ -57,6 +57,13 @@ def on_nav(nav: Any, config: Any, files: Any) -> Any:
     return nav
 
 
+def on_post_build(config: Any) -> None:
+    """Leave out what no reader of an English site loads: maps of the theme's scripts, other languages' word lists."""
+    scripts = Path(config["site_dir"]) / "assets" / "javascripts"
+    for path in (*scripts.rglob("*.map"), *(scripts / "lunr").rglob("*.js")):
+        path.unlink()
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point the links of a page of docs/ at the site's files; generated ones do already."""
     place = f"docs/{page.file.src_uri}"
@@ -112,7 +119,8 @@ def reference_pages() -> dict[str, str]:
 
     return {
         "reference/commands.md": f"# Commands\n\n{_commands()}",
-        "reference/registries.md": f"# Cases and fixes\n\n{_registries()}",
+        "reference/registries.md": f"# Cases, fixes and measures\n\n{_registries()}",
+        "reference/records.md": _records(),
         "reference/python.md": _python(precision_eval, "Python"),
         "reference/audio.md": _python(audio_metrics, "Sound metrics"),
     }
@@ -130,22 +138,49 @@ def _commands() -> str:
     import typer
     from typer.cli import get_docs_for_click
 
+    from precision_eval.cli.application import EXIT_CODES_HELP
     from precision_eval.cli.commands import app
 
     command = typer.main.get_command(app)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="precision-eval")
-    return text.partition("\n")[2]
+    return f"{EXIT_CODES_HELP}\n{text.partition(chr(10))[2]}"
+
+
+def _records() -> str:
+    """Layout of a run's records, from the classes that write them."""
+    from precision_eval.core.records import SCHEMA_VERSION, STATUSES
+
+    return f"""# Records
+
+A run's folder holds `records.jsonl`: one line of strict JSON per fix and measure, written whole or not at all, in
+schema version {SCHEMA_VERSION}. Where a cell was measured more than once, the last line counts. `status` is one of
+{", ".join(STATUSES)}. `data` is what the measure found ([cases, fixes and measures](registries.md));
+`results.csv` has the same as columns `measure.path.to.figure`, with the unit in the name. `environment-*.json`
+describe the machine and its software; the records name each by its SHA-256. From Python, `precision_eval.load(RUN)`
+reads a folder.
+
+::: precision_eval.core.records.Record
+
+::: precision_eval.core.cells.Options
+"""
 
 
 def _registries() -> str:
     from precision_eval.cases.systems import all_cases
     from precision_eval.fixes.catalog import FIXES, MORE_FIXES
+    from precision_eval.measure.registry import MEASURES
 
     cases = [(f"`{case.id}`", ", ".join(case.sizes), case.explanation) for case in all_cases()]
     fixes = [(f"`{fix.id}`", ", ".join(fix.modes), fix.explanation) for fix in (*FIXES, *MORE_FIXES)]
-    return f"## Cases\n\n{_table('case', 'sizes', cases)}\n\n## Fixes\n\n{_table('fix', 'modes', fixes)}\n"
+    measures = [(f"`{measure.name}`", ", ".join(measure.options), measure.title) for measure in MEASURES]
+    tables = {
+        "Cases": _table("case", "sizes", cases),
+        "Fixes": _table("fix", "modes", fixes),
+        "Measures": _table("measure", "depends on", measures),
+    }
+    return "\n\n".join(f"## {title}\n\n{table}" for title, table in tables.items()) + "\n"
 
 
 def _table(first: str, second: str, rows: Iterable[tuple[str, str, str]]) -> str:

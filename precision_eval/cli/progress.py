@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from precision_eval.run.runner import Progress as RunProgress
 
 _TICK_S = 0.5
-_PLAIN_STEP_S = 15.0
+_PLAIN_STEP_S = 60.0
 """Seconds between two plain lines."""
 
 Kind = tuple[str, str]
@@ -143,8 +143,8 @@ class PlainProgress:
         """Say nothing: the line comes with the result."""
 
     def say_what_was_there(self) -> None:
-        """Print once how many records were there before."""
-        if not self._said:
+        """Print once how many records were there before, if any."""
+        if not self._said and self._tally.resumed:
             self._console.print(Text(self._tally.resumed_text()))
         self._said = True
 
@@ -229,4 +229,5 @@ def progress_on(console: Console, plan: Plan, *, verbose: bool = False) -> Itera
         live = LiveProgress(show, plan)
         with live.ticking():
             yield live
-    console.print(f"{live.tally.resumed_text()}; {live.tally.left()}", highlight=False)
+    before = f"{live.tally.resumed_text()}; " if live.tally.resumed else ""
+    console.print(f"{before}{live.tally.left()}", highlight=False)

@@ -114,7 +114,7 @@ def not_measured_here(group: Group) -> str:
 def untried_modes(groups: Iterable[Group]) -> str:
     """Say how fixes that cure in another mode are measured in the groups' own; empty where none is known."""
     pairs = dict.fromkeys((mode, group.mode) for group in groups for mode, _ in group.cured_elsewhere)
-    return "".join(f"; the fixes that cure {mode} were not measured {own}: --mode {mode},{own}" for mode, own in pairs)
+    return "".join(f"; what cures {mode} was not measured {own}: --mode {mode},{own}" for mode, own in pairs)
 
 
 def facts(group: Group, fix: str) -> str:

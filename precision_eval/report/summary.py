@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from precision_eval.core.formatting import (
     MISSING,
     counted,
+    grouped,
     join,
     memory_text,
     plural,
@@ -63,7 +64,7 @@ class GroupSummary:
     def headline(self) -> str:
         """Where, and what to take there."""
         group = self.group
-        where = group.title.replace(" · ", " ", 2)
+        where = group.title.replace(" · ", " ", 2).removesuffix(", 1 thread")
         if group.fault:
             return f"{where}: {group.fault}"
         if self.pick is None:
@@ -165,15 +166,12 @@ def undecided_line(summaries: tuple[GroupSummary, ...]) -> str:
     if not undecided:
         return ""
     known = [(group, row, budget) for group, row, budget in undecided if budget and budget <= LONGEST_BUDGET_S]
-    line = f"Undecided: {counted(len(undecided), 'time')} of fixes against the baseline"
+    line = f"Undecided: {counted(len(undecided), 'time')}"
     if not known:
         return f"{line}; no budget that the records tell of would decide."
     budget = max(budget for _, _, budget in known if budget)
-    groups = {group.slug for group, _, _ in known}
-    return (
-        f"{line}; {len(known)} of them would probably be decided by --budget {budget:g} "
-        f"(about {budget * len(groups):.0f} s of timing)."
-    )
+    needed = f"about {budget * len({group.slug for group, _, _ in known}):.0f} s of timing: --budget {budget:g}"
+    return f"{line}; {len(known)} would probably be decided by {needed}."
 
 
 def sound_lines(summaries: tuple[GroupSummary, ...]) -> Iterator[str]:
@@ -190,12 +188,13 @@ def sound_lines(summaries: tuple[GroupSummary, ...]) -> Iterator[str]:
             needed = max(sound.needed for sound in undecided.values())
             reason = next((sound.reason for sound in undecided.values() if sound.reason), "")
             decides = f"; --streams {needed} would probably decide" if needed else f": {reason}" if reason else ""
-            yield f"{where}: undecided for {join(list(undecided))}{decides}."
+            names = "every fix" if len(undecided) == len(heard) > 1 else join(list(undecided))
+            yield f"{where}: undecided for {names}{decides}."
 
 
 def doubts_line(summaries: tuple[GroupSummary, ...]) -> str:
     """Name what speaks against the times and is not in their intervals; the report has all doubts; empty without."""
-    kinds: dict[str, list[str]] = {}
+    kinds: dict[str, dict[str, list[str]]] = {}
     for summary in summaries:
         timed = [row for row in summary.group.curing if row.time is not None]
         fixes: dict[str, list[str]] = {}
@@ -206,16 +205,20 @@ def doubts_line(summaries: tuple[GroupSummary, ...]) -> str:
                     fixes.setdefault(kind, []).append(row.fix)
         for kind, names in fixes.items():
             of = "every fix" if len(names) == len(timed) else join(names)
-            kinds.setdefault(kind, []).append(f"{summary.group.case}: {of}")
-    doubts = "; ".join(f"{kind} ({', '.join(places)})" for kind, places in kinds.items())
-    return f"Doubts: {doubts}." if kinds else ""
+            kinds.setdefault(kind, {}).setdefault(of, []).append(summary.group.case)
+    doubts = (
+        f"{kind} ({', '.join(f'{join(cases)}: {of}' for of, cases in places.items())})"
+        for kind, places in kinds.items()
+    )
+    return f"Doubts: {'; '.join(doubts)}." if kinds else ""
 
 
 def not_cured_line(summaries: tuple[GroupSummary, ...]) -> str:
     """Name the groups in which nothing cures, and the mode in which something does; empty where there is none."""
     groups = [summary.group for summary in summaries if not summary.group.curing and not summary.group.fault]
-    names = list(dict.fromkeys(f"{group.case} {group.mode}" for group in groups))
-    return f"Nothing measured cures {join(names)}{untried_modes(groups)}." if names else ""
+    cases = grouped((group.mode, group.case) for group in groups)
+    names = join([f"{mode} {join(list(dict.fromkeys(own)))}" for mode, own in cases.items()])
+    return f"Nothing measured cures {names}{untried_modes(groups)}." if names else ""
 
 
 def failure_lines(summaries: tuple[GroupSummary, ...]) -> Iterator[str]:
@@ -246,7 +249,7 @@ def print_summary(run: Run, console: Console) -> None:
         *(summary.headline for summary in summaries if summary.group.fault),
         not_cured_line(summaries),
         *failure_lines(summaries),
-        "Bold: best balance of time and drift; ≈ not told apart from it. Ratio below 1 is faster.",
+        "Bold: best balance of time and drift; ≈: not told apart. Below 1 is faster.",
         undecided_line(summaries),
         doubts_line(summaries),
         *sound_lines(summaries),

@@ -65,7 +65,7 @@ def test_from_a_file_to_a_report_and_again_after_an_edit(folder):
 
     (folder / "my_case.py").write_text(own_files.CASE.replace("* scale", "* 3.0 * scale"))
     edited = command(folder, *traces)
-    assert "0 of 3 already measured" in edited.stdout
+    assert "already measured" not in edited.stdout
     digests = {r.case_digest for r in records(folder).values() if r.measure == "trace"}
     assert digests.isdisjoint({r.case_digest for r in first.values()})
 

@@ -42,8 +42,8 @@ def test_each_message_is_said_once_with_its_fixes(lines):
     text = " ".join(" ".join(lines).split())
     assert text.count("Expected query, key, and value") == 1
     assert "raised: as_shipped, as_shipped (compiled) and dynamo_fallback (compiled): Expected query" in text
-    assert "Nothing measured cures attention-decode compiled, attention-prefill compiled and voice compiled; " in text
-    assert "the fixes that cure eager were not measured compiled: --mode eager,compiled." in text
+    assert "Nothing measured cures compiled attention-decode, attention-prefill and voice; " in text
+    assert "what cures eager was not measured compiled: --mode eager,compiled." in text
 
 
 def test_the_pick_stands_first_and_a_tie_is_marked(run):
@@ -83,7 +83,11 @@ def test_what_would_decide_follows_from_the_detectable_effect(run, ratio, data, 
     assert budget_to_decide(group, row) == budget_s
     assert budget_to_decide(replace(group, noise_floor_off=True), row) is None
     line = undecided_line((replace(summaries_of(run.sections)[0], group=group),))
-    assert (f"--budget {budget_s:g} " in line) if budget_s else ("no budget that the records tell of" in line)
+    assert (
+        line.endswith(f"s of timing: --budget {budget_s:g}.")
+        if budget_s
+        else ("no budget that the records tell of" in line)
+    )
 
 
 def test_doubts_are_named_once_by_kind(run):
@@ -111,4 +115,6 @@ def test_doubts_are_named_once_by_kind(run):
     )
     memory, off = f"fresh memory ({first.group.case}: kv_to_query)", f"({second.group.case}: every fix)"
     assert line == f"Doubts: {memory}; the noise floor is off {off}."
+    both = doubts_line(tuple(doubted(one, {"kv_to_query"}, "fresh memory: 9 faults") for one in (first, second)))
+    assert both == f"Doubts: fresh memory ({first.group.case} and {second.group.case}: kv_to_query)."
     assert doubts_line((doubted(second, every, "over budget: 12 rounds"),)) == doubts_line(()) == ""
