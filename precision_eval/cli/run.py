@@ -225,6 +225,15 @@ Judges = Annotated[
         "whisper.",
     ),
 ]
+Minutes = Annotated[float | None, typer.Option(min=0.01, help="Audio per fix; [dim]default: 0.25[/dim]")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Frames of 20 ms per stream; [dim]default: 50[/dim]")]
+Isolation = Annotated[
+    str,
+    typer.Option(
+        metavar="warn|error",
+        help="Where others used the device of a timed cell: keep it as a doubt, or end the run before it is recorded.",
+    ),
+]
 StoredDtype = Annotated[CheckpointDtype, typer.Option(help="float32 as shipped; bfloat16 makes half storage lossless.")]
 
 
@@ -240,9 +249,9 @@ def run(
     measure: MeasureNames = None,
     quick: options.Quick = False,
     thorough: Thorough = False,
-    minutes: Annotated[float | None, typer.Option(min=0.01, help="Audio per fix; [dim]default: 0.25[/dim]")] = None,
+    minutes: Minutes = None,
     streams: Streams = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Frames of 20 ms per stream; [dim]default: 50[/dim]")] = None,
+    steps: Steps = None,
     budget: options.Budget = None,
     processes: options.Processes = None,
     threads: options.Threads = 1,
@@ -253,6 +262,7 @@ def run(
     sdpa_backend: SdpaBackends = None,
     tf32: PinnedTf32 = None,
     memory: options.Memory = None,
+    isolation: Isolation = "warn",
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds that one cell may take.")] = 900.0,
     checkpoint_dtype: StoredDtype = CheckpointDtype.float32,
     speech: Speech = None,
@@ -272,11 +282,10 @@ def run(
         sizes=None if size is None else split(size), device=checked_device(device), threads=threads,
         sdpa_backends=split(sdpa_backend), options=tier.options(
             is_own=_all_own(cases), minutes=minutes, streams=streams, steps=steps, budget_s=budget, processes=processes,
-            seed=seed, seeds=seeds, tf32=tf32, memory=_joined(memory), speech=speech, judges=judge,
+            seed=seed, seeds=seeds, tf32=tf32, memory=_joined(memory), speech=speech, judges=judge, isolation=isolation,
         ),
     )  # fmt: skip
-    execution = Execution(
-        out=out, workers=workers, timeout_s=timeout, candidates=split(candidate), executor=executor,
+    execution = Execution(out=out, workers=workers, timeout_s=timeout, candidates=split(candidate), executor=executor,
         printing=Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report),
     )  # fmt: skip
     _check_own_failures(run_selection(selection, execution, tier=tier, checkpoint_dtype=checkpoint_dtype.value))

@@ -59,6 +59,7 @@ class Options:
     memory: str | None = None
     speech: str | None = None
     judges: str | None = None
+    isolation: str = "warn"
 
     @property
     def pins(self) -> str:

@@ -25,6 +25,7 @@ from precision_eval.core.cells import Cell, Outcome, failed, failure_of
 from precision_eval.core.errors import UnsupportedError, unknown_name
 from precision_eval.core.targets import RUN_DIR, plugins
 from precision_eval.fixes.pins import PINS, set_tf32
+from precision_eval.measure.isolation import IsolationError, watched
 
 MeasureFunction = Callable[[Cell, Path], list[Outcome]]
 
@@ -215,13 +216,24 @@ def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) 
     try:
         measure = measure_by_name(cell.measure, measures)
         _prepare_torch(cell)
-        outcomes = {outcome.fix: _strict(outcome) for outcome in measure.run(cell, run_dir)}
+        with watched(cell.device, cell.options.isolation if measure.timed else None) as doubts:
+            outcomes = {outcome.fix: _strict(outcome) for outcome in measure.run(cell, run_dir)}
+        outcomes = {fix: _doubted(outcome, doubts) for fix, outcome in outcomes.items()}
+    except IsolationError:
+        raise
     except Exception as error:  # noqa: BLE001 - the boundary of a cell: whatever was raised is the cell's result
         _print_traceback()
         raised = True
         outcomes = {fix: failure_of(fix, error) for fix in cell.fixes}
     missing = [failed(fix, "raised", "the measure gave no outcome for it") for fix in cell.fixes if fix not in outcomes]
     return CellResult((*outcomes.values(), *missing), started_at, time.perf_counter() - start, raised)
+
+
+def _doubted(outcome: Outcome, doubts: list[str]) -> Outcome:
+    """Add doubts to what was timed."""
+    if outcome.data is None or not doubts:
+        return outcome
+    return replace(outcome, data={**outcome.data, "doubts": [*outcome.data.get("doubts", ()), *doubts]})
 
 
 def log_path(cell: Cell, run_dir: Path) -> Path:

@@ -27,6 +27,7 @@ from precision_eval.core.environment import collect, usable_cores
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
 from precision_eval.core.files import locked, read_json, write_json
 from precision_eval.core.workers import WorkerCrashedError, WorkerStoppedError
+from precision_eval.measure.isolation import IsolationError
 from precision_eval.measure.registry import CellResult, run_cell
 from precision_eval.run.executor import IsolatedExecutor
 from precision_eval.run.lanes import LocalLanes, lanes_of
@@ -82,7 +83,7 @@ def on_node(call: NodeCall) -> Any:
             write_json(call.kept, asdict(result), indent=None)
             return result
     except PrecisionEvalError as error:  # not every engine brings an error back as what it was
-        return error
+        return error.__cause__ if isinstance(error.__cause__, IsolationError) else error
 
 
 @functools.lru_cache(maxsize=4)

@@ -20,6 +20,7 @@ from precision_eval.core.errors import ParameterError, unknown_name
 from precision_eval.core.formatting import grouped
 from precision_eval.fixes.pins import ANY, PINS, SDPA_BACKENDS, check_tf32
 from precision_eval.measure.allocator import GROWN, MEMORY_STATES
+from precision_eval.measure.isolation import ISOLATIONS
 from precision_eval.measure.judges import chosen_judges
 from precision_eval.measure.registry import MEASURES, Measure
 
@@ -151,6 +152,8 @@ def make_plan(
         if state not in MEMORY_STATES:
             raise unknown_name("state of memory", state, MEMORY_STATES)
     chosen_judges(selection.options.judges)
+    if selection.options.isolation not in ISOLATIONS:
+        raise unknown_name("isolation", selection.options.isolation, ISOLATIONS)
     all_cases, all_fixes = _registries(cases, fixes)
     chosen = [case for case in _cases_of(selection.cases, all_cases) if case.id not in selection.without]
     fix_names = _fixes_of(selection.fixes, all_fixes)

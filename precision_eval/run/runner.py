@@ -21,6 +21,7 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import intact
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.core.workers import WorkerOutOfMemoryError, WorkerTimedOutError
+from precision_eval.measure.isolation import IsolationError
 from precision_eval.measure.registry import CellResult, Measure, log_path, measure_by_name, run_cell
 from precision_eval.run.plan import Plan
 
@@ -178,6 +179,8 @@ class _Run:
             error = future.exception()
             if isinstance(error, ParameterError):  # a node unlike the first: it says nothing about a fix
                 raise error
+            if error is not None and isinstance(error.__cause__, IsolationError):
+                raise error.__cause__
             result = future.result() if error is None else None
             if len(cell.fixes) > 1 and (result is None or _is_one_fixs_doing(result)):
                 self._split(cell)
