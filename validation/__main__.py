@@ -37,14 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     names = frame.PROOF if given.names in ([], ["prove"]) else given.names
     chosen = {name: frame.experiment_by_name(name) for name in names}
     options = {name: _options(experiment, given, alone=len(chosen) == 1) for name, experiment in chosen.items()}
-    if not given.report:
-        try:
-            for name, experiment in chosen.items():
-                _run(experiment, options[name], given.limit_s, console)
-        except KeyboardInterrupt:
-            console.print("Stopped. Trials that ended are kept; the same command goes on from there.")
-            sys.exit(EXIT_INTERRUPTED)
-    figures = {name: _report(experiment, options[name], console) for name, experiment in chosen.items()}
+    try:
+        for name, experiment in () if given.report else chosen.items():
+            _run(experiment, options[name], given.limit_s, console)
+        figures = {name: _report(experiment, options[name], console) for name, experiment in chosen.items()}
+    except KeyboardInterrupt:
+        console.print("Stopped. Trials that ended are kept; the same command goes on from there.")
+        sys.exit(EXIT_INTERRUPTED)
     if not any(figures.values()):
         raise PrecisionEvalError(f"{given.out} holds no trials of {', '.join(chosen)}; run without --report first")
     if any(experiment.path(given.out).exists() for experiment in chosen.values()):

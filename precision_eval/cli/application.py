@@ -52,13 +52,16 @@ def run_application(app: Callable[[], None], name: str) -> None:
             try:
                 app()
             finally:
-                sys.stdout.flush()  # a full device is noticed here, and not after the exit code was given
+                if sys.stdout is not None:  # None: closed by who started this
+                    sys.stdout.flush()  # a full device is noticed here, and not after the exit code was given
     except SystemExit as ended:
         if isinstance(ended.__context__, OSError) and ended.__context__.errno == errno.EPIPE:
             _drop_output()  # click gives a closed pipe the code of a verdict
             sys.exit(EXIT_BAD_INPUT)
         raise
-    except Exception as error:  # noqa: BLE001 - the door of the process: whatever comes here gets its line and code
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the door of the process: whatever comes here gets its line and code
         if os.environ.get(_TRACEBACK):
             import traceback
 
@@ -110,7 +113,7 @@ def _no_interrupt_is_lost() -> Iterator[None]:
             atexit.register(signal.signal, number, signal.SIG_IGN)  # all is done but for unloading
 
 
-def _fail(error: Exception, name: str) -> None:
+def _fail(error: BaseException, name: str) -> None:
     """Print an error as one line and exit."""
     known = isinstance(error, PrecisionEvalError) or _is_audio_error(error)
     text = str(error)
@@ -127,7 +130,7 @@ def _fail(error: Exception, name: str) -> None:
     sys.exit(EXIT_BAD_INPUT if known else EXIT_SUITE_FAILED)
 
 
-def _is_broken_library(error: Exception) -> bool:
+def _is_broken_library(error: BaseException) -> bool:
     """Say whether a library could not be loaded, such as a torch whose shared objects are missing."""
     if isinstance(error, ImportError):
         return not (error.name or "").startswith(("precision_eval", "audio_metrics"))
@@ -159,7 +162,7 @@ def _replace_what_cannot_be_encoded() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _is_audio_error(error: Exception) -> bool:
+def _is_audio_error(error: BaseException) -> bool:
     """Say whether an error is one that ``audio_metrics`` raises on purpose, without importing it."""
     module = sys.modules.get("audio_metrics.errors")
     return module is not None and isinstance(error, module.AudioMetricsError)

@@ -262,7 +262,7 @@ def _read_file(
                 if name in known
             },
             points=_points(rows, benchmarks, visit_times(visits, **where)),
-            build=(content.get("env_vars") or {}).get("TORCH_BUILD"),
+            build=build if isinstance(build := (content.get("env_vars") or {}).get("TORCH_BUILD"), str) else None,
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError) as error:
         if isinstance(error, RecordError):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from precision_eval.core.drawing import new_figure, save
 from precision_eval.core.errors import RecordError
 from validation import attack
 
@@ -56,6 +57,15 @@ def test_what_is_not_mutated_is_read(target, tmp_path):
     lay(tmp_path)
     for _, call in readers(tmp_path, tmp_path):
         assert call()
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_figures_are_rendered_or_only_built(tmp_path, wanted):
+    figure = new_figure(1, 1)
+    figure.subplots()
+    with attack._rendering(wanted):
+        paths = save(figure, tmp_path, "one")
+    assert [path.stat().st_size > 500 for path in paths] == [wanted, wanted]
 
 
 def test_a_call_that_no_command_understands_is_counted():

@@ -122,6 +122,7 @@ def _give(job: Sequence[str], folder: Path, kind: str, rng: np.random.Generator)
     words += ["--timeout", "20"] if "--timeout" not in job else []
     paths = [str(_stepping_clock(folder)), _ROOT] if kind == CLOCK else [_ROOT]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TMPDIR": str(scratch), _MARK: str(folder)}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # a full disk cuts bytecode short, and the next import fails on it
     with (folder / "output").open("w+b") as output, _hindered(kind, run_dir, rng) as hinder:
         process = subprocess.Popen(
             [sys.executable, "-m", "precision_eval.cli", *words, *patience, "--out", str(run_dir)],

@@ -40,6 +40,7 @@ def program(body, **options):
         (ImportError("no such", name="precision_eval.x"), 3, "internal error: ImportError: no such"),
         (ParameterError("no folder \x1b[2J"), 2, "program: no folder \\x1b[2J"),
         (RecursionError("deep"), 3, "internal error: RecursionError: deep"),
+        (GeneratorExit("left"), 3, "internal error: GeneratorExit: left"),
     ],
 )
 def test_an_error_is_one_line_and_a_code(capsys, error, code, text):
@@ -84,6 +85,12 @@ def test_an_error_that_cannot_be_written_either_is_no_verdict(tmp_path):
             [sys.executable, "-c", PROGRAM.format(body=body)], stdout=out, stderr=out, timeout=60, check=False
         )
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize(("body", "code"), [("print(1)", 0), ("sys.exit(1)", 1)])
+def test_a_closed_output_changes_no_exit_code(body, code):
+    done = program(f"sys.stdout = None; {body}")
+    assert (done.returncode, done.stderr) == (code, "")
 
 
 @pytest.mark.parametrize(("sent", "code"), [("SIGINT", 0), ("SIGTERM", 0)])

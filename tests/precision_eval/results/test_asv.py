@@ -173,6 +173,13 @@ def test_a_damaged_file_is_named_in_one_line(tmp_path, write, run_type, change, 
     assert "\n" not in str(found.value)
 
 
+def test_a_build_that_is_no_text_is_not_recorded(tmp_path, write, run_type):
+    write(tmp_path, [run_type(torch="2.8.0", values={DRIFT: {CELL: 1.0}})])
+    (path,) = [one for one in (tmp_path / "lab").glob("*.json") if one.name != "machine.json"]
+    damage(lambda c: c.update(env_vars={"TORCH_BUILD": ["slim"]}))(path)
+    assert [result.build for result in read_results(tmp_path)] == [None]
+
+
 def test_a_number_that_is_no_status_is_refused(tmp_path, write, run_type):
     write(tmp_path, [run_type(torch="2.8.0", values={STATUS: {CELL: 9}})])
     with pytest.raises(RecordError, match=r"dia-decode/kv_to_query:tiny: 9 is no status; expected 1 to 7"):
