@@ -7,6 +7,7 @@
 # make asv-versions  the same figures under each torch version of asv.versions.json (runs/torch-versions); long, resumable
 # make bench  the asv and pytest-benchmark adapters, one quick pass each
 # make site   the documentation as a site, in site/ (open site/index.html)
+# make a11y   axe on the HTML report, the dashboard and the site (needs npm and Chromium)
 # make docs   write the blocks of docs/ that results fill, and what the worked examples print
 # make test-slow, make test-validation  the tests that `make test` leaves out: slow ones, and those of validation/ and tools/
 # make test-matrix  the tests under several Pythons and torch versions (MATRIX="3.12/2.13.0 3.11/2.6.0"), each in an environment of uv's
@@ -33,7 +34,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-
 
 .DEFAULT_GOAL := help
 LOCK_ARGS ?=
-.PHONY: help install run test lint lock test-validation test-slow test-matrix validation prove doctor-sweep systems asv asv-versions bench docs site clean
+.PHONY: help install run test lint lock test-validation test-slow test-matrix validation prove doctor-sweep systems asv asv-versions bench docs site a11y clean
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -105,6 +106,10 @@ systems: $(DEV_STAMP)
 
 site: $(DEV_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+a11y: $(DEV_STAMP)
+	npm install --silent --no-save --prefix build/a11y axe-core
+	AXE=build/a11y/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -p no:benchmark tests/test_accessibility.py
 
 asv: $(DEV_STAMP)
 	$(BIN)/asv machine --yes
