@@ -338,6 +338,11 @@ def _doubts(subject: ExaminedModel, repeats: Repeatability, seen: CallOutcome) -
         doubts.append(f"two calls from the same state differ by {repeats.difference:.2g} relative")
     if seen.error is None and difference(repeats.outcome, CallOutcome(seen.outputs, None)) > repeats.difference:
         doubts.append("the observed call's output differs from an unobserved one's")
+    if seen.error is None and not seen.outputs:
+        doubts.append(
+            "the output has no floating values, as that of generate() has none, so drift is not known and silent "
+            "rounding is not seen: have it return scores (return_dict_in_generate=True, output_scores=True)"
+        )
     fused = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
     if any(isinstance(module, fused) for module in subject.modules()):
         doubts.append("torch's fused path of nn.MultiheadAttention was not taken while observing")

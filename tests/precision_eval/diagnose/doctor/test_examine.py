@@ -321,3 +321,16 @@ def test_a_dynamically_quantised_layer_beside_half_is_located_and_cured_from_out
     found = quick(Beside().eval().requires_grad_(False), torch.ones(2, D).half(), fixes=True, latency=False)
     assert (found.status, found.first_split.module) == ("raised", "codes.0")
     assert found.patch.verified
+
+
+def test_an_output_without_floating_values_is_a_doubt():
+    class Chosen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.project(x).argmax(-1)
+
+    diagnosis = examine(Chosen().eval(), torch.ones(2, 4), fixes=False)
+    assert any("no floating values" in doubt for doubt in diagnosis.doubts)
