@@ -1,8 +1,8 @@
 """Human speech with its exact texts, for what transcribes: the English prompts of Asterisk, out of Debian's packages.
 
 Allison Smith reads them (16 kHz, G.722; CC-BY-SA-3.0); nothing of them is shipped. Prompts are joined, in the order of
-the list of their texts, to utterances of 20 to 30 s with half a second between two. Left out are tones, single letters,
-whose spelling is anybody's choice, and prompts longer than Whisper hears at once.
+the list of their texts, to utterances of mostly 20 to 30 s with half a second between two. Left out are tones, single
+letters, whose spelling is anybody's choice, and prompts longer than Whisper hears at once.
 """
 
 from __future__ import annotations

@@ -319,6 +319,7 @@ COSTS: tuple[Fact, ...] = (
     Fact(
         text="tokens diverged", page="utterances whose tokens diverged", read=lambda row, section: _heard_otherwise(row)
     ),
+    Fact(text="WER", page="WER", read=_of("transcription", "wer", percent)),
     *(
         Fact(text=title, page=title, read=_share_of_words(name))
         for title, name in (("words off float64's", "word_divergence"), ("WER − float64's", "wer_difference"))

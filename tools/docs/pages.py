@@ -25,7 +25,7 @@ from validation.report import reported_markdown, stored_markdown
 
 FIGURES_SHOWN = ("tradeoff-", "audio-")
 SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", "metavoice.md")
-PAGES = ("results.md", "validation.md", "sensitivity.md", *SYSTEM_PAGES)
+PAGES = ("results.md", "validation.md", "sensitivity.md", "whisper.md", *SYSTEM_PAGES)
 _SWEEP_SECTIONS = ("Where the order turns", "Which cast is faster")
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 
@@ -65,6 +65,8 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "choose": ("choose/choose.json", lambda source, page: stored_markdown("choose", source)),
     "attack": ("attack.json", lambda source, page: stored_markdown("attack", source)),
     "soak": ("soak.json", lambda source, page: stored_markdown("soak", source)),
+    "human-speech": ("human-speech", lambda source, page: fixes_markdown(source)),
+    "listeners": ("listeners", lambda source, page: fixes_markdown(source)),
     "asv-cost": ("asv-cost.json", lambda source, page: stored_markdown("cost", source)),
 }
 
@@ -82,6 +84,15 @@ def results_markdown(run: Run, *, relative_to: Path) -> str:
     shown = [path for path in drawn if path.name.startswith(FIGURES_SHOWN)]
     parts += [f"![{path.stem}]({Path(os.path.relpath(path, relative_to)).as_posix()})" for path in shown]
     return "\n\n".join(part for part in parts if part)
+
+
+def fixes_markdown(source: Path) -> str:
+    """Return a table of fixes per case of a run; says so where there is none."""
+    if not source.exists():
+        return "Not measured."
+    run = load_run(source)
+    tables = [to_markdown(table, heading=True) for section in run.sections if (table := cost_table(section))]
+    return "\n\n".join([*tables, environment_line(run.environment)])
 
 
 def voice_markdown(path: Path) -> str:
