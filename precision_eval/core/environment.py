@@ -7,6 +7,7 @@ fact that this platform does not tell is None, never a guess.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -235,12 +236,14 @@ def _torch_build() -> dict[str, Any]:
     }
 
 
+@functools.cache
 def _cudnn_version() -> int | None:
+    """Ask torch once: where another cuDNN is loaded than it was built for, it raises, and names that one thereafter."""
     import torch
 
     try:
         return torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
-    except RuntimeError:  # another cuDNN is loaded than torch was built for, which is no matter on a CPU
+    except RuntimeError:  # no matter on a CPU
         return None
 
 

@@ -1,10 +1,12 @@
 """Provenance: plain, repeatable, and stored without losing an older one."""
 
+import functools
 import json
 
 import pytest
 import torch
 
+from precision_eval.core import environment
 from precision_eval.core.environment import check_device, collect, environment_sha, source_sha256, store_environment
 from precision_eval.core.errors import ParameterError
 
@@ -49,9 +51,15 @@ def test_a_device_that_is_not_here_is_refused(device):
 
 
 def test_a_cudnn_that_torch_refuses_is_no_matter_on_a_cpu(monkeypatch):
-    def version():
-        raise RuntimeError("cuDNN version incompatibility")
+    answers = iter([RuntimeError("cuDNN version incompatibility"), 100])
 
+    def version():  # refused at first, then named, as torch has it
+        answer = next(answers)
+        if isinstance(answer, RuntimeError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(environment, "_cudnn_version", functools.cache(environment._cudnn_version.__wrapped__))
     monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
     monkeypatch.setattr(torch.backends.cudnn, "version", version)
-    assert collect("cpu")["torch"]["cudnn"] is None
+    assert [collect("cpu")["torch"]["cudnn"] for _ in range(2)] == [None, None]
