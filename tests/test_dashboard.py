@@ -25,7 +25,8 @@ document.querySelectorAll("th button")[10].click();
 const rising = drifts();
 document.querySelectorAll("th button")[10].click();
 const count = document.getElementById("count").textContent;
-document.title = JSON.stringify([[...fixes], rising, drifts(), location.hash, count]);
+const hidden = heads.filter((head) => head.hidden).map((head) => head.textContent);
+document.title = JSON.stringify([[...fixes], rising, drifts(), location.hash, count, hidden]);
 </script>
 """
 
@@ -65,8 +66,8 @@ def test_rows_are_picked_and_sorted_with_what_has_no_figure_last(written, tmp_pa
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", written["dashboard.html"])  # for PICK
     (tmp_path / "page.html").write_text(page.replace("</body>", f"{PICK}</body>"), encoding="utf-8")
     seen = visit((tmp_path / "page.html").as_uri())
-    fixes, rising, falling, address, count = json.loads(re.search(r"<title>(.*?)</title>", seen.dom)[1])
-    assert (fixes, address) == (["bfloat16"], "#fix=bfloat16")
+    fixes, rising, falling, address, count, hidden = json.loads(re.search(r"<title>(.*?)</title>", seen.dom)[1])
+    assert (fixes, address, hidden) == (["bfloat16"], "#fix=bfloat16", ["fix"])
     assert count.startswith(f"{len(rising)} of ")
     numbers = [[float(text) for text in column if text != "–"] for column in (rising, falling)]
     assert numbers[0] == sorted(numbers[0]) == numbers[1][::-1] != []

@@ -19,6 +19,9 @@ function show() {
     row.hidden = wanted.some(([column, value]) => value && row.cells[column].textContent !== value);
     count += !row.hidden;
   }
+  for (const [column, value] of wanted) { // what is the same in every row that is left makes room for the others
+    for (const row of [table.tHead.rows[0], ...rows]) row.cells[column].hidden = value !== "";
+  }
   document.getElementById("count").textContent = `${count} of ${rows.length} rows.`;
   const picked = selects.filter((select) => select.value).map((select) => [select.dataset.column, select.value]);
   history.replaceState(null, "", `#${new URLSearchParams(picked)}`);
