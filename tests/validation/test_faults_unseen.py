@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from validation.faults import families, unseen
+from validation.faults.alarms import ratios
 from validation.faults.families import DTYPES, sample
 from validation.faults.kernels import exact, yardstick
 from validation.faults.trials import Stand, drawn
@@ -60,3 +61,10 @@ def test_each_fault_of_an_operation_shows_and_honest_variations_are_near(name):
     stand = Stand([drawn(name, seed=seed, dtype=torch.float16) for seed in (0, 1)])
     for fault in unseen.OPERATIONS[name].changes(name, "fault"):
         assert max(stand.effects(torch.stack([fault.apply(o) for o in stand.calls]), fault)) > 0.01, fault.id
+
+
+def test_how_much_an_alarm_errs_by_hand():
+    assert ratios("wide", "cumulative_sum", "float32") == (1.0, 1.0)  # torch's cumsum is that, rounded once
+    rms_ratio, largest = ratios("fused", "window", "float16")
+    assert 0.0 < rms_ratio < 1.0  # plain stores more
+    assert largest > 0.0

@@ -38,6 +38,10 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "voice": ("voice-quality.json", lambda source, page: voice_markdown(source)),
     "proof": ("proof/figures.json", lambda source, page: reported_markdown(source)),
     "faults": ("faults.json", lambda source, page: stored_markdown("faults", source, judged_only=True)),
+    "faults-unseen": (
+        "amd-epyc/faults-held-out.json",
+        lambda source, page: stored_markdown("faults", source, judged_only=True),
+    ),
     "faults-held-out": (
         "intel-xeon/faults-held-out.json",
         lambda source, page: stored_markdown("faults", source, judged_only=True),

@@ -140,7 +140,7 @@ LETTERS = {"as expected of the format": ".", "worse, by one more rounding": "r",
 Bools = NDArray[np.bool_]
 OPERATIONS = {**operations.OPERATIONS, **unseen.OPERATIONS}
 HELD_OUT_FAMILIES = {*families.UNSEEN, *unseen.OPERATIONS}
-HELD_OUT = {one.id for one in (*unseen.HONEST, *unseen.FAULTS)}
+HELD_OUT = {one.id for one in unseen.HONEST} | {one.id for one in unseen.FAULTS}
 
 
 def is_held_out(name: str, family: str) -> bool:

@@ -119,8 +119,10 @@ def _divided(o: Operands) -> Tensor:
     return (o.q @ o.k.mT / math.sqrt(o.q.shape[-1]) + mask).softmax(-1) @ o.v
 
 
-def _sdpa(q: Tensor, k: Tensor, v: Tensor, o: Operands, mask: Tensor | None = None) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=o.mask if mask is None else mask, scale=o.scale)
+def _sdpa(o: Operands, change: Function = lambda x: x) -> Tensor:
+    """Torch's attention, query, keys and values changed alike."""
+    q, k, v = (change(x) for x in (o.q, o.k, o.v))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=o.mask, scale=o.scale)
 
 
 HONEST: tuple[Variation, ...] = (
@@ -138,11 +140,11 @@ HONEST: tuple[Variation, ...] = (
               lambda o: (o.v.float().mT.contiguous() @ _logits(o).softmax(-1).mT).mT.to(o.dtype)),
     Variation("eager_divided", "eager in the dtype, divided by √d, mask added", _divided),
     Variation("sdpa_padded_width", "torch's attention, 24 channels of zeros more",
-              lambda o: _sdpa(*(F.pad(x, (0, 24)) for x in (o.q, o.k, o.v)), o)[..., : o.v.shape[-1]]),
+              lambda o: _sdpa(o, lambda x: F.pad(x, (0, 24)))[..., : o.v.shape[-1]]),
     Variation("sdpa_keys_reversed", "torch's attention, keys from the last to the first",
-              lambda o: _sdpa(o.q, o.k.flip(2), o.v.flip(2), o, o.mask.flip(1))),
+              lambda o: _sdpa(replace(o, k=o.k.flip(2), v=o.v.flip(2), mask=o.mask.flip(1)))),
     Variation("sdpa_batch_of_two", "torch's attention, the call twice in a batch",
-              lambda o: _sdpa(*(torch.cat([x.flip(1), x]) for x in (o.q, o.k, o.v)), o)[1:]),
+              lambda o: _sdpa(o, lambda x: torch.cat([x.flip(1), x]))[1:]),
     Variation("flash_first", "online softmax, 32 keys a block, divided after each",
               lambda o: _online(o, list(_keys(o).split(32)), normalised=True)[2].to(o.dtype)),
     Variation("blocks_in_turn", "online softmax, every other block first", _in_turn),
@@ -212,8 +214,13 @@ def _overlap(o: Operands) -> Operands:
 
 def _part(name: str, index: Any, change: Function) -> Callable[[Operands], Operands]:
     """One part of an operand changed, and stored again."""
-    return lambda o: replace(o, **{name: put(getattr(o, name), index, change(getattr(o, name)[index].float())
-                                             .to(o.dtype))})  # fmt: skip
+
+    def plant(o: Operands) -> Operands:
+        whole: Tensor = getattr(o, name)
+        changes: dict[str, Any] = {name: put(whole, index, change(whole[index].float()).to(o.dtype))}
+        return replace(o, **changes)
+
+    return plant
 
 
 def _nudged(y: Tensor, share: float, toward: float, index: Any = at[:]) -> Tensor:
