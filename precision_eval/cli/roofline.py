@@ -37,6 +37,9 @@ def roofline(
     device: Annotated[
         str | None, typer.Option(help="t4, a10g, a100 or h100; [dim]default: the run's own[/dim]")
     ] = None,
+    work: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Take the work of the same cells from another run's traces.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Predict and print."""
@@ -49,10 +52,10 @@ def roofline(
         from precision_eval.measure.peaks import published_peaks
 
         peaks = published_peaks(device)
-    show(run.groups, peaks, as_json=as_json)
+    show(run.groups, peaks, as_json=as_json, counted=() if work is None else load_run(work).groups)
 
 
-def show(groups: Sequence[Group], peaks: Peaks, *, as_json: bool) -> None:
+def show(groups: Sequence[Group], peaks: Peaks, *, as_json: bool, counted: Sequence[Group] = ()) -> None:
     """Print predictions for groups."""
     from rich.console import Console
 
@@ -60,7 +63,7 @@ def show(groups: Sequence[Group], peaks: Peaks, *, as_json: bool) -> None:
     from precision_eval.report.roofline import correlation_line, peaks_lines, prediction_table, reason_lines
     from precision_eval.results.roofline import correlations, predicted_groups
 
-    predicted = predicted_groups(groups, peaks)
+    predicted = predicted_groups(groups, peaks, counted=counted)
     if not predicted:
         raise ParameterError(
             "no trace here holds the work of a call: measure --measure trace again, eager, with full_float32 and a fix"

@@ -46,6 +46,11 @@ def peaks_lines(peaks: Peaks) -> Iterator[str]:
     if peaks.roofs:
         fault, call = (fixed(1e6 * seconds, decimals=2) for seconds in (peaks.page_fault_s, peaks.call_s))
         yield f"A page of fresh memory costs {fault} µs, a small operation {call} µs."
+        if not peaks.streams:
+            yield (
+                "These peaks do not hold how fast each kernel reads memory, nor products in both layouts, and what the "
+                "model misses may be due to that: on that machine, remove peaks.json and give the command again."
+            )
         yield (
             "bytes: what a call moves; peaks: the bare roofline, of memory and matrix products alone; kernels: with "
             "the rates of torch's kernels here, casts, calls and page faults. All are ratios to the baseline."

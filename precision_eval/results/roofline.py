@@ -91,11 +91,16 @@ class GroupPrediction:
         return asdict(self)
 
 
-def predicted_groups(groups: Iterable[Group], peaks: Peaks, *, baseline: str = "full_float32") -> list[GroupPrediction]:
-    """Predict every group whose traces hold the work of a call; with `peaks` of another device nothing is measured."""
-    found = []
+def predicted_groups(
+    groups: Iterable[Group], peaks: Peaks, *, baseline: str = "full_float32", counted: Iterable[Group] = ()
+) -> list[GroupPrediction]:
+    """Predict every group whose traces hold the work of a call; with `peaks` of another device nothing is measured.
+
+    What a call does is no matter of the machine: where `counted` holds the same cell, its work is taken from there.
+    """
+    found, better = [], {key: work for group in counted for _, key, work in _counted(group)}
     for group in groups:
-        works = timed_works(group)
+        works = timed_works(group, better)
         if not peaks.roofs:
             works.pop("autocast", None)  # whose dtype is the device's choice, and another one on a GPU
         measured = {row.fix: row.time.value for row in group.curing if row.time is not None} if peaks.roofs else {}
@@ -109,13 +114,21 @@ def predicted_groups(groups: Iterable[Group], peaks: Peaks, *, baseline: str = "
     return found
 
 
-def timed_works(group: Group) -> dict[str, dict[str, Any]]:
+def _counted(group: Group) -> Iterable[tuple[str, tuple[str, str], Work]]:
+    """Yield fix, cell with its definition, and work of every trace that holds it."""
+    for row in group.curing:
+        if work := (row.data("trace") or {}).get("work"):
+            record = row.records["trace"]
+            yield row.fix, (record.cell, record.case_digest), work
+
+
+def timed_works(group: Group, better: Mapping[tuple[str, str], Work] | None = None) -> dict[str, dict[str, Any]]:
     """Return the work of each fix that has a trace, as it was timed.
 
     One call a block, between those of the others, finds its operands in no cache. And of two blocks beyond glibc's
     threshold one may come from what the others have left free in the heap: page faults are those that were counted.
     """
-    works = {row.fix: dict(work) for row in group.curing if (work := (row.data("trace") or {}).get("work"))}
+    works = {fix: dict((better or {}).get(key, work)) for fix, key, work in _counted(group)}
     touched = sum(work["touched_bytes"] for work in works.values())
     for row in group.curing:
         timed = row.data("latency") or {}
@@ -142,7 +155,7 @@ def predictions(
                 bare=bare.total() / bare_base,
                 full=full.total() / full_base if peaks.roofs else None,
                 measured=known.get(fix),
-                reasons=tuple(_reasons(work, bare, full, peaks)),
+                reasons=tuple(_reasons(work, full, peaks)),
             )
         )
     return tuple(sorted(rows, key=lambda row: (row.bare if row.full is None else row.full, row.fix)))
@@ -153,13 +166,15 @@ def moved_bytes(work: Work) -> int:
     return sum(own["bytes"] for own in work["operations"])
 
 
-def _reasons(work: Work, bare: Mapping[Any, float], full: Mapping[Any, float], peaks: Peaks) -> Iterable[str]:
+def _reasons(work: Work, full: Mapping[Any, float], peaks: Peaks) -> Iterable[str]:
     """Say what of a fix lies beyond bytes and peaks: emulated formats, slow kernels, casts, page faults."""
     dtypes = {own["dtype"] for own in work["operations"] if own["flops"]}
     yield from (f"{dtype} is emulated: {peaks.emulated[dtype]}" for dtype in sorted(dtypes & peaks.emulated.keys()))
     total = sum(full.values())
     if not peaks.roofs or not total:
         return
+    fastest = dict.fromkeys(peaks.flops, max(peaks.flops.values()))  # of all formats: a slow one is a reason
+    bare = bare_times(work, replace(peaks, flops=fastest))
     for (kind, dtype), seconds in sorted(full.items(), key=lambda item: -item[1]):
         allowed = bare.get((kind, dtype), 0.0)
         if seconds / total < _NAMED or kind == "other":

@@ -10,9 +10,12 @@ from precision_eval.core.records import RecordFile
 from precision_eval.measure import peaks as peaks_module
 from precision_eval.measure.peaks import DTYPES, Peaks
 
+SLOWER = 1  # factor of the bytes of float16
+
 
 def work(dtype, size):
-    own = {"kind": "attention", "dtype": dtype, "count": 1, "flops": size, "bytes": size}
+    moved = size * SLOWER if dtype == "float16" else size
+    own = {"kind": "attention", "dtype": dtype, "count": 1, "flops": size, "bytes": moved}
     return {"operations": [own], "touched_bytes": size, "fresh_bytes": 0}
 
 
@@ -60,6 +63,17 @@ def test_predictions_stand_beside_measurements_and_peaks_are_kept(program, refus
     refused("is of another machine than the run", "roofline", run_dir)
     (run_dir / "peaks.json").write_text(json.dumps(stored | {"peaks": {}}))
     refused("holds no peaks", "roofline", run_dir)
+
+
+def test_the_work_of_another_run_of_the_same_cells_is_taken(program, run_dir, here, tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "SLOWER", 3)
+    other = make_run(tmp_path / "other", here)
+    figures = []
+    for more in ((), ("--work", other)):
+        code, out, _ = program("roofline", run_dir, "--json", *more)
+        assert code == 0
+        figures.append([row["bytes_ratio"] for row in json.loads(out)["groups"][0]["rows"]])
+    assert figures == [[1.0, 0.5], [1.0, 1.5]]
 
 
 def test_the_peaks_of_another_machine_are_not_measured_here(program, refused, tmp_path, here):
