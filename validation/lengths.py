@@ -160,13 +160,15 @@ Curve = dict[int, dict[int, float]]
 
 
 def curves(rows: list[dict[str, Any]]) -> Iterator[tuple[str, str, Curve, dict[int, int]]]:
-    """Yield kind, fix, length → seed → drift, and length → bytes."""
+    """Yield kind, fix, length → seed → drift, and length → bytes; lengths that lack seeds are left out."""
     for kind in KINDS:
         for fix in FIXES:
             own = [row for row in rows if (row["kind"], row["fix"]) == (kind, fix) and "drift" in row]
             lengths = sorted({row["length"] for row in own})
-            drifts = {n: {row["seed"]: row["drift"] for row in own if row["length"] == n} for n in lengths}
-            if drifts:
+            every = {n: {row["seed"]: row["drift"] for row in own if row["length"] == n} for n in lengths}
+            seeds = max(map(len, every.values()), default=0)
+            drifts = {n: found for n, found in every.items() if len(found) == seeds}
+            if drifts and seeds > 1:  # one has no interval
                 yield kind, fix, drifts, {row["length"]: row["cache_bytes"] for row in own}
 
 
@@ -209,7 +211,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             cells = [f"{interval(list(drifts[n].values()))[0]:.2e}" if n in drifts else "–" for n in lengths]
             grown = growth(drifts).get(lengths[-1])
             text = "–" if grown is None else "× {:.2f} [{:.2f}, {:.2f}]".format(*grown)
-            start = grows_from(drifts)
+            start = grows_from(drifts)  # that is, the least of the lengths that were measured
             slot = held[max(held)] / max(held)
             lines.append(
                 f"| `{fix}` | {slot:.1f} | {' | '.join(cells)} | {text} | {f'{start:,}' if start else 'nowhere'} |"
