@@ -127,6 +127,8 @@ def choose(
 
 def _predicted(groups: Sequence[Group], question: Question, *, as_json: bool) -> bool:
     """Print what published peaks say of a GPU that is not here; whether one was asked for."""
+    if question.device is None:  # peaks are of kernels, whose module loads torch
+        return False
     from precision_eval.cli.roofline import show
     from precision_eval.measure.peaks import PUBLISHED
     from precision_eval.results.choose import Constraints
