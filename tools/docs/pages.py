@@ -17,6 +17,7 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.table import make_table, to_markdown
 from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings
+from precision_eval.results.machines import merged
 from precision_eval.results.reading import Run, load_run
 from precision_eval.studies.sensitivity.report import answer, contest_markdown
 from tools.docs.systems import ENVIRONMENT, OPERATIONS, VERSIONS, system_markdown
@@ -32,6 +33,7 @@ _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 # Name of a block → what it is made from, below the folder of results, and how.
 BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "results": ("cpu", lambda source, page: results_markdown(load_run(source), relative_to=page.parent)),
+    "machines": ("machines", lambda source, page: machines_markdown(source)),
     "sweep": ("sweep", lambda source, page: sweep_markdown(source, relative_to=page.parent)),
     "versions": ("torch-versions", lambda source, page: versions_markdown(source, relative_to=page.parent)),
     "sensitivity": ("sensitivity", lambda source, page: sensitivity_markdown(source, relative_to=page.parent)),
@@ -147,6 +149,17 @@ def replaced(text: str, name: str, content: str, *, page: Path) -> str:
     if text.count(first) != 1 or text.count(last) != 1 or end < begin:
         raise ParameterError(f"{page} must hold {first} and then {last}, once each; add these two lines")
     return f"{text[: begin + len(first)]}\n{content}\n{text[end:]}"
+
+
+def machines_markdown(folder: Path) -> str:
+    """Return one row per processor and torch version: what is fastest there, case by case."""
+    runs = merged(sorted(path for path in folder.iterdir() if path.is_dir()))
+    rows = []
+    for machine in runs.machines:
+        fastest = [" ≈ ".join(comparison.fastest(machine.name)) or "–" for comparison in runs.comparisons]
+        rows.append((machine.name, *fastest))
+    columns = ("machine", *(f"fastest: {comparison.title}" for comparison in runs.comparisons))
+    return to_markdown(make_table(columns, rows))
 
 
 def page_text(page: Path, results: Path) -> str:
