@@ -39,3 +39,17 @@ def test_words_are_counted_against_the_text_by_hand() -> None:
     assert heard["mos"] == 1.0
     silent = judging._heard(samples, sentences, hear="whisper is not installed", mos="nor is the other")
     assert silent == {"seconds": len(samples) / 16_000, "missing": "whisper is not installed"}
+
+
+def test_a_script_without_text_is_not_heard() -> None:
+    """The shipped scripts hold none: no word can be counted, and a mean opinion score is blind on that speech."""
+    assert judging.hearing(None, minutes=0.5, seed=0) == {}
+
+
+def test_precision_of_the_shipped_voice_orders_as_its_formats_do() -> None:
+    rows = judging.precision(None, fixes=("full_float32", "bfloat16"), seed=0, n_streams=1, n_frames=PROMPT_FRAMES + 20)
+    single, half = rows["full_float32"], rows["bfloat16"]
+    assert single["drift"]["relative_error"] < 1e-4 < half["drift"]["relative_error"]
+    assert single["divergence"]["diverged"] == 0
+    assert single["max_abs_logit"] > 8.0  # which capped attention cannot reach
+    assert single["attention_entropy_nats"] > 0.0

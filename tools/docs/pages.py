@@ -38,6 +38,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "versions": ("torch-versions", lambda source, page: versions_markdown(source, relative_to=page.parent)),
     "sensitivity": ("sensitivity", lambda source, page: sensitivity_markdown(source, relative_to=page.parent)),
     "voice": ("voice-quality.json", lambda source, page: voice_markdown(source)),
+    "voices": ("voices", lambda source, page: voices_markdown(source)),
     "proof": ("proof/figures.json", lambda source, page: reported_markdown(source)),
     "faults": ("faults.json", lambda source, page: stored_markdown("faults", source, judged_only=True)),
     "faults-unseen": (
@@ -120,6 +121,28 @@ def voice_markdown(path: Path) -> str:
         f"the first third to the last, less what the script itself loses: {stored['decline_points']:.1f} points.",
     ]
     return "\n\n".join(lines)
+
+
+def voices_markdown(folder: Path) -> str:
+    """Return what ``python -m tools judge-voice --out`` stored, a file per voice."""
+    stored = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    if not stored:
+        return "Nothing yet: no file of this command is stored."
+    heard, drift = [], []
+    for name, voice in stored.items():
+        plan = voice["trained"]["plan"]
+        trained = f"{plan['million_frames']:g} M frames"
+        for rendering, found in voice["heard"].items():
+            shown = [f"{found[key]:{spec}}" if key in found else "–" for key, spec in (("wer", ".0%"), ("mos", ".2f"))]
+            heard.append((name, trained, rendering, f"{found['seconds']:.0f} s", *shown))
+        for fix, row in voice["precision"].items():
+            apart = f"{row['divergence']['diverged']} of {row['divergence']['streams']}"
+            sharp = (f"{row['max_abs_logit']:.1f}", f"{row['attention_entropy_nats']:.2f}")
+            drift.append((name, fix, f"{row['drift']['relative_error']:.1e}", apart, *sharp))
+    header = ("voice", "trained", "speech", "of", "WER", "MOS")
+    tables = [to_markdown(make_table(header, heard))] if heard else []
+    header = ("voice", "fix", "drift of logits", "streams that diverged", "largest logit", "entropy, nats")
+    return "\n\n".join([*tables, to_markdown(make_table(header, drift))])
 
 
 def sweep_markdown(folder: Path, *, relative_to: Path) -> str:

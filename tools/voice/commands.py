@@ -105,7 +105,8 @@ def judge(
         (name, *(f"{heard[key]:{spec}}" if key in heard else "–" for key, spec in (("wer", ".1%"), ("mos", ".2f"))))
         for name, heard in found["heard"].items()
     ]
-    print_table(make_table(("speech", "WER", "MOS"), rows, title=f"{found['minutes']:g} minutes", align="lrr"), console)
+    if rows:
+        print_table(make_table(("speech", "WER", "MOS"), rows, title="what judges hear", align="lrr"), console)
     rows = [
         (
             fix,

@@ -38,6 +38,20 @@ Sentence = tuple[int, str]
 
 def judge_voice(voice: Path | None, *, minutes: float, seed: int, fixes: Sequence[str] = FIXES) -> dict[str, Any]:
     """Return plain data: what is heard of the voice, and what each fix does to its logits and tokens."""
+    return {
+        "seed": seed,
+        "trained": manifest(voice)["files"]["voice.safetensors"],
+        "config": manifest(voice).get("config", {}),
+        "heard": hearing(voice, minutes=minutes, seed=seed),
+        "precision": precision(voice, fixes=fixes, seed=seed),
+    }
+
+
+def hearing(voice: Path | None, *, minutes: float, seed: int) -> dict[str, Any]:
+    """Let the judges hear original, codec and voice; nothing where the scripts hold no text, as the shipped ones."""
+    sentences = sentences_of(voice)
+    if not sentences:
+        return {}
     n_frames = round(minutes * 60 * FRAME_RATE_HZ)
     (stream,) = load_streams(1, n_frames=PROMPT_FRAMES + n_frames, voice=voice)
     n_frames = min(n_frames, len(stream.tokens) - PROMPT_FRAMES)
@@ -51,18 +65,8 @@ def judge_voice(voice: Path | None, *, minutes: float, seed: int, fixes: Sequenc
         "codec": vocode(codec.decode(stream.tokens[: len(spoken)]), network=network),
         "voice": vocode(codec.decode(spoken), network=network),
     }
-    sentences = sentences_of(voice)
-    hear = _opened(chosen_judges("whisper")[0].opened)
-    mos = _opened(MOS.opened)
-    heard = {name: _heard(samples, sentences, hear=hear, mos=mos) for name, samples in renderings.items()}
-    return {
-        "seed": seed,
-        "minutes": n_frames / FRAME_RATE_HZ / 60,
-        "trained": manifest(voice)["files"]["voice.safetensors"],
-        "config": manifest(voice).get("config", {}),
-        "heard": heard,
-        "precision": precision(voice, fixes=fixes, seed=seed),
-    }
+    hear, mos = _opened(chosen_judges("whisper")[0].opened), _opened(MOS.opened)
+    return {name: _heard(samples, sentences, hear=hear, mos=mos) for name, samples in renderings.items()}
 
 
 def sentences_of(voice: Path | None) -> list[Sentence]:
