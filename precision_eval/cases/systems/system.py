@@ -62,6 +62,8 @@ def in_float64(model: ModelT) -> ModelT:
     """Copy a model with every floating parameter, buffer and dtype attribute in float64."""
     if any(tensor.device.type == "mps" for tensor in (*model.parameters(), *model.buffers())):
         raise UnsupportedError("mps has no float64, so nothing can be held to it there; measure drift on the CPU")
+    if any(hasattr(tensor, "__tensor_flatten__") for tensor in model.parameters()):
+        raise UnsupportedError("torchao's tensors cannot be held in float64, so there is no drift of them")
     twin = copy.deepcopy(model).double()
     for module in twin.modules():
         for name, value in list(vars(module).items()):
