@@ -36,7 +36,7 @@ from precision_eval.trace.value_counts import ValueCounts
 BEYOND_FORMAT = 8.0
 """Times its amplified rounding up to which a format explains a drift; clean models without near ties stay below 4."""
 
-LEAST_SHARE, LEAST_OF_SEVERAL = 3.0, 20.0
+LEAST_SHARE, LEAST_OF_SEVERAL = 3.0, 5.0
 """Times its format's rounding that one line, or several together, must add to a drift to be told."""
 
 OUTWEIGHS, OUTWEIGHS_IN_EXCESS = 4.0, 2.0
@@ -96,11 +96,12 @@ def of_numbers(
         share = _outweighing(subject, drift, base, is_excess=excess is not None)
         if drift is not None and share is not None:
             return excess or Excess(drift, drift / 2, base), (_finding_of_share(share, drift), share.step.event)
+    unseen = None if reference.name == "float32" else _finding_of_unseen(subject)
     if excess is not None:
-        return excess, finding_of_drift(subject, excess)
+        return excess, unseen or finding_of_drift(subject, excess)
     if reference.name != "float64":
         return None, None
-    return None, rounded_angle(subject, angles, base) or _finding_of_unseen(subject)
+    return None, rounded_angle(subject, angles, base) or unseen
 
 
 def _finding_of_unseen(subject: ExaminedModel) -> tuple[Finding, Event | None] | None:
@@ -117,12 +118,19 @@ def _outweighing(subject: ExaminedModel, drift: float | None, base: torch.dtype,
     if drift is None or not LEAST_SHARE * rounding(base) < drift < float("inf"):
         return None
     times = OUTWEIGHS_IN_EXCESS if is_excess else OUTWEIGHS
+    best: Share | None = None
     for share in largest_shares(subject):
         of_format = max(rounding(base), rounding(share.work)) * (LEAST_SHARE if share.lines == 1 else LEAST_OF_SEVERAL)
-        if of_format < share.own < LEAST_SHARE * drift and share.own > times * share.others:
-            # what whole numbers look up is no near tie
-            return share if share.is_of_whole_numbers or not _is_tie(subject, base) else None
-    return None
+        if share.step.of_module and share.step.dtype is base:
+            break  # a layer of torch's gives back the model's format: that is what the format costs
+        outweighs = of_format < share.own < LEAST_SHARE * drift and share.own > times * share.others
+        if outweighs and (best is None or share.own * best.others > best.own * share.others):
+            best = share
+        if best is share and share.lines == 1:
+            break  # by itself; of several, those that leave least
+    if best is None or best.is_of_whole_numbers:  # what is looked up by other numbers is no near tie
+        return best
+    return None if _is_tie(subject, base) else best
 
 
 def _is_tie(subject: ExaminedModel, base: torch.dtype) -> bool:

@@ -286,8 +286,12 @@ class Diagnosis:
 
     @property
     def first_split(self) -> Finding | None:
-        """Where dtypes first split: the first fault, else the first risk, else None."""
+        """Where dtypes first split: the first fault, else the first risk, else None; where something raised, not what
+        is stored too narrow, which raises nothing.
+        """
         found = self.faults or self.of("risk")
+        if self.raised is not None:
+            found = tuple(finding for finding in found if finding.kind != "kept_narrowed") or found
         return found[0] if found else None
 
     @property

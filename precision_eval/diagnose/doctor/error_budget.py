@@ -115,7 +115,7 @@ class Steps(TorchFunctionMode):
         self.steps: list[TracedStep] = []
         self.angles: list[torch.Tensor] = []
         self.outputs: tuple[torch.Tensor, ...] = ()
-        self.rounds_whole_numbers = True
+        self.rounds_whole_numbers = False
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -148,8 +148,8 @@ class Steps(TorchFunctionMode):
         if to is None or to.name != name_of(func):
             return result
         with torch._C.DisableTorchFunction():
-            self.rounds_whole_numbers &= all(bool((part == part.round()).all()) for part in map(_real, floats))
             rounded = {id(part): _rounded(part, dtype) for part, dtype in zip(floats, to.dtypes, strict=False)}
+            self.rounds_whole_numbers |= any(_is_another_whole_number(part, rounded[id(part)]) for part in floats)
             given = {id(value) for value in (*args, *(kwargs or {}).values()) if isinstance(value, torch.Tensor)}
             if kind_of(func) is not OperationKind.CAST:  # a cast that does nothing gives back what it was given
                 for part in floats:
@@ -166,10 +166,12 @@ class Steps(TorchFunctionMode):
                 if self.origins.get(tensor) is None:
                     self.origins[tensor] = True
                     self.unseen += [(len(self.steps), dtype) for dtype in _digits(tensor)]
-            if not isinstance(func, OpOverload | OpOverloadPacket):  # what somebody's own operator gives is looked at
-                for part in result if isinstance(result, tuple | list) else (result,):
-                    if isinstance(part, torch.Tensor):
-                        self.origins[part] = True
+            of_torch = not isinstance(func, OpOverload | OpOverloadPacket)
+            for part in result if isinstance(result, tuple | list) else (result,):
+                if isinstance(part, torch.Tensor):
+                    self.origins[part] = True
+                    if not of_torch and part.is_floating_point():
+                        self.unseen += [(len(self.steps), dtype) for dtype in _digits(part)]
 
 
 def _digits(tensor: torch.Tensor) -> tuple[torch.dtype, ...]:
@@ -182,6 +184,11 @@ def _digits(tensor: torch.Tensor) -> tuple[torch.dtype, ...]:
     if bool((eighths == eighths.round()).all()) or bool((values == values.round()).all()):
         return ()
     return tuple(d for d in (torch.bfloat16, torch.float16) if torch.equal(values.to(d).double(), values))[:1]
+
+
+def _is_another_whole_number(exact: torch.Tensor, rounded: torch.Tensor) -> bool:
+    one, other = _real(exact), _real(rounded)
+    return bool((one == one.round()).all()) and not torch.equal(one, other)
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
@@ -238,22 +245,13 @@ def rounded_run(subject: ExaminedModel, rounded: dict[int, TracedStep]) -> Steps
 
 def rounded_unseen(subject: ExaminedModel) -> tuple[TracedStep, torch.dtype] | None:
     """The first step that is given what was rounded out of torch's sight to fewer digits than it works in itself."""
-    noted: list[tuple[int, torch.dtype]] = []
-
-    def through(twin: ExaminedModel, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        origins: TensorMap[bool] = TensorMap()
-        for _, _, tensor in named_tensors(twin, inputs):
-            origins[tensor] = True
-        run = stepped(twin, inputs, {}, origins=origins)
-        noted.extend(run.unseen)
-        return run.outputs
-
-    run_as(subject, in_float64, torch.float64, through=through)
-    steps = steps_of(subject) if noted else []
-    fewer = (
-        (steps[at], dtype) for at, dtype in noted if at < len(steps) and rounding(dtype) > rounding(steps[at].dtype)
-    )
-    return next(fewer, None)
+    model = copied(subject)
+    origins: TensorMap[bool] = TensorMap()
+    for _, _, tensor in named_tensors(model, model.tensors):
+        origins[tensor] = True
+    run = stepped(model, model.tensors, {}, origins=origins)
+    given = ((run.steps[at], dtype) for at, dtype in run.unseen if at < len(run.steps))
+    return next(((step, dtype) for step, dtype in given if rounding(dtype) > rounding(step.dtype)), None)
 
 
 def drift_between(rounded: Steps, exact: Steps) -> float:

@@ -254,7 +254,9 @@ def _with_numbers(findings: tuple[Finding, ...], drift: Finding) -> tuple[Findin
     """Add what the numbers say; a rounding whose dtype then meets another is the fault of that meeting."""
     for index, finding in enumerate(findings):
         places = [step.place for operand in finding.operands for step in operand.history]
-        if drift.severity == "fault" and finding.kind == "promotion" and drift.place in places:
+        if finding.kind != "promotion" or finding.module != drift.module:
+            continue  # a cast in another module is where one would change it
+        if drift.severity == "fault" and drift.place in places:
             fault = replace(finding, severity="fault", reason=f"{drift.reason} ({drift.place})")
             return (*findings[:index], fault, *findings[index + 1 :])
     return (*findings, drift)

@@ -691,3 +691,15 @@ def test_the_line_whose_rounding_outweighs_all_others_is_told(carried, dtype, se
     split = diagnosis.first_split
     assert (split and split.severity) == severity
     assert split is None or (split.kind, split.place.text[-6:]) == ("drift", "# here")
+
+
+def _packed(x):
+    ids = torch.arange(2051, 2051 + 2 * D, 1).view(2, D, 1)
+    packed = torch.cat([ids.to(x.dtype), x[..., None]], dim=-1)  # here
+    return x + (packed[..., 0].long() % 3).to(x.dtype)
+
+
+def test_ids_that_travel_beside_other_values_are_told_where_they_are_rounded():
+    torch.manual_seed(0)
+    found = told(Narrowing(_packed).bfloat16(), torch.randn(2, D).bfloat16())
+    assert (found.first_split.severity, found.first_split.place.text[-6:]) == ("fault", "# here")
