@@ -8,6 +8,7 @@ import torch
 from precision_eval.stats import wilson_interval
 from validation.doctor import half_of, small
 from validation.doctor.blind import blind_plants
+from validation.doctor.fourth import fourth_plants
 from validation.doctor.plants import line_of, plants
 from validation.doctor.second import second_plants
 from validation.doctor.sweep import sweep_figures, sweep_summary
@@ -24,6 +25,11 @@ def test_locating_one_plant_and_missing_a_wrong_truth():
     assert (right["is_located"], wrong["is_located"], wrong["is_in_module"]) == (True, False, True)
     with pytest.raises(ValueError, match="not enough values"):
         line_of(small, "# @nowhere$")
+
+
+@pytest.mark.slow
+def test_of_lines_told_together_the_first_is_one_that_adds_much():
+    assert locate(next(plant for plant in fourth_plants() if plant.name.startswith("HalfParallel")))["is_located"]
 
 
 @pytest.mark.slow

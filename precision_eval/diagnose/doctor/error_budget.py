@@ -330,6 +330,7 @@ def largest_shares(subject: ExaminedModel) -> Iterator[Share]:
         return
     budget, every, chosen = _Budget(subject, steps), set(range(len(steps))), set[int]()
     work, others, least = _working_format(steps), budget.error(every), A_TENTH
+    told: list[tuple[int, float]] = []  # of each line its first step, and what it adds
     for count in range(1, MOST_LINES + 1):
         left = [at for at in narrow if at not in chosen]
         line, own = budget.largest(left, lambda step: step.line, least * others)
@@ -338,7 +339,9 @@ def largest_shares(subject: ExaminedModel) -> Iterator[Share]:
         chosen |= set(line)
         is_most, least = own >= HALF_OF_IT * others, HALF_OF_IT
         others = budget.error(every - chosen)
-        first = budget.first_alike(line, own, narrow) if count == 1 else min(chosen)
+        told.append((line[0], own))
+        first = min(at for at, adds in told if adds >= ALIKE * told[0][1])  # what adds little is not where it begins
+        first = budget.first_alike(line, own, narrow) if count == 1 else first
         alone = rounded_run(subject, {at: steps[at] for at in chosen})
         own = drift_between(alone, budget.exact)
         yield Share(steps[first], count, own, others, alone.rounds_whole_numbers, work)
