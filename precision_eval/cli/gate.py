@@ -116,7 +116,7 @@ def gate(
     threads: options.Threads = 1,
     seed: options.Seed = 0,
     processes: Processes = 5,
-    budget: Budget = 3.0,
+    budget: Budget = 5.0,
     results: options.AsvResults = None,
     machine: options.Machine = None,
     margin_latency: MarginLatency = None,

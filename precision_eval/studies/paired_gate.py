@@ -4,7 +4,8 @@ Conventions: every process is forked from a parent that has imported torch and r
 for weights and inputs. It builds both sides' case (in turn first), gives head base's inputs, and lets head's parameters
 and buffers use base's memory where names, shapes and dtypes agree, so that where tensors lie is the same for both. Then
 a fix of base and of head are timed in the same rounds, with the allocator held as in a run, beside a fixed numpy
-computation, the anchor. Drift of both sides is to one reference, base's model in float64. This module imports torch.
+computation, the anchor. Two processes run at once where there are cores and memory for it. Drift of both sides is to
+one reference, base's model in float64. This module imports torch.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ import torch
 from torch import nn
 
 from precision_eval.core.cells import failure_of
-from precision_eval.core.environment import cpu_model
+from precision_eval.core.environment import cpu_model, usable_cores
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import counted
 from precision_eval.core.source_trees import ModuleTree, SourceTree, source_trees
 from precision_eval.core.targets import first_line, is_target
-from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
+from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_each
 from precision_eval.fixes.packing import floating_leaves, packed
 from precision_eval.fixes.storage import storage_bytes
 from precision_eval.measure.admission import resolved_device
@@ -40,7 +41,7 @@ from precision_eval.measure.allocator import GROWN, memory_held
 from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
 from precision_eval.measure.float64_reference import Reference, check_available, reference_of
 from precision_eval.measure.latency import sized_rounds, take_random_memory
-from precision_eval.measure.memory import call_memory
+from precision_eval.measure.memory import call_memory, peak_rss_bytes
 from precision_eval.measure.model_calls import relative_error
 from precision_eval.measure.timers import HostTimer, timer_for
 from precision_eval.results.gate import (
@@ -65,6 +66,8 @@ MOST_TIMES_PROCESSES = 4
 _ANCHOR_SHARE = 0.1
 _ANCHOR_ROUNDS = 5
 _PROCESS_LIMIT_S = 600.0
+_MOST_LANES = 2  # what was tried
+_MEMORY_SHARE = 0.5
 _OTHER_COMPUTATION = 1e-6  # of the output, in float64; what is nearer may be a step that the code holds in float32
 _STORED = "measure each side by `precision-eval run` and compare the two run folders"
 
@@ -100,7 +103,7 @@ class GatePlan:
     threads: int = 1
     seed: int = 0
     processes: int = 5
-    budget_s: float = 3.0
+    budget_s: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class ProcessFigures:
 
     pairs: dict[GateCell, PairFigures]
     notes: tuple[str, ...] = ()
+    peak_rss_bytes: int = 0
 
 
 def gate_trees(
@@ -129,11 +133,16 @@ def gate_trees(
             for tree in trees if is_target(case) else ():
                 _isolated(_admit, tree, plan, case)
             _isolated(_check_sides, trees, plan, case)
-        figures: list[ProcessFigures] = []
         began_s = time.monotonic()
-        for process in range(plan.processes):
-            progress(f"process {process + 1} of {plan.processes}")
-            figures += [_isolated(measured_in_process, trees, plan, case, process) for case in plan.cases]
+        progress(f"process 1 of {plan.processes}")  # one by one: what they take says how many fit beside each other
+        figures = [_isolated(measured_in_process, trees, plan, case, 0) for case in plan.cases]
+        lanes = _lanes(plan, max(one.peak_rss_bytes for one in figures))
+        jobs: list[tuple[Any, ...]] = [
+            (trees, plan, case, process) for process in range(1, plan.processes) for case in plan.cases
+        ]
+        for at in range(0, len(jobs), lanes):
+            progress(f"process {jobs[at][-1] + 1} of {plan.processes}")
+            figures += _isolated_each(measured_in_process, jobs[at : at + lanes], lanes)
         judged = partial(_judged, figures, trees=trees, margins=margins, required=required)
         result = judged()
         undecided, settled = split_by_look(result)
@@ -141,13 +150,23 @@ def gate_trees(
             return result
         looked_s = time.monotonic()
         end_s = looked_s + SECOND_LOOK_SHARE * (looked_s - began_s)
-        for process in range(plan.processes, MOST_TIMES_PROCESSES * plan.processes):
-            progress(f"{counted(len(undecided), 'cell')} undecided: process {process + 1}")
-            for case in dict.fromkeys(cell.case for cell in undecided):
-                figures.append(_isolated(measured_in_process, trees, plan, case, process, undecided))
-            if time.monotonic() >= end_s:
+        cases = tuple(dict.fromkeys(cell.case for cell in undecided))
+        further = range(plan.processes, MOST_TIMES_PROCESSES * plan.processes)
+        jobs = [(trees, plan, case, process, undecided) for process in further for case in cases]
+        for at in range(0, len(jobs), lanes):
+            progress(f"{counted(len(undecided), 'cell')} undecided: process {jobs[at][3] + 1}")
+            figures += _isolated_each(measured_in_process, jobs[at : at + lanes], lanes)
+            if time.monotonic() >= end_s and at + lanes >= len(cases):
                 break
         return judged(settled=settled)
+
+
+def _lanes(plan: GatePlan, peak_rss_bytes: int) -> int:
+    """Return how many processes run at once: a core and memory for each; what both sides share in a process cancels."""
+    if plan.device != "cpu":
+        return 1
+    fitting = int(_MEMORY_SHARE * check_available(None) / max(peak_rss_bytes, 1))
+    return max(1, min(_MOST_LANES, usable_cores() // plan.threads, fitting))
 
 
 def _judged(
@@ -172,12 +191,17 @@ def _judged(
 
 
 def _isolated(function: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return call_isolated(function, *arguments, timeout_s=_PROCESS_LIMIT_S)
-    except WorkerRaisedError as error:
-        raise error.__cause__ or error from None
-    except WorkerError as error:
-        raise ParameterError(f"base and head could not be called in one process: {error}; {_STORED}") from error
+    return _isolated_each(function, [arguments], 1)[0]
+
+
+def _isolated_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], at_once: int) -> list[Any]:
+    answers = call_each(function, arguments, at_once=at_once, timeout_s=_PROCESS_LIMIT_S)
+    for answer in answers:
+        if isinstance(answer, WorkerRaisedError):
+            raise answer.__cause__ or answer from None
+        if isinstance(answer, WorkerError):
+            raise ParameterError(f"base and head could not be called in one process: {answer}; {_STORED}") from answer
+    return answers
 
 
 def _admit(tree: SourceTree, plan: GatePlan, case: str) -> None:
@@ -456,7 +480,7 @@ def measured_in_process(
             elapsed_s=plan.budget_s / plan.processes,
         )
     del padding
-    return ProcessFigures(pairs, tuple(doubts))
+    return ProcessFigures(pairs, tuple(doubts), peak_rss_bytes())
 
 
 def _called_pair(

@@ -1,4 +1,4 @@
-"""The fifth set of plants: speech and generative code, half of it around real classes of transformers and diffusers.
+"""The fifth set of plants: speech and generative code, 29 of 60 around real classes of transformers and diffusers.
 
 It was written, and committed, before the doctor was tried on any of it, by somebody who had read neither the doctor's
 rules nor, until every plant stood, the lists of misses. A plant is one function, a part of which has a dtype of its

@@ -20,7 +20,7 @@ from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
-from precision_eval.core.environment import cpu_model
+from precision_eval.core.environment import cpu_model, usable_cores
 from precision_eval.core.errors import PrecisionEvalError, unknown_name
 from precision_eval.results.gate import PAIRED_MARGINS
 from precision_eval.results.gate.paired import LOOKS
@@ -158,6 +158,7 @@ def _git(folder: Path, *words: str) -> None:
 
 def _trials(options: Options) -> list[Trial]:
     effort = f"{options['processes']}/{options['budget_s']:g}/cleared {CLEARED:g}/{LOOKS} looks"
+    effort += f"/{min(2, usable_cores())} at once"
     effort += f"/beside {options['beside']}" if options["beside"] else ""
     place = f"{effort}/{cpu_model()}/{metadata.version('torch')}"
     for fault in options["faults"]:
@@ -205,7 +206,14 @@ def _gated(spec: tuple[str, int, int, float, str]) -> Data:
         seconds = time.monotonic() - began
     if done.returncode not in (0, 1, 4):
         raise PrecisionEvalError(f"a gate of {fault} failed: {done.stderr.strip()}")
-    asked = {"processes": processes, "budget_s": budget_s, "cleared": CLEARED, "looks": LOOKS, "beside": beside}
+    asked = {
+        "processes": processes,
+        "lanes": min(2, usable_cores()),
+        "budget_s": budget_s,
+        "cleared": CLEARED,
+        "looks": LOOKS,
+        "beside": beside,
+    }
     return {"fault": fault, **asked, "seconds": seconds, **_read(done.stdout)}
 
 
@@ -233,6 +241,8 @@ def _summary(lines: list[Data], options: Options) -> Data:
             place += f", cleared below {100 * line['cleared']:g} %"
         if line.get("looks"):
             place += f", {line['looks']} looks"
+        if line.get("lanes"):
+            place += f", {line['lanes']} processes at once"
         if line.get("beside"):
             place += f", beside {line['beside']}"
         places.setdefault(place, {}).setdefault(line["fault"], []).append(line)
@@ -306,7 +316,7 @@ EXPERIMENT = Experiment(
         "equal": (2, 300),
         "gates": (1, 60),
         "processes": (5, 5),
-        "budget_s": (3.0, 3.0),
+        "budget_s": (5.0, 5.0),
         "beside": ("", ""),  # what else ran on the machine, in words
     },
 )

@@ -236,3 +236,18 @@ def test_a_shipped_case_of_another_digest_is_another_computation():
     with pytest.raises(ParameterError, match=r"same computation.*digest is aaaaaaaaaaaa in base.*bbbbbbbbbbbb in head"):
         paired_gate._check_alike(*sides, trees)
     paired_gate._check_alike(sides[0], sides[0], trees)
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "device", "free_gib", "lanes"),
+    [(64, 1, "cpu", 32, 2), (2, 2, "cpu", 32, 1), (1, 1, "cpu", 32, 1), (64, 1, "cpu", 3, 1), (64, 1, "cuda", 32, 1)],
+)
+def test_two_processes_run_at_once_where_there_are_cores_and_memory(
+    cores, threads, device, free_gib, lanes, monkeypatch
+):
+    from precision_eval.studies import paired_gate
+
+    monkeypatch.setattr(paired_gate, "usable_cores", lambda: cores)
+    monkeypatch.setattr(paired_gate, "check_available", lambda given: free_gib * 2**30)
+    plan = paired_gate.GatePlan(cases=("a",), fixes=("as_shipped",), threads=threads, device=device)
+    assert paired_gate._lanes(plan, 2**30) == lanes
