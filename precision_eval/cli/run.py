@@ -48,10 +48,10 @@ HELP = """\
 A run that was stopped goes on where it stopped: give the same command again.
 
 It ends with one table per case: result, time ratio, memory, drift, sound; the fix to take in bold, ties marked ≈.
-The default measures every shipped case in about two minutes on two cores: attention at one step and over a whole
+The default measures every shipped case in about two minutes on two quiet cores: attention at one step and over a whole
 prompt, and a small voice with 16 streams of its speech. It leaves out what only the HTML report shows: how long two
 voices stay the same, and a recording of each fix. [cyan]--case voice[/cyan] with the same [cyan]--out[/cyan] adds both.
-[cyan]--quick[/cyan] takes half of that and makes no sound; [cyan]--thorough[/cyan] takes half an hour and more, and is
+[cyan]--quick[/cyan] takes half a minute and makes no sound; [cyan]--thorough[/cyan] takes half an hour and more, and is
 what the published results use: every size of each case, ten minutes of audio.
 
 A cell that crashes, hangs or runs out of memory costs that cell only and is recorded with its reason.
