@@ -22,6 +22,7 @@ from precision_eval.core.formatting import percent
 
 ISOLATIONS = ("warn", "error")
 _OTHERS, _STOLEN = 0.05, 0.02  # shares of the cores' time
+_LEAST_S = 1.0  # the system counts in hundredths of a second: of less time they say nothing
 _SLOWED = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown", "sw_power_cap")
 _REASONS = ("clocks_event_reason_", "clocks_throttle_reason_")  # the latter before driver 535
 _THROTTLED = ("/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat")
@@ -86,7 +87,7 @@ def _throttled(cgroup: str | None) -> int:
 
 def cpu_doubts(before: CpuUse | None, after: CpuUse | None, cores: int) -> list[str]:
     """Say what others took of the cores between two looks."""
-    if before is None or after is None or after.at_s <= before.at_s:
+    if before is None or after is None or after.at_s - before.at_s < _LEAST_S:
         return []
     whole_s, doubts = cores * (after.at_s - before.at_s), []
     others = (after.busy_s - before.busy_s - (after.own_s - before.own_s)) / whole_s

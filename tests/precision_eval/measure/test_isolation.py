@@ -78,6 +78,7 @@ def test_what_others_took_of_the_cores_by_hand():
         "shared cores: the control group's limit of processor time held it up 2 times",
     ]
     assert cpu_doubts(None, before, 2) == []
+    assert cpu_doubts(before, CpuUse(0.002, 100.02, 1.0, 50.0, 3), 2) == []  # two ticks of others in two milliseconds
 
 
 def test_counters_are_of_the_cores_that_may_be_used(monkeypatch):
