@@ -9,6 +9,7 @@ import torch
 from precision_eval import ParameterError, fixed
 from validation.frame import Options
 from validation.gate import paired_gate
+from validation.gate.asv_continuous import asv_answers
 
 PLACE = "An EPYC, 8 processes, 4 s a cell"
 
@@ -55,6 +56,7 @@ def test_gates_of_a_users_model_are_counted_apart():
         "faults": ("own_none", "own_slower_5"),
         "equal": 3,
         "gates": 2,
+        "asv": 0,
     }
     options = Options(out=None, settings=settings)
     rates = paired_gate._summary(lines, options)["rates"][PLACE]
@@ -103,3 +105,29 @@ def test_what_is_counted():
     assert figures[f"{PLACE}, cleared below 1 %: A/A gates that are green"].found.endswith("1 of 1")
     assert figures[f"{PLACE}, slower_2: cells that are named"].found.endswith("1 of 4")
     assert figures[f"{PLACE}: slowest gate"].met
+    assert figures["all A/A gates, whatever their effort, that are red"].found.endswith("1 of 4")
+
+
+def test_asv_is_counted_by_factor():
+    def answer(fault, *worse):
+        own = {"1.1": list(map(list, worse[:1])), "1.01": list(map(list, worse))}
+        named = {"key": f"asv/{fault}/0/8/4/An EPYC/2.13.0", "tool": "asv", "fault": fault, "beside": ""}
+        return named | {"seconds": 40.0, "worse": own}
+
+    hit, other = ("decode", paired_gate.PLANTED), ("decode", "float16")
+    lines = [answer("none"), answer("none", other), answer("slower_2", other, hit), answer("slower_2", hit)]
+    content = paired_gate._summary(lines, Options(out=None, settings={}))
+    assert content["asv"]["An EPYC"]["none"]["false"] == {"1.1": 1, "1.01": 1}
+    assert content["asv"]["An EPYC"]["slower_2"]["caught"] == {"1.1": 1, "1.01": 2}
+    assert content["asv"]["An EPYC"]["slower_2"]["false"] == {"1.1": 1, "1.01": 1}
+
+
+@pytest.mark.slow
+def test_asv_names_a_head_that_is_far_slower(tmp_path, monkeypatch):
+    monkeypatch.setitem(paired_gate.FAULTS, "slower_much", {"units": 20 * paired_gate.UNITS})
+    repository, folder = tmp_path / "repository", tmp_path / "asv"
+    repository.mkdir()
+    folder.mkdir()
+    paired_gate.make_repository(repository, "slower_much")
+    answers = asv_answers(repository, folder, ("decode",), ("float32", paired_gate.PLANTED))
+    assert answers["worse"]["1.1"] == [["decode", paired_gate.PLANTED]]

@@ -5,6 +5,7 @@ it ships, with a cache in half, under each shipped fix that cures it. A call rep
 slowed head repeats it (1 + delta) times as often, in one candidate or in all, drifts 1.2 times as far, or holds 2 %
 more memory. Every trial is one command as a user gives it, in an interpreter of its own,
 with a seed of its own; its wall time counts from the command to its answer. Candidates without a fault count as A/A.
+Beside them, ``asv continuous`` is asked about the same two commits.
 """
 
 from __future__ import annotations
@@ -19,17 +20,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from precision_eval.core.environment import cpu_model, usable_cores
 from precision_eval.core.errors import PrecisionEvalError, unknown_name
 from precision_eval.results.gate import PAIRED_MARGINS
 from precision_eval.results.gate.paired import LOOKS
 from validation.frame import Data, Experiment, Figure, Options, Trial, each
+from validation.gate.asv_continuous import FACTORS, asv_answers
 from validation.report import judged_share, share_text
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = 100
 PLANTED = "bfloat16"
+ASV = "asv"
 CANDIDATES = ("float32", "float16", "bfloat16", "cache_to_float32", "float32_again")
 CURING = ("query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16", "autocast")
 LIMIT_S = 600.0
@@ -166,7 +170,13 @@ def _trials(options: Options) -> list[Trial]:
             raise unknown_name("fault", fault, FAULTS)
     chosen = {fault: options["gates" if _is_planted(fault) else "equal"] for fault in options["faults"]}
     longest = max(chosen.values())
-    return [  # in turn, so that a stopped campaign has some of each
+    asked = [fault for fault in options["faults"] if not FAULTS[fault].get("own") and fault not in METRIC]
+    by_asv = [
+        Trial(f"asv/{fault}/{number}/{place}", (ASV, fault, options["beside"]), LONGEST_S)
+        for number in range(options["asv"])
+        for fault in asked
+    ]
+    return by_asv + [  # in turn, so that a stopped campaign has some of each
         Trial(
             f"{fault}/{number}/{place}",
             (fault, number, options["processes"], options["budget_s"], options["beside"]),
@@ -182,9 +192,19 @@ def _is_planted(fault: str) -> bool:
     return not fault.endswith("none")
 
 
-def _gated(spec: tuple[str, int, int, float, str]) -> Data:
+def _asked(spec: tuple[Any, ...]) -> Data:
+    """Run one gate, or asv in its place."""
+    if spec[0] != ASV:
+        return _gated(*spec)
+    _, fault, beside = spec
+    with tempfile.TemporaryDirectory(prefix="paired-gate-") as repository, tempfile.TemporaryDirectory() as folder:
+        make_repository(Path(repository), fault)
+        answers = asv_answers(Path(repository), Path(folder), ("decode", "prefill"), CANDIDATES)
+    return {"tool": ASV, "fault": fault, "beside": beside, **answers}
+
+
+def _gated(fault: str, number: int, processes: int, budget_s: float, beside: str) -> Data:
     """Run one gate."""
-    fault, number, processes, budget_s, beside = spec
     subject = ["--case", "case.py:own", "--fix", ",".join(CURING)]
     if not FAULTS[fault].get("own"):
         subject = ["--case", "case.py:decode,case.py:prefill", "--fix", "none"]
@@ -234,7 +254,11 @@ def _read(text: str) -> Data:
 def _summary(lines: list[Data], options: Options) -> Data:
     """Count by machine and effort, which a line's key names."""
     places: dict[str, dict[str, list[Data]]] = {}
+    by_asv: dict[str, dict[str, list[Data]]] = {}
     for line in lines:
+        if line.get("tool") == ASV:
+            by_asv.setdefault(_asv_place(line), {}).setdefault(line["fault"], []).append(line)
+            continue
         cpu = line["key"].split("/")[-2]
         place = f"{cpu}, {line['processes']} processes, {line['budget_s']:g} s a cell"
         if line.get("cleared"):  # the first trials had one margin, which alarmed and cleared
@@ -246,7 +270,25 @@ def _summary(lines: list[Data], options: Options) -> Data:
         if line.get("beside"):
             place += f", beside {line['beside']}"
         places.setdefault(place, {}).setdefault(line["fault"], []).append(line)
-    return {"rates": {place: {fault: _rates(fault, own) for fault, own in of.items()} for place, of in places.items()}}
+    rates = {place: {fault: _rates(fault, own) for fault, own in of.items()} for place, of in places.items()}
+    asv = {place: {fault: _asv_rates(fault, own) for fault, own in of.items()} for place, of in by_asv.items()}
+    return {"rates": rates, "asv": asv}
+
+
+def _asv_place(line: Data) -> str:
+    return line["key"].split("/")[-2] + (f", beside {line['beside']}" if line["beside"] else "")
+
+
+def _asv_rates(fault: str, lines: list[Data]) -> Data:
+    """Count, by factor, the runs of asv that name what is planted, and those that name anything else."""
+    planted = {fix for fix in CANDIDATES if _is_planted(fault) and (FAULTS[fault].get("all") or fix == PLANTED)}
+    named = {factor: [{fix for _, fix in line["worse"][factor]} for line in lines] for factor in lines[0]["worse"]}
+    return {
+        "runs": len(lines),
+        "caught": {factor: sum(bool(own & planted) for own in of) for factor, of in named.items()},
+        "false": {factor: sum(bool(own - planted) for own in of) for factor, of in named.items()},
+        "longest_s": max(line["seconds"] for line in lines),
+    }
 
 
 def _rates(fault: str, lines: list[Data]) -> Data:
@@ -277,7 +319,22 @@ def _rates(fault: str, lines: list[Data]) -> Data:
 
 
 def _figures(content: Data) -> list[Figure]:
-    return [figure for place, rates in content["rates"].items() for figure in _of_place(place, rates)]
+    figures = [figure for place, rates in content["rates"].items() for figure in _of_place(place, rates)]
+    equal = [found for rates in content["rates"].values() for fault, found in rates.items() if not _is_planted(fault)]
+    red, gates = (sum(found[name] for found in equal) for name in ("red", "gates"))
+    figures.append(judged_share("all A/A gates, whatever their effort, that are red", red, gates, "≤ 1 %"))
+    return figures + [figure for place, rates in content["asv"].items() for figure in _of_asv(place, rates)]
+
+
+def _of_asv(place: str, rates: dict[str, Data]) -> Iterator[Figure]:
+    """Yield, by factor, what asv names of the same commits."""
+    factors = " / ".join(f"{factor:g}" for factor in FACTORS)
+    for fault, found in rates.items():
+        for name, told in (("caught", "that name it"), ("false", "that name something else")):
+            if name == "false" or _is_planted(fault):
+                counts = " / ".join(str(count) for count in found[name].values())
+                title = f"{place}: asv continuous, {fault}: runs {told}, by factor {factors}"
+                yield Figure(title, f"{counts} of {found['runs']}; at most {found['longest_s']:.0f} s a run")
 
 
 def _of_place(place: str, rates: dict[str, Data]) -> Iterator[Figure]:
@@ -308,13 +365,14 @@ EXPERIMENT = Experiment(
     name="paired-gate",
     title="false alarms and recall of gates that measure base and head in one process",
     trials=_trials,
-    run=each(_gated),
+    run=each(_asked),
     figures=_figures,
     summary=_summary,
     settings={
         "faults": (tuple(FAULTS),) * 2,
         "equal": (2, 300),
         "gates": (1, 60),
+        "asv": (0, 6),  # runs of asv for each fault
         "processes": (5, 5),
         "budget_s": (5.0, 5.0),
         "beside": ("", ""),  # what else ran on the machine, in words
