@@ -176,6 +176,7 @@ def _show_one(choice: Choice, console: Console) -> None:
         not_running,
         plot_lines,
         table_rows,
+        tie_lines,
     )
 
     console.print(headline(choice), style="bold", highlight=False, markup=False)
@@ -189,6 +190,7 @@ def _show_one(choice: Choice, console: Console) -> None:
         for line in plot_lines(choice.group):
             console.print(line, highlight=False, markup=False)
     parts = {
+        "tie": tie_lines(choice),
         "would change it": change_lines(choice),
         "does not run": [text] if (text := not_running(choice)) else [],
         "doubt": doubt_lines(choice),

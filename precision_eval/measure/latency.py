@@ -276,7 +276,7 @@ def sized_rounds(
     """Size the blocks, read the processor time per call only where all are short, take alternating calls in pairs."""
     calls = block_sizes(named, timer, baseline=baseline, block_s=block_s, sizing_s=sizing_s)
     if isinstance(timer, HostTimer):  # alike for all: reading a clock disturbs the caches
-        in_pairs = any(alternates(name, candidate, timer) for name, candidate in named.items())
+        in_pairs = any(calls[name] > 1 and alternates(name, candidate, timer) for name, candidate in named.items())
         if in_pairs:
             calls = {name: max(_LEAST_IN_PAIRS, count) for name, count in calls.items()}
         timer = HostTimer(timer.clocks, cpu_per_call=max(calls.values()) <= CPU_PER_CALL_UP_TO, in_pairs=in_pairs)

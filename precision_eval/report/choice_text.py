@@ -19,6 +19,7 @@ from precision_eval.core.formatting import (
     grouped,
     join,
     memory_text,
+    percent,
     plural,
     scientific,
     times_text,
@@ -26,9 +27,10 @@ from precision_eval.core.formatting import (
 )
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.choose import Answer, Change, Choice, Estimate, Group, Row
-from precision_eval.results.choose.choosing import BITS_PER_HALVING
-from precision_eval.results.choose.comparing import FLAGS, value_front
+from precision_eval.results.choose.choosing import BITS_PER_HALVING, NEEDS
+from precision_eval.results.choose.comparing import FLAGS, PAIR_ERROR, difference, value_front
 from precision_eval.results.messages import short_reason
+from precision_eval.results.model import SAME_TIME
 
 COLUMNS = ("fix", "", "time [95 %]", "drift", "memory", "front")
 AIMS = {"quality": "drift", "speed": "time", "balanced": "balance"}
@@ -38,6 +40,7 @@ MOST_CHANGES = 2
 """Of each kind: moves from what is now, and limits that were not given."""
 
 MOST_DOUBTS = 3
+_ONE_PROCESS = f", as one process timed it; --processes 5 asks for more than {percent(SAME_TIME)}"
 LESS = {"time": "less time", "drift": "less drift", "memory": "less memory", "order": "the order of the list"}
 
 
@@ -133,6 +136,23 @@ def facts(group: Group, fix: str) -> str:
     if row.sound is not None:
         parts.append(f"sound {row.sound.verdict}")
     return ", ".join(parts)
+
+
+def tie_lines(choice: Choice) -> list[str]:
+    """Say why what is faster or slower by its verdict ties all the same: a choice asks for more."""
+    group, lines = choice.group, []
+    taken = None if choice.fix is None or "time" not in NEEDS[choice.policy] else group.row(choice.fix)
+    for row in [group.row(fix) for fix in choice.tied[1:]] if taken is not None else []:
+        apart, verdict = difference(group, "time", taken, row), group.verdict_of(row)
+        if verdict not in ("faster", "slower") or verdict == group.verdict_of(taken) or apart is None:
+            continue
+        if apart.relation == "unclear":
+            least = percent(math.expm1(group.reach_of(taken, row)))
+            lines.append(
+                f"{row.fix} is {verdict}, {time_text(row.time)}, and yet a tie: a choice asks for more than {least} "
+                f"with {percent(1.0 - PAIR_ERROR)} confidence{_ONE_PROCESS if row.processes == 1 else ''}"
+            )
+    return lines
 
 
 def table_rows(choice: Choice, *, short: bool = False) -> list[tuple[str, ...]]:

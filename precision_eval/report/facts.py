@@ -307,7 +307,7 @@ COSTS: tuple[Fact, ...] = (
     Fact(text="status", read=_status),
     Fact(page="status", read=lambda row, section: status_text(_status(row, section))),
     Fact(text="latency ratio", page="latency ratio", read=lambda row, section: time_of(row)),
-    Fact(text="verdict", page="verdict", read=lambda row, section: section.verdict_of(row) or None),
+    Fact(text="verdict", page="verdict", read=lambda row, section: section.verdict_text(row) or None),
     Fact(text="MDE", page="smallest effect it would see", read=_of("latency", _EFFECT, percent)),
     Fact(text="median", page="median of a call", read=_of("latency", "median_s", duration_text)),
     Fact(text=_STORED, page=_STORED, read=lambda row, section: _joined(memory_parts(row), " + ")),

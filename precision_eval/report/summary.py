@@ -24,7 +24,7 @@ from precision_eval.core.formatting import (
     status_text,
 )
 from precision_eval.core.table import Strong, Table, without_empty_columns
-from precision_eval.report.choice_text import untried_modes
+from precision_eval.report.choice_text import tie_lines, untried_modes
 from precision_eval.report.tables import confidence_text
 from precision_eval.results.choose import Choice
 from precision_eval.results.choose.choosing import choices_of
@@ -39,7 +39,10 @@ LONGEST_BUDGET_S = 120.0
 """Seconds of timing per group above which no command is offered for what is undecided."""
 
 _PROCESSES = re.compile(r"^in \d+ of \d+ processes: ")
-_BEYOND_INTERVAL = ("fresh memory", "the noise floor is off")
+_BEYOND_INTERVAL = {
+    "fresh memory": "each call takes new pages, at a cost that differs from process to process",
+    "the noise floor is off": "the baseline differs from its own copy",
+}
 _WORDS = {"equivalent": "same", "noise floor off": "noisy"}
 
 
@@ -106,7 +109,7 @@ class GroupSummary:
         return name, result, "1" if is_baseline else time, memory_text(row.memory_bytes), drift, sound
 
     def _verdict(self, row: Row) -> str:
-        verdict = self.group.verdict_of(row) or "passed"
+        verdict = self.group.verdict_text(row).removeprefix("undecided: ") or "passed"
         return _WORDS.get(verdict, verdict) + (" *" if row.incomplete else "")
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,7 +159,7 @@ def budget_to_decide(group: Group, row: Row) -> float | None:
 
 
 def undecided_line(summaries: tuple[GroupSummary, ...]) -> str:
-    """Say what is undecided, and the budget that would decide it where the records tell; empty where nothing is."""
+    """Say what is undecided and what would decide it, where the records tell; empty where nothing is."""
     undecided = [
         (summary.group, row, budget_to_decide(summary.group, row))
         for summary in summaries
@@ -166,12 +169,15 @@ def undecided_line(summaries: tuple[GroupSummary, ...]) -> str:
     if not undecided:
         return ""
     known = [(group, row, budget) for group, row, budget in undecided if budget and budget <= LONGEST_BUDGET_S]
-    line = f"Undecided: {counted(len(undecided), 'time')}"
-    if not known:
-        return f"{line}; no budget that the records tell of would decide."
-    budget = max(budget for _, _, budget in known if budget)
-    needed = f"about {budget * len({group.slug for group, _, _ in known}):.0f} s of timing: --budget {budget:g}"
-    return f"{line}; {len(known)} would probably be decided by {needed}."
+    fresh = [row for _, row, _ in undecided if row.fresh_memory]
+    line, ways = f"Undecided: {counted(len(undecided), 'time')}", []
+    if known:
+        budget = max(budget for _, _, budget in known if budget)
+        needed = f"about {budget * len({group.slug for group, _, _ in known}):.0f} s of timing: --budget {budget:g}"
+        ways.append(f"{len(known)} would probably be decided by {needed}")
+    if fresh:
+        ways.append(f"{len(fresh)} for fresh memory, which --processes 5 takes into the interval")
+    return f"{line}; {'; '.join(ways) or 'no budget that the records tell of would decide'}."
 
 
 def sound_lines(summaries: tuple[GroupSummary, ...]) -> Iterator[str]:
@@ -207,10 +213,17 @@ def doubts_line(summaries: tuple[GroupSummary, ...]) -> str:
             of = "every fix" if len(names) == len(timed) else join(names)
             kinds.setdefault(kind, {}).setdefault(of, []).append(summary.group.case)
     doubts = (
-        f"{kind} ({', '.join(f'{join(cases)}: {of}' for of, cases in places.items())})"
+        f"{kind} ({', '.join(f'{join(cases)}: {of}' for of, cases in places.items())}), {_BEYOND_INTERVAL[kind]}"
         for kind, places in kinds.items()
     )
     return f"Doubts: {'; '.join(doubts)}." if kinds else ""
+
+
+def tied_lines(summaries: tuple[GroupSummary, ...]) -> Iterator[str]:
+    """Say why a fix ties that a verdict calls faster or slower."""
+    for summary in summaries:
+        for line in [] if summary.choice is None else tie_lines(summary.choice):
+            yield f"{summary.group.case} {summary.group.mode}: {line}."
 
 
 def not_cured_line(summaries: tuple[GroupSummary, ...]) -> str:
@@ -252,6 +265,7 @@ def print_summary(run: Run, console: Console) -> None:
         "Bold: best balance of time and drift; ≈: not told apart. Below 1 is faster.",
         undecided_line(summaries),
         doubts_line(summaries),
+        *tied_lines(summaries),
         *sound_lines(summaries),
         *dict.fromkeys(f"{summary.group.case}: {note}." for summary in summaries for note in summary.group.notes),
     ]

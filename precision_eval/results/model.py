@@ -294,6 +294,11 @@ class Group:
         reach = max(abs(self.noise_floor.low - 1.0), abs(self.noise_floor.high - 1.0))
         return row.verdict if row.time.high < 1.0 - reach or row.time.low > 1.0 + reach else "undecided"
 
+    def verdict_text(self, row: Row) -> str:
+        """Return the verdict in words: with its reason where a doubt, and not the interval, leaves it undecided."""
+        verdict = self.verdict_of(row) or ""
+        return f"{verdict}: fresh memory" if verdict == "undecided" and row.fresh_memory else verdict
+
     @cached_property
     def time_reach(self) -> float:
         """Difference of log-times up to which nothing is called: margin, noise floor that is off, one process alone."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from precision_eval.core.formatting import join, status_text, visible
 from precision_eval.core.records import Record
-from precision_eval.report.choice_text import change_lines, doubt_lines, headline, not_measured_here
+from precision_eval.report.choice_text import change_lines, doubt_lines, headline, not_measured_here, tie_lines
 from precision_eval.report.facts import Figure, diverged_of, drift_of, memory_of, sound_of, time_of
 from precision_eval.results.choose import POLICIES, Choice
 from precision_eval.results.choose.choosing import NEEDS, choices_of
@@ -100,6 +100,7 @@ class Take:
     text: str = ""
     costs: tuple[tuple[str, Figure | str], ...] = ()
     ties: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    why_tied: tuple[str, ...] = ()
 
     @property
     def purpose(self) -> str:
@@ -186,7 +187,9 @@ def _row(place: GroupView) -> AnswerRow:
     for policy in POLICIES:
         own, before = _take(place, policy), takes[-1] if takes else None
         if before is not None and (before.fix, before.text) == (own.fix, own.text):
-            takes[-1] = replace(before, policies=(*before.policies, policy), ties=(*before.ties, *own.ties))
+            why = tuple(dict.fromkeys((*before.why_tied, *own.why_tied)))
+            policies, ties = (*before.policies, policy), (*before.ties, *own.ties)
+            takes[-1] = replace(before, policies=policies, ties=ties, why_tied=why)
         else:
             takes.append(own)
     lacks = next((why for why in place.choices.values() if isinstance(why, str)), "")
@@ -222,4 +225,5 @@ def _take(place: GroupView, policy: str) -> Take:
         fix=row.fix,
         costs=tuple((title, cell) for title, cell in costs.items() if cell is not None),
         ties=((NAMES[policy], choice.tied[1:]),) if len(choice.tied) > 1 else (),
+        why_tied=tuple(tie_lines(choice)),
     )

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from precision_eval.core.drawing import STATUS_STYLES, file_stem
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
-from precision_eval.core.formatting import grouped, one_line, visible
+from precision_eval.core.formatting import grouped, join, one_line, visible
 from precision_eval.core.records import Record
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.report.facts import Figure, pointer
@@ -56,6 +56,7 @@ LARGEST_BYTES = 15_000_000
 _SPARE_BYTES = 200_000
 """Kept free beside players."""
 
+_MOST_NAMED = 3
 _DRAWN = ("tradeoff", "drift", "audio", "survival", "memory")
 _FILES = ("report.md", "results.csv", RECORDS_NAME, ENVIRONMENT_NAME)
 
@@ -96,8 +97,8 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
     answers = answer_rows(places)
     cards = cards_of(answers)
     content: dict[str, Any] = {
-        "name": visible(run.directory.resolve().name),
         "shown": shown,
+        "subject": visible(subject(run)),
         "measured": _span(run),
         "line": environment_line(run.environment),
         "palette": palette,
@@ -129,7 +130,6 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
         "guide": reading_guide(run),
         "files": [one for one in _FILES if (run.directory / one).is_file()],
         "damage": [one_line(line) for line in run.damage],
-        "sound_command": _sound_command(places),
     }
     drawn = [chart.svg for name in _DRAWN for part in content[name] for chart in part["charts"]]
     drawn += [chart.svg for group in content["chance"] for chart in group["charts"]]
@@ -170,7 +170,8 @@ def _chance(places: Sequence[GroupView]) -> list[dict[str, Any]]:
     for place in places:
         sentences = sound_sentences(place.run, place.group)
         if sentences:
-            groups.append({"place": place, "charts": change_charts(place), "sentences": sentences})
+            hear = place.group.command("synthesis,audio")
+            groups.append({"place": place, "charts": change_charts(place), "sentences": sentences, "hear": hear})
     return groups
 
 
@@ -178,6 +179,14 @@ def _counted(policy: str, fix: str, kind: str, number: int) -> Markup:
     """Return a count over the answers as an element that says what it counts."""
     figure = Figure(value=float(number), text=str(number), records=("answer",), paths=(pointer(policy, fix, kind),))
     return figure.__html__()
+
+
+def subject(run: Run) -> str:
+    """Name a run's cases, and the GPU or processor it was measured on."""
+    cases = list(dict.fromkeys(record.case for record in run.records))
+    named = join(cases) if len(cases) <= _MOST_NAMED else f"{len(cases)} cases"
+    models = [run.environment.get(part, {}).get("model") for part in ("device", "cpu")]
+    return " on ".join(filter(None, [named, models[0] or models[1]]))
 
 
 def _span(run: Run) -> str:
@@ -192,12 +201,6 @@ def _environments(run: Run) -> Mapping[str, int]:
     for record in run.records:
         counts[record.environment[:12]] = counts.get(record.environment[:12], 0) + 1
     return counts if len(counts) > 1 else {}
-
-
-def _sound_command(places: Sequence[GroupView]) -> str:
-    """Return the command that makes the audio files of this run's voice; empty where it has none."""
-    voices = [place for place in places if place.group.case == "voice" and place.group.curing]
-    return voices[0].again("synthesis", "audio") if voices else ""
 
 
 def status_table(places: Sequence[GroupView]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import gc
 import itertools
+import time
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 
 from precision_eval.core.errors import CandidateError, ParameterError, UnsupportedError
 from precision_eval.measure.blocks import Candidate
-from precision_eval.measure.candidates import check_candidate, inputs_of, own_copy
+from precision_eval.measure.candidates import check_candidate, check_resolvable, inputs_of, own_copy
 from precision_eval.measure.latency import compare_latency
 from precision_eval.measure.timers import (
     CudaTimer,
@@ -216,3 +217,24 @@ class TestOwnCopy:
 
 
 GLOBAL_ARRAY = np.ones(3)
+
+
+class TestWhatTheClockResolves:
+    """A long call is settled by two calls; a short one by nine, however long its first one took."""
+
+    def test_two_calls_settle_a_long_one(self):
+        made = []
+        check_resolvable("long", Candidate(lambda: made.append(time.sleep(0.02))), HostTimer())
+        assert len(made) == 2
+
+    def test_a_slow_first_call_hides_no_short_one(self):
+        made = []
+
+        def call():
+            if not made:
+                time.sleep(0.05)
+            made.append(1)
+
+        with pytest.raises(CandidateError, match="repeat the work inside the call"):
+            check_resolvable("short", Candidate(call), HostTimer())
+        assert len(made) == 11

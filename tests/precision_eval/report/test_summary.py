@@ -90,6 +90,17 @@ def test_what_would_decide_follows_from_the_detectable_effect(run, ratio, data, 
     )
 
 
+def test_fresh_memory_stands_in_the_row_and_several_processes_decide_it(run):
+    group, row = undecided(run, ratio=1.5, doubts=["fresh memory: a call had 9,000 page faults"])
+    assert group.verdict_text(row) == "undecided: fresh memory"
+    summary = replace(summaries_of(run.sections)[0], group=group)
+    ((_, result, *_),) = summary.table().rows
+    assert result == "fresh memory"
+    line = undecided_line((summary,))
+    assert line == "Undecided: 1 time; 1 for fresh memory, which --processes 5 takes into the interval."
+    assert group.verdict_text(replace(row, records={})) == "undecided"
+
+
 def test_doubts_are_named_once_by_kind(run):
     """Fresh memory of one fix in one group, a noise floor that is off in another; intervals hold the rest."""
 
@@ -113,8 +124,9 @@ def test_doubts_are_named_once_by_kind(run):
             doubted(second, every, "the noise floor is off: 0.97"),
         )
     )
-    memory, off = f"fresh memory ({first.group.case}: kv_to_query)", f"({second.group.case}: every fix)"
-    assert line == f"Doubts: {memory}; the noise floor is off {off}."
+    pages = "each call takes new pages, at a cost that differs from process to process"
+    memory, off = f"fresh memory ({first.group.case}: kv_to_query), {pages}", f"({second.group.case}: every fix)"
+    assert line == f"Doubts: {memory}; the noise floor is off {off}, the baseline differs from its own copy."
     both = doubts_line(tuple(doubted(one, {"kv_to_query"}, "fresh memory: 9 faults") for one in (first, second)))
-    assert both == f"Doubts: fresh memory ({first.group.case} and {second.group.case}: kv_to_query)."
+    assert both == f"Doubts: fresh memory ({first.group.case} and {second.group.case}: kv_to_query), {pages}."
     assert doubts_line((doubted(second, every, "over budget: 12 rounds"),)) == doubts_line(()) == ""

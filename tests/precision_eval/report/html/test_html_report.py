@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +12,11 @@ import html_reading as reading
 import made_runs as made
 import pytest
 
-from precision_eval.report.choice_text import change_lines, doubt_lines, headline
+from precision_eval.report.choice_text import change_lines, doubt_lines, headline, tie_lines
 from precision_eval.report.facts import COSTS, SOUND
 from precision_eval.report.findings import sound_sentences
 from precision_eval.report.html import FILE_NAME, LARGEST_BYTES, render_html, write_html, writing
+from precision_eval.report.html.writing import subject
 from precision_eval.report.text import environment_line, reading_guide
 from precision_eval.results.choose import Question, answer, groups_of
 from precision_eval.results.choose.choosing import POLICIES
@@ -92,6 +94,8 @@ def sentences_of(run_dir):
         "cell": {cell.partition("#")[0] for cell in records},
         "line": {f"{environment_line(run.environment)}."},
         "reason": {headline(choice) for choice in choices},
+        "subject": {subject(run)},
+        "tie": {line for choice in choices for line in tie_lines(choice)},
         "change": {line for choice in choices for line in change_lines(choice)},
         "doubt": {line for choice in choices for line in doubt_lines(choice, most=99)},
         "guide": set(reading_guide(run)),
@@ -306,7 +310,6 @@ def test_sound_is_plugged_in_and_told_what_is_left(small, monkeypatch):
     allowed, needed = reading.inline_scripts(played)
     assert allowed == needed
     assert len(needed) == 2
-    assert "nothing to play" not in played
 
 
 def test_statuses_alone_make_a_page(tmp_path):
@@ -319,10 +322,20 @@ def test_statuses_alone_make_a_page(tmp_path):
     assert not root.of_class("chart")
 
 
-@pytest.mark.parametrize("case", ["voice", "attention-decode"])
-def test_players_are_for_runs_that_have_a_voice(tmp_path, case):
-    run = made.Synthetic(tmp_path)
-    run.attention(case, "default" if case == "voice" else "metavoice", "eager")
-    text = render_html(run.write())
-    for part in ('id="players"', 'href="#players"', "nothing to play"):
-        assert (part in text) is (case == "voice")
+def test_without_recordings_there_are_no_players(small, monkeypatch):
+    text = render_html(small)
+    assert "#players" not in text
+    assert 'id="players"' not in text
+    section = SimpleNamespace(html="<p>PLAYERS</p>", style="", script="", bytes_used=0)
+    monkeypatch.setattr(writing, "sound_section", lambda run, budget_bytes: section)
+    assert 'href="#players"' in render_html(small)
+
+
+def test_the_heading_names_case_processor_and_day(small):
+    (heading,) = (node for node in reading.read(render_html(small)).walk() if node.tag == "h1")
+    run = load_run(small)
+    assert heading.text == f"Which fix to take: {subject(run)}, {run.records[0].started_at[:10]}"
+    assert subject(replace(run, environment=ENVIRONMENT)) == "attention-decode on A CPU"
+    assert (
+        subject(replace(run, environment=ENVIRONMENT | {"device": {"model": "A GPU"}})) == "attention-decode on A GPU"
+    )

@@ -11,6 +11,7 @@ from scipy import stats
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.measure.drift import over_seeds
+from precision_eval.report.choice_text import tie_lines
 from precision_eval.results.choose import POLICIES, Constraints, MissingMeasureError, choose_from, parse_memory
 from precision_eval.results.choose import choosing as policies_module
 from precision_eval.results.choose.comparing import Difference, bounds, difference, state_of
@@ -101,6 +102,24 @@ def test_a_null_that_is_off_reaches_the_choice():
     off = group(base(), fast, noise_floor=noise_floor, noise_floor_off=True, doubts=("the noise floor is off",))
     found = choose_from(off, policy="speed")
     assert (found.outcome, found.doubts) == ("tie", ("the noise floor is off",))
+
+
+def test_a_tie_that_a_verdict_calls_slower_says_what_a_choice_asks_for():
+    slower = replace(contender("kv_to_query", logs=around(1.04), drift=1e-4), verdict="slower")
+    settled = group(base(), slower)
+    assert choose_from(settled, policy="speed").tied == ("full_float32",)
+    once = group(base(), replace(slower, processes=1))
+    found = choose_from(once, policy="speed")
+    assert found.tied == ("full_float32", "kv_to_query")
+    (line,) = tie_lines(found)
+    assert line.startswith(
+        "kv_to_query is slower, 1.040 [1.038, 1.042], and yet a tie: a choice asks for more than 5 % "
+    )
+    assert line.endswith("with 99 % confidence, as one process timed it; --processes 5 asks for more than 0.2 %")
+    assert tie_lines(choose_from(once, policy="quality")) == []  # time plays no part
+    undecided = choose_from(group(base(), replace(slower, processes=1, verdict="undecided")), policy="speed")
+    assert undecided.tied == found.tied
+    assert tie_lines(undecided) == []
 
 
 def with_fresh_memory(ratio, doubt="fresh memory: a call had 16,386 page faults", *, fix="float16", drift=1e-3):
