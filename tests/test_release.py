@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -27,10 +27,20 @@ def dist(tmp_path_factory):
     source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for name in PACKAGES:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"):
         shutil.copy(ROOT / name, source)
+    git(source, "init", "--quiet")
+    git(source, "add", ".")
+    git(source, "commit", "--quiet", "--message", "all")
+    git(source, "tag", "v1.2.3")
     run("-m", "build", "--no-isolation", "--outdir", folder, source)  # the wheel out of the sdist
     return folder
+
+
+def git(folder, *words):
+    author = ["-c", "user.name=A", "-c", "user.email=a@b"]
+    done = subprocess.run(["git", *author, *words], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(dist):
@@ -52,8 +62,7 @@ def test_installed_it_runs_without_this_repository(dist, tmp_path):
     elsewhere = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(tmp_path / "site")}}
     where = run("-c", "import precision_eval, audio_metrics; print(precision_eval.__file__)", **elsewhere)
     assert where.startswith(str(tmp_path))
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    assert run("-m", "precision_eval", "--version", **elsewhere).split() == ["precision-eval", version]
+    assert run("-m", "precision_eval", "--version", **elsewhere).split() == ["precision-eval", "1.2.3"]  # the tag's
     told = run("-m", "precision_eval", "explain", "expected scalar type Half but found Float", **elsewhere)
     assert "Half" in told
     assert "kv_to_query" in run("-m", "precision_eval", "list", "fixes", **elsewhere)
@@ -63,6 +72,22 @@ def test_installed_it_runs_without_this_repository(dist, tmp_path):
     assert run("-c", script, **asked).split() == ["roofline"]  # completion of a shell
 
 
-def test_one_version_is_cited_and_packaged():
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    assert re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.M)[1] == version
+def test_the_sdist_holds_the_packages_and_their_papers_alone(dist):
+    (sdist,) = dist.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        top = {name.split("/")[1] for name in archive.getnames() if "/" in name}
+    papers = {"pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"}
+    assert top == {*PACKAGES, *papers, "PKG-INFO", "setup.cfg", "precision_eval.egg-info"}
+
+
+@pytest.mark.parametrize("package", ["", "audio_metrics"])
+def test_a_tree_without_a_tag_or_without_git_is_of_the_version_to_come(package, tmp_path):
+    cited = re.search(r"^version: (.+)\.0$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.M)[1]
+    (tmp_path / package).mkdir(exist_ok=True)
+    shutil.copy(ROOT / package / "pyproject.toml", tmp_path / package)
+    asked = {"cwd": tmp_path / package}
+    assert run("-m", "setuptools_scm", **asked).strip() == f"{cited}.dev0"
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "--message", "all")
+    assert re.fullmatch(rf"{re.escape(cited)}\.dev1\+g[0-9a-f]+", run("-m", "setuptools_scm", **asked).strip())

@@ -141,12 +141,17 @@ def facts(group: Group, fix: str) -> str:
 def tie_lines(choice: Choice) -> list[str]:
     """Say why what is faster or slower by its verdict ties all the same: a choice asks for more."""
     group, lines = choice.group, []
-    taken = None if choice.fix is None or "time" not in NEEDS[choice.policy] else group.row(choice.fix)
-    for row in [group.row(fix) for fix in choice.tied[1:]] if taken is not None else []:
+    if choice.fix is None or "time" not in NEEDS[choice.policy]:
+        return []
+    taken = group.row(choice.fix)
+    for row in map(group.row, choice.tied[1:]):
         apart, verdict = difference(group, "time", taken, row), group.verdict_of(row)
-        if verdict not in ("faster", "slower") or verdict == group.verdict_of(taken) or apart is None:
-            continue
-        if apart.relation == "unclear":
+        if (
+            verdict in ("faster", "slower")
+            and verdict != group.verdict_of(taken)
+            and apart
+            and apart.relation == "unclear"
+        ):
             least = percent(math.expm1(group.reach_of(taken, row)))
             lines.append(
                 f"{row.fix} is {verdict}, {time_text(row.time)}, and yet a tie: a choice asks for more than {least} "
