@@ -41,6 +41,11 @@ def _fifth() -> Any:
     return importlib.import_module("validation.doctor.fifth")
 
 
+def _sixth() -> Any:
+    """Import the set that loads transformers and diffusers with it."""
+    return importlib.import_module("validation.doctor.sixth")
+
+
 #: Of each set, what its rounds are called, its plants and its clean models.
 SETS: dict[str, tuple[str, Callable[[], Iterator[Plant]], Callable[[], Iterable[tuple[str, Make]]]]] = {
     "architectures": ("", blind_plants, lambda: [(make.__name__, make) for make in MODELS]),
@@ -48,6 +53,7 @@ SETS: dict[str, tuple[str, Callable[[], Iterator[Plant]], Callable[[], Iterable[
     "third": ("third set, ", third_plants, third_clean),
     "fourth": ("fourth set, ", fourth_plants, fourth_clean),
     "fifth": ("fifth set, ", lambda: _fifth().fifth_plants(), lambda: _fifth().fifth_clean()),
+    "sixth": ("sixth set, ", lambda: _sixth().sixth_plants(), lambda: _sixth().sixth_clean()),
 }
 
 
