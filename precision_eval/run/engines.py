@@ -16,7 +16,7 @@ import multiprocessing
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -34,6 +34,9 @@ from precision_eval.run.lanes import LocalLanes, lanes_of
 
 FOLDER = "engine"
 """Folder in a run's for what nodes have measured and is not recorded yet."""
+
+CALLS_A_JOB = 8
+"""How many calls a job of Slurm takes at most, one after the other."""
 
 TRIES = 3
 """How often a call is handed out whose worker the engine loses, before it counts as crashed."""
@@ -252,8 +255,14 @@ class Ray:
         self.ray.shutdown()
 
 
+_Waiting = tuple[Callable[[NodeCall], Any], NodeCall, "Future[Any]"]
+
+
 class Submitit:
-    """A job per cell: of Slurm, or with the address ``local`` of this machine, to try it out."""
+    """Jobs of Slurm, or with the address ``local`` of this machine, to try it out.
+
+    A job loads torch, so it takes several calls where more wait than jobs run: half of an equal share each time.
+    """
 
     def __init__(self, cluster: str, *, threads: int, gpus: int, logs: Path, at_once: int | None) -> None:
         submitit = _required("submitit", "slurm")
@@ -264,19 +273,71 @@ class Submitit:
         self.executor.update_parameters(
             name="precision-eval", cpus_per_task=threads, gpus_per_node=gpus, timeout_min=24 * 60
         )
-        self.lanes = at_once or (16 if self.executor.cluster == "slurm" else 1)
-        self._jobs: set[Any] = set()
+        self.at_once = at_once or (16 if self.executor.cluster == "slurm" else 1)
+        self.lanes = CALLS_A_JOB * self.at_once
+        self._waiting: list[_Waiting] = []
+        self._jobs: dict[threading.Thread, Any] = {}
+        self._changed = threading.Lock()
+        self._closed = False
 
     def run(self, function: Callable[[NodeCall], Any], call: NodeCall) -> Any:
-        """Run a call as a job."""
-        job = self.executor.submit(function, call)
-        self._jobs.add(job)
+        """Run a call in a job of its own or among others."""
+        answer: Future[Any] = Future()
+        with self._changed:
+            self._waiting.append((function, call, answer))
+            self._start()
+        return answer.result()
+
+    def _start(self) -> None:
+        """Start jobs while there is room and work; the caller holds the lock."""
+        while self._waiting and len(self._jobs) < self.at_once:
+            count = min(CALLS_A_JOB, max(1, len(self._waiting) // (2 * self.at_once)))
+            batch, self._waiting = self._waiting[:count], self._waiting[count:]
+            thread = threading.Thread(target=self._follow, args=(batch,), daemon=True)
+            self._jobs[thread] = None
+            thread.start()
+
+    def _follow(self, batch: list[_Waiting]) -> None:
+        """Run calls as one job; where one of several may have ended it, each as a job of its own."""
         try:
-            return job.result()
+            if not self._answered(batch):
+                for one in batch:
+                    self._answered([one])
         finally:
-            self._jobs.discard(job)
+            with self._changed:
+                del self._jobs[threading.current_thread()]
+                self._start()
+
+    def _answered(self, batch: list[_Waiting]) -> bool:
+        """Submit a job and answer its calls; returns False where several were lost with it."""
+        try:
+            if self._closed:
+                raise WorkerStoppedError("stopped before it was handed out")
+            job = self.executor.submit(call_in_turn, [one[:2] for one in batch])
+            self._jobs[threading.current_thread()] = job
+            if self._closed:
+                job.cancel(check=False)
+            answers = job.result()
+        except Exception as error:  # noqa: BLE001 - submitit has its own for a job that is gone
+            for _, _, answer in batch if len(batch) == 1 or self._closed else ():
+                answer.set_exception(error)
+            return len(batch) == 1 or self._closed
+        for (_, _, answer), value in zip(batch, answers, strict=True):
+            answer.set_result(value)
+        return True
 
     def close(self) -> None:
         """Cancel what runs or waits."""
-        for job in list(self._jobs):
+        with self._changed:
+            self._closed = True
+            for _, _, answer in self._waiting:
+                answer.cancel()
+            self._waiting.clear()
+            jobs = [job for job in self._jobs.values() if job is not None]
+        for job in jobs:
             job.cancel(check=False)
+
+
+def call_in_turn(calls: Sequence[tuple[Callable[[NodeCall], Any], NodeCall]]) -> list[Any]:
+    """Return what each call returns; a job's work."""
+    return [function(call) for function, call in calls]

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+import types
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -19,7 +21,7 @@ from precision_eval.core.environment import usable_cores
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.records import RecordFile
 from precision_eval.run import engines
-from precision_eval.run.engines import EngineExecutor, NodeCall, engine_named
+from precision_eval.run.engines import EngineExecutor, NodeCall, Submitit, engine_named
 from precision_eval.run.lanes import Lane, LocalLanes, lanes_of
 
 SUPPORT = str(Path(__file__).parents[2] / "support")
@@ -161,6 +163,75 @@ def test_a_node_unlike_the_first_is_refused(here, tmp_path, change, differs):
         on(Here(), plan, tmp_path, environment=ENVIRONMENT | change)
     alike = {"memory_bytes": 1_000_999, "variables": {"CUDA_VISIBLE_DEVICES": "1"}}
     assert set(status(on(Here(), plan, tmp_path, environment=ENVIRONMENT | alike)).values()) == {"passed"}
+
+
+class Jobs:
+    """Stands in for submitit: runs a job's calls in the thread that asks for its result, once it is told to."""
+
+    cluster = "slurm"
+
+    def __init__(self, **_):
+        self.sizes, self.go, self.lost = [], threading.Event(), ()
+
+    def update_parameters(self, **_):
+        pass
+
+    def submit(self, function, calls):
+        self.sizes.append(len(calls))
+
+        def result():
+            assert self.go.wait(20)
+            if {call for _, call in calls} & set(self.lost):
+                raise OSError("the job is gone")
+            return function(calls)
+
+        return types.SimpleNamespace(result=result, cancel=lambda check: self.go.set())
+
+
+def submitit_of(tmp_path, monkeypatch, at_once):
+    monkeypatch.setitem(sys.modules, "submitit", types.SimpleNamespace(AutoExecutor=Jobs))
+    return Submitit("", threads=1, gpus=0, logs=tmp_path, at_once=at_once)
+
+
+def asked(engine, calls):
+    """Ask for calls from as many threads, and wait until all have begun or wait."""
+    pool = ThreadPoolExecutor(len(calls))
+    answers = {call: pool.submit(engine.run, lambda call: f"{call} done", call) for call in calls}
+    deadline = time.monotonic() + 20
+    while sum(engine.executor.sizes) + len(engine._waiting) < len(calls):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return answers
+
+
+def test_jobs_take_several_calls_where_more_wait_than_run(tmp_path, monkeypatch):
+    engine = submitit_of(tmp_path, monkeypatch, at_once=2)
+    answers = asked(engine, [str(number) for number in range(18)])
+    assert engine.executor.sizes == [1, 1]  # what comes first waits for nothing
+    engine.executor.go.set()
+    assert {call: answer.result(20) for call, answer in answers.items()} == {call: f"{call} done" for call in answers}
+    assert max(engine.executor.sizes) in (3, 4)  # a quarter of what waits, for two jobs
+    assert len(engine.executor.sizes) < 18
+
+
+def test_a_call_that_ends_its_job_takes_no_other_with_it(tmp_path, monkeypatch):
+    engine = submitit_of(tmp_path, monkeypatch, at_once=1)
+    engine.executor.lost = ("5",)
+    answers = asked(engine, [str(number) for number in range(9)])
+    engine.executor.go.set()
+    with pytest.raises(OSError, match="the job is gone"):
+        answers.pop("5").result(20)
+    assert [answer.result(20) for answer in answers.values()] == [f"{call} done" for call in answers]
+
+
+def test_closing_gives_up_what_waits_and_starts_no_further_job(tmp_path, monkeypatch):
+    engine = submitit_of(tmp_path, monkeypatch, at_once=1)
+    engine.executor.lost = tuple("0123456")
+    answers = asked(engine, list(engine.executor.lost))
+    engine.close()
+    for answer in answers.values():
+        assert isinstance(answer.exception(20), OSError | CancelledError)
+    assert engine.executor.sizes == [1]
 
 
 @pytest.mark.slow
