@@ -70,7 +70,9 @@ ROWS: tuple[tuple[str, tuple[SoundMetric, ...]], ...] = (
     *(
         (f"{judge.title} ({judge.wheel.name} {judge.wheel.version}, {judge.wheel.licence})", metrics)
         for judge, metrics in zip(
-            (*JUDGES, MOS), (JUDGE_METRICS[:2], JUDGE_METRICS[2:3], JUDGE_METRICS[3:], (_MOS_METRIC,)), strict=True
+            (*JUDGES, MOS),
+            (JUDGE_METRICS[:2], *((metric,) for metric in JUDGE_METRICS[2:]), (_MOS_METRIC,)),
+            strict=True,
         )
     ),
 )

@@ -221,8 +221,8 @@ Judges = Annotated[
     str | None,
     typer.Option(
         metavar="NAME[,NAME]...",
-        help="What else hears the streams of sound: whisper, pocketsphinx, resemblyzer; needs the extras judges and "
-        "whisper.",
+        help="What else hears the streams of sound: whisper, pocketsphinx, resemblyzer, visqol, zimtohrli; each "
+        "needs its wheel.",
     ),
 ]
 Minutes = Annotated[float | None, typer.Option(min=0.01, help="Audio per fix; [dim]default: 0.25[/dim]")]

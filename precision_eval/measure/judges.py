@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,71 @@ def _resemblyzer() -> Hear:
     return hear
 
 
+_VISQOL_CORE = "visqol/visqol_core.py"
+VISQOL = Wheel(
+    name="visqol-python",
+    version="3.8.0",
+    alone=True,  # what it needs beside numpy and scipy is for music
+    licence="Apache-2.0",
+    files=((_VISQOL_CORE, "a4ce747ab4378ba6978004880f21fa82ed8774cf97e94ef060127f41feddb09f"),),
+)
+BEST_MOS = 5.0
+"""Of a signal against itself, on the scale of ViSQOL's mode for speech."""
+
+_ZIMTOHRLI_MODULE, _ZIMTOHRLI_RATE_HZ = "zimtohrli.py", 48_000
+ZIMTOHRLI = Wheel(
+    name="zimtohrli",
+    version="0.2.1",
+    extra="judges",
+    licence="Apache-2.0",
+    files=((_ZIMTOHRLI_MODULE, "60e5b898692db1a81c3167b8f79fc83dd1493d71638571beec390f8d3cc57c27"),),
+)
+
+
+@cache
+def _visqol_model() -> Any:
+    VISQOL.path(_VISQOL_CORE)
+    from visqol.api import VisqolApi
+
+    model = VisqolApi()
+    model.create(mode="speech", use_lattice_model=False)
+    return model
+
+
+def _visqol() -> Hear:
+    """Keep the signal: it is heard beside the other."""
+    _visqol_model()
+    return np.asarray
+
+
+def _visqol_scores(truth: np.ndarray, heard: np.ndarray) -> dict[str, float]:
+    """Opinion lost; all of the scale where one is silent, which leaves ViSQOL nothing to scale."""
+    if not (truth.any() and heard.any()):
+        return {"visqol_lost": 0.0 if truth.any() == heard.any() else BEST_MOS - 1.0}
+    found = _visqol_model().measure_from_arrays(truth.astype(float), heard.astype(float), SAMPLE_RATE_HZ)
+    return {"visqol_lost": BEST_MOS - float(found.moslqo)}
+
+
+@cache
+def _zimtohrli_model() -> Any:
+    ZIMTOHRLI.path(_ZIMTOHRLI_MODULE)
+    import zimtohrli
+
+    return zimtohrli.Pyohrli()
+
+
+def _zimtohrli() -> Hear:
+    """Keep the signal at the rate that the distance is of."""
+    _zimtohrli_model()
+    import librosa
+
+    def hear(samples: np.ndarray) -> np.ndarray:
+        at_rate = librosa.resample(samples, orig_sr=SAMPLE_RATE_HZ, target_sr=_ZIMTOHRLI_RATE_HZ, res_type="soxr_hq")
+        return np.asarray(at_rate)
+
+    return hear
+
+
 JUDGES: tuple[Judge, ...] = (
     Judge(
         name="whisper",
@@ -174,5 +240,19 @@ JUDGES: tuple[Judge, ...] = (
         wheel=RESEMBLYZER,
         opened=_resemblyzer,
         scored=lambda truth, heard: {"speaker_distance": 1.0 - float(truth @ heard)},  # cosine
+    ),
+    Judge(
+        name="visqol",
+        title="opinion lost by ViSQOL",
+        wheel=VISQOL,
+        opened=_visqol,
+        scored=_visqol_scores,
+    ),
+    Judge(
+        name="zimtohrli",
+        title="distance by Zimtohrli",
+        wheel=ZIMTOHRLI,
+        opened=_zimtohrli,
+        scored=lambda truth, heard: {"zimtohrli_distance": float(_zimtohrli_model().distance(truth, heard))},
     ),
 )

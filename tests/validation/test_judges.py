@@ -47,8 +47,10 @@ def test_a_judge_that_hears_both_controls_is_told_from_one_that_is_deaf(tmp_path
         "words and characters by Whisper tiny.en": True,
         "phones by pocketsphinx": True,
         "speaker by Resemblyzer's encoder": False,
+        "opinion lost by ViSQOL": True,
+        "distance by Zimtohrli": True,
     }
-    heard, deaf = rows[0].rivals, rows[-1].rivals
+    heard, deaf = rows[0].rivals, rows[4].rivals
     smallest = "smallest degradation called worse"
     assert heard[smallest] == "; ".join(rungs[1].name for rungs in FAMILIES)
     assert deaf[smallest] == "; ".join(f"not {rungs[-1].name}" for rungs in FAMILIES)
@@ -69,7 +71,7 @@ def test_a_row_per_fix_has_what_each_judge_says_and_changes_no_other_row(tmp_pat
     content = EXPERIMENT.summary([*lines(), *of_fixes(harmed=FIXES[1])], Options(out=tmp_path))
     assert content["rows"] == alone["rows"]
     rows = [figures(content)[fix] for fix in FIXES[:2]]
-    assert [row.found for row in rows] == ["called worse by 0 of 5", "called worse by 5 of 5"]
+    assert [row.found for row in rows] == ["called worse by 0 of 7", "called worse by 7 of 7"]
     speaker = content["fixes"][next(title for title in content["fixes"] if title.startswith("speaker"))]
     change = speaker[FIXES[1]]["metrics"]["speaker_distance"]
     text = rows[1].rivals["speaker by Resemblyzer's encoder"]

@@ -1,4 +1,7 @@
-"""Log-mel frames to a waveform: a small network for the magnitudes, Griffin-Lim in blocks for the phases."""
+"""Log-mel frames to a waveform: a small network for the magnitudes, Griffin-Lim in blocks for the phases.
+
+Several streams of equal length may be spoken at once: whatever they are, ``...``, then stands before the axis of time.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +75,9 @@ class MagnitudeNetwork:
 
     def magnitudes_between(self, frames: np.ndarray) -> np.ndarray:
         """Magnitudes of all frames that have their context."""
-        windows = np.lib.stride_tricks.sliding_window_view(frames, 2 * CONTEXT_FRAMES + 1, axis=0)
-        return self.magnitudes(windows.transpose(0, 2, 1).reshape(windows.shape[0], -1))
+        windows = np.lib.stride_tricks.sliding_window_view(frames, 2 * CONTEXT_FRAMES + 1, axis=-2).swapaxes(-1, -2)
+        found = self.magnitudes(windows.reshape(-1, windows.shape[-1] * windows.shape[-2]))
+        return found.reshape(*frames.shape[:-2], -1, N_BINS)
 
     def save(self, path: Path) -> None:
         """Write the tensors and metadata as one safetensors file."""
@@ -99,7 +103,7 @@ def load_network() -> MagnitudeNetwork:
 class PhaseRecovery:
     """Griffin-Lim with momentum on one block of spectra after another, the past held fixed."""
 
-    def __init__(self, *, iterations: int, momentum: float, seed: int) -> None:
+    def __init__(self, *, iterations: int, momentum: float, seed: int, streams: tuple[int, ...] = ()) -> None:
         self._iterations = iterations
         self._weight = np.float32(momentum / (1 + momentum))
         self._rng = np.random.default_rng(seed)
@@ -107,58 +111,61 @@ class PhaseRecovery:
         self._scale = np.float32(hann(SPECTRUM_SAMPLES).sum() / 2)  # of a full-scale sine's peak
         self._squares = np.square(self._window).reshape(_SLABS, SPECTRUM_HOP_SAMPLES)
         self._floor = np.float32(1e-2) * self._squares.max()
-        self._tail = np.zeros((_SLABS - 1, SPECTRUM_HOP_SAMPLES), dtype=np.float32)  # spoken spectra, beyond the edge
-        self._tail_weight = np.zeros_like(self._tail)
-        self._carried = np.empty((0, N_BINS), dtype=np.complex64)  # phases that the look-ahead reached
+        self._streams, tail = streams, (_SLABS - 1, SPECTRUM_HOP_SAMPLES)
+        self._tail = np.zeros((*streams, *tail), dtype=np.float32)  # spoken spectra, beyond the edge
+        self._tail_weight = np.zeros(tail, dtype=np.float32)
+        self._carried = np.empty((*streams, 0, N_BINS), dtype=np.complex64)  # phases that the look-ahead reached
 
     def speak(self, magnitude: np.ndarray, n_spoken: int) -> np.ndarray:
         """Find phases for a block and its look-ahead, and speak the block."""
         magnitude = magnitude * self._scale
-        spectra = magnitude * self._starting_phases(magnitude.shape[0])
-        weight = self._overlap_weights(magnitude.shape[0])
+        spectra = magnitude * self._starting_phases(magnitude.shape[-2])
+        weight = self._overlap_weights(magnitude.shape[-2])
         before: np.ndarray | None = None
         for _ in range(self._iterations):
             signal = self._overlap_add(self._slabs(spectra))
             signal /= weight
-            frames = np.lib.stride_tricks.sliding_window_view(signal.reshape(-1), SPECTRUM_SAMPLES)
-            projected = scipy.fft.rfft(frames[::SPECTRUM_HOP_SAMPLES] * self._window, axis=1)
+            joined = signal.reshape(*self._streams, -1)
+            frames = np.lib.stride_tricks.sliding_window_view(joined, SPECTRUM_SAMPLES, axis=-1)
+            projected = scipy.fft.rfft(frames[..., ::SPECTRUM_HOP_SAMPLES, :] * self._window)
             spectra = projected.copy() if before is None else projected - self._weight * before
             before = projected
             spectra *= magnitude / np.maximum(np.abs(spectra), np.float32(1e-12))
-        self._carried = _phasors(spectra[n_spoken:])
-        total = self._overlap_add(self._slabs(spectra[:n_spoken]))
+        self._carried = _phasors(spectra[..., n_spoken:, :])
+        total = self._overlap_add(self._slabs(spectra[..., :n_spoken, :]))
         weight = self._overlap_weights(n_spoken, floored=False)
-        self._tail, self._tail_weight = total[n_spoken:].copy(), weight[n_spoken:].copy()
-        return (total[:n_spoken] / np.maximum(weight[:n_spoken], self._floor)).reshape(-1)
+        self._tail, self._tail_weight = total[..., n_spoken:, :].copy(), weight[n_spoken:].copy()
+        spoken = total[..., :n_spoken, :] / np.maximum(weight[:n_spoken], self._floor)
+        return spoken.reshape(*self._streams, -1)
 
     def rest(self) -> np.ndarray:
-        """What spoken spectra hold beyond the last spoken sample, shape (480,), float32."""
-        return (self._tail / np.maximum(self._tail_weight, self._floor)).reshape(-1)
+        """What spoken spectra hold beyond the last spoken sample, shape (..., 480), float32."""
+        return (self._tail / np.maximum(self._tail_weight, self._floor)).reshape(*self._streams, -1)
 
     def _starting_phases(self, n_spectra: int) -> np.ndarray:
-        """Unit phasors: those carried over, then random ones."""
-        carried = self._carried[:n_spectra]
-        turns = self._rng.random((n_spectra - carried.shape[0], N_BINS), dtype=np.float32)
+        """Unit phasors: those carried over, then random ones, the same for every stream."""
+        carried = self._carried[..., :n_spectra, :]
+        turns = self._rng.random((n_spectra - carried.shape[-2], N_BINS), dtype=np.float32)
         fresh = np.exp(np.complex64(2j * np.pi) * turns)
-        return np.concatenate([carried, fresh])
+        return np.concatenate([carried, np.broadcast_to(fresh, (*self._streams, *fresh.shape))], axis=-2)
 
     def _slabs(self, spectra: np.ndarray) -> np.ndarray:
-        """Windowed signals of spectra, cut into hops: (n_spectra, _SLABS, 160)."""
-        frames = scipy.fft.irfft(spectra, n=SPECTRUM_SAMPLES, axis=1)
+        """Windowed signals of spectra, cut into hops: (..., n_spectra, _SLABS, 160)."""
+        frames = scipy.fft.irfft(spectra, n=SPECTRUM_SAMPLES)
         frames *= self._window
-        return frames.reshape(-1, _SLABS, SPECTRUM_HOP_SAMPLES)
+        return frames.reshape(*spectra.shape[:-1], _SLABS, SPECTRUM_HOP_SAMPLES)
 
     def _overlap_add(self, slabs: np.ndarray) -> np.ndarray:
-        """Sum of overlapping signals on top of what is spoken already: (n_spectra + _SLABS - 1, 160)."""
-        n_spectra = slabs.shape[0]
-        total = np.zeros((n_spectra + _SLABS - 1, SPECTRUM_HOP_SAMPLES), dtype=np.float32)
-        total[: _SLABS - 1] = self._tail
+        """Sum of overlapping signals on top of what is spoken already: (..., n_spectra + _SLABS - 1, 160)."""
+        n_spectra = slabs.shape[-3]
+        total = np.zeros((*self._streams, n_spectra + _SLABS - 1, SPECTRUM_HOP_SAMPLES), dtype=np.float32)
+        total[..., : _SLABS - 1, :] = self._tail
         for slab in range(_SLABS):
-            total[slab : slab + n_spectra] += slabs[:, slab]
+            total[..., slab : slab + n_spectra, :] += slabs[..., slab, :]
         return total
 
     def _overlap_weights(self, n_spectra: int, *, floored: bool = True) -> np.ndarray:
-        """Sum of squared windows under each sample, of the same shape as the sum of signals."""
+        """Sum of squared windows under each sample, of the shape of one stream's sum of signals."""
         total = np.zeros((n_spectra + _SLABS - 1, SPECTRUM_HOP_SAMPLES), dtype=np.float32)
         total[: _SLABS - 1] = self._tail_weight
         for slab in range(_SLABS):
@@ -176,13 +183,19 @@ class StreamingVocoder:
     """Speaks log-mel frames as they come."""
 
     def __init__(
-        self, network: MagnitudeNetwork | None = None, *, iterations: int = ITERATIONS, seed: int = SEED
+        self,
+        network: MagnitudeNetwork | None = None,
+        *,
+        iterations: int = ITERATIONS,
+        seed: int = SEED,
+        streams: tuple[int, ...] = (),
     ) -> None:
         if iterations < 1:
             raise ParameterError(f"iterations is {iterations}; expected at least 1")
         self._network = load_network() if network is None else network
-        self._phases = PhaseRecovery(iterations=iterations, momentum=MOMENTUM, seed=seed)
-        self._frames = np.empty((0, N_MELS), dtype=np.float32)  # context before the next block, then what is not spoken
+        self._phases = PhaseRecovery(iterations=iterations, momentum=MOMENTUM, seed=seed, streams=streams)
+        self._shape = (*streams, 0, N_MELS)
+        self._frames = np.empty(self._shape, dtype=np.float32)  # context before the next block, then what is not spoken
         self._unwanted = SPECTRUM_SAMPLES // 2 - SPECTRUM_HOP_SAMPLES // 2  # samples before sample 0, still to drop
         self._ended = False
         self._peak = 0.0
@@ -197,36 +210,40 @@ class StreamingVocoder:
         mel = np.asarray(mel)
         if self._ended:
             raise ParameterError("frames pushed after flush; expected a new StreamingVocoder for a new stream")
-        if mel.ndim != 2 or mel.shape[1] != N_MELS or not np.issubdtype(mel.dtype, np.floating):
-            raise ParameterError(
-                f"mel has shape {mel.shape} and dtype {mel.dtype}; expected floating (frames, {N_MELS})"
-            )
+        if (
+            mel.ndim != len(self._shape)
+            or mel.shape != (*self._shape[:-2], mel.shape[-2], N_MELS)
+            or mel.dtype.kind != "f"
+        ):
+            expected = ", ".join(map(str, (*self._shape[:-2], "frames", N_MELS)))
+            raise ParameterError(f"mel has shape {mel.shape} and dtype {mel.dtype}; expected floating ({expected})")
         if not np.isfinite(mel).all():
             raise ParameterError("mel has a value that is not finite; expected finite log-mels")
-        if mel.shape[0] and not self._frames.shape[0]:
-            self._frames = np.repeat(mel[:1].astype(np.float32), CONTEXT_FRAMES, axis=0)
-        self._frames = np.concatenate([self._frames, mel.astype(np.float32)])
+        if mel.shape[-2] and not self._frames.shape[-2]:
+            self._frames = np.repeat(mel[..., :1, :].astype(np.float32), CONTEXT_FRAMES, axis=-2)
+        self._frames = np.concatenate([self._frames, mel.astype(np.float32)], axis=-2)
         needed = CONTEXT_FRAMES + BLOCK_FRAMES + LOOK_AHEAD_FRAMES + CONTEXT_FRAMES
         spoken = []
-        while self._frames.shape[0] >= needed:
-            spoken.append(self._speak(self._frames[:needed], BLOCK_FRAMES))
-            self._frames = self._frames[BLOCK_FRAMES:]
+        while self._frames.shape[-2] >= needed:
+            spoken.append(self._speak(self._frames[..., :needed, :], BLOCK_FRAMES))
+            self._frames = self._frames[..., BLOCK_FRAMES:, :]
         self._frames = self._frames.copy()  # lets go of a long push
         return self._kept(spoken)
 
     def flush(self) -> np.ndarray:
         """End the stream and give its last samples."""
         self._ended = True
-        frames, spoken = self._frames, []
-        if not frames.shape[0]:
-            return np.empty(0, dtype=np.float32)
-        frames = np.concatenate([frames, np.repeat(frames[-1:], CONTEXT_FRAMES, axis=0)])
-        while (left := frames.shape[0] - 2 * CONTEXT_FRAMES) > 0:
+        frames = self._frames
+        spoken: list[np.ndarray] = []
+        if not frames.shape[-2]:
+            return self._kept(spoken)
+        frames = np.concatenate([frames, np.repeat(frames[..., -1:, :], CONTEXT_FRAMES, axis=-2)], axis=-2)
+        while (left := frames.shape[-2] - 2 * CONTEXT_FRAMES) > 0:
             looked_at = min(left, BLOCK_FRAMES + LOOK_AHEAD_FRAMES)
-            spoken.append(self._speak(frames[: looked_at + 2 * CONTEXT_FRAMES], min(left, BLOCK_FRAMES)))
-            frames = frames[BLOCK_FRAMES:]
-        self._frames = np.empty((0, N_MELS), dtype=np.float32)
-        spoken.append(self._phases.rest()[: SPECTRUM_SAMPLES // 2 - SPECTRUM_HOP_SAMPLES // 2])
+            spoken.append(self._speak(frames[..., : looked_at + 2 * CONTEXT_FRAMES, :], min(left, BLOCK_FRAMES)))
+            frames = frames[..., BLOCK_FRAMES:, :]
+        self._frames = np.empty(self._shape, dtype=np.float32)
+        spoken.append(self._phases.rest()[..., : SPECTRUM_SAMPLES // 2 - SPECTRUM_HOP_SAMPLES // 2])
         return self._kept(spoken)
 
     def _speak(self, frames: np.ndarray, n_spoken: int) -> np.ndarray:
@@ -235,15 +252,15 @@ class StreamingVocoder:
 
     def _kept(self, spoken: list[np.ndarray]) -> np.ndarray:
         """Join samples, less those before sample 0, and note the level."""
-        samples = np.concatenate([np.empty(0, dtype=np.float32), *spoken])
-        dropped = min(self._unwanted, samples.size)
+        samples = np.concatenate([np.empty((*self._shape[:-2], 0), dtype=np.float32), *spoken], axis=-1)
+        dropped = min(self._unwanted, samples.shape[-1])
         self._unwanted -= dropped
-        samples = samples[dropped:]
+        samples = samples[..., dropped:]
         self._peak = max(self._peak, float(np.abs(samples).max(initial=0.0)))
         return samples
 
 
 def vocode(mel: np.ndarray, *, network: MagnitudeNetwork | None = None, seed: int = SEED) -> np.ndarray:
-    """Speak a whole sequence: the streaming vocoder run over everything."""
-    stream = StreamingVocoder(network, seed=seed)
-    return np.concatenate([stream.push(mel), stream.flush()])
+    """Speak a whole sequence, or several, (..., frames, 80): the streaming vocoder run over everything."""
+    stream = StreamingVocoder(network, seed=seed, streams=np.shape(mel)[:-2])
+    return np.concatenate([stream.push(mel), stream.flush()], axis=-1)

@@ -82,7 +82,7 @@ def test_what_a_judge_hears_counts_in_the_verdict():
     assert verdicts["planted"].verdict == "worse"
     assert verdicts["same"].verdict != "worse"
     assert set(verdicts["planted"].metrics) == set(names)
-    one = judged_sound({"planted": streams(0.1)}, reference, noise_floor, metrics=JUDGE_METRICS[3:])
+    one = judged_sound({"planted": streams(0.1)}, reference, noise_floor, metrics=JUDGE_METRICS[3:4])
     assert list(one["planted"].metrics) == ["speaker_distance"]
 
 
@@ -106,6 +106,13 @@ def test_a_recogniser_can_speak_against_a_fix_and_does_not_keep_it_undecided():
     }
     assert "words wrong" in verdicts["words"].decisive
     assert "words" not in margins_text(verdicts["same"].metrics)
+
+
+def test_visqol_loses_the_whole_scale_to_silence_without_asking_the_wheel():
+    scored = chosen_judges("visqol")[0].scored
+    speech, silence = np.ones(9, dtype=np.float32), np.zeros(9, dtype=np.float32)
+    assert scored(speech, silence) == scored(silence, speech) == {"visqol_lost": 4.0}
+    assert scored(silence, silence) == {"visqol_lost": 0.0}
 
 
 @pytest.mark.weights

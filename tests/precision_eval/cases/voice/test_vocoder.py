@@ -187,6 +187,17 @@ def test_memory_does_not_grow_with_length(mel: np.ndarray) -> None:
     assert peak_bytes_of(3_000, mel) < 1.05 * peak_bytes_of(300, mel)
 
 
+def test_streams_at_once_sound_as_each_alone(mel: np.ndarray) -> None:
+    mels = np.stack([mel[:70], mel[30:100], np.full((70, N_MELS), LOG_FLOOR, np.float32)])
+    together = vocode(mels)
+    assert together.shape == (3, 70 * HOP_SAMPLES)
+    for alone, row in zip(mels, together, strict=True):
+        np.testing.assert_allclose(row, vocode(alone), atol=1e-6)
+    assert np.abs(together[0]).max() > 0.01
+    with pytest.raises(ParameterError, match=r"expected floating \(2, frames, 80\)"):
+        StreamingVocoder(streams=(2,)).push(mels)
+
+
 @pytest.mark.parametrize("bad", [np.zeros((3, 79)), np.zeros(80), np.full((2, 80), np.nan), np.zeros((2, 80), int)])
 def test_unusable_mels_are_refused(bad: np.ndarray) -> None:
     with pytest.raises(ParameterError, match="expected"):
