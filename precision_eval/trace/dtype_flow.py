@@ -384,11 +384,15 @@ class DtypeFlow(TorchFunctionMode):
         """Follow a promoted tensor into an operation: does its dtype go on from here?"""
         event: Event = record.event
         if not event.leaked and not event.deliberate:
-            if kind in _CARRIERS:
+            if kind in _CARRIERS and not self._is_stored_so(event, records):
                 event.leaked = f"went on into {kind.name.lower()}"
             elif call is not event.call and any(other.dtype is not record.dtype for other in records):
                 event.leaked = "met the model's dtype again in another module"
         return event
+
+    def _is_stored_so(self, event: Event, records: list[Provenance]) -> bool:
+        """Whether what follows is itself stored in the wider dtype, and would refuse the model's."""
+        return event.result is not self.base and any(r.is_stored and r.dtype is event.result for r in records)
 
     def _event(
         self,

@@ -20,7 +20,6 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from torch import nn
-from torch.nn.modules import module as module_hooks
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -113,26 +112,26 @@ class ModuleCalls:
 
     def called(self, module: nn.Module) -> ModuleCall:
         """Describe a call of a module."""
-        return ModuleCall(module, self.paths.get(id(module), type(module).__name__))
-
-    def _entered(self, module: nn.Module, args: Any) -> None:
-        self.stack.append(self.called(module))
-
-    def _left(self, *_: Any) -> None:
-        self.stack.pop()
+        path = self.paths.get(id(module))
+        return ModuleCall(module, type(module).__name__ if path is None else path)
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Follow every module for the time of a block."""
-        handles = [
-            module_hooks.register_module_forward_pre_hook(self._entered),
-            module_hooks.register_module_forward_hook(self._left, always_call=True),
-        ]
+        """Follow every module for the time of a block; any global hook would send each call on torch's longer way."""
+        original, stack = nn.Module._call_impl, self.stack
+
+        def followed_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            stack.append(self.called(module))
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                stack.pop()
+
+        nn.Module._call_impl = followed_call  # type: ignore[method-assign]
         try:
             yield
         finally:
-            for handle in handles:
-                handle.remove()
+            nn.Module._call_impl = original  # type: ignore[method-assign]
 
 
 _OWN_LINES = (b"USDT:", b"STAGE:")

@@ -149,9 +149,12 @@ _BY_NAME: tuple[tuple[frozenset[str], OperationKind], ...] = (
 )
 
 
+_OVERLOADS = (OpOverload, OpOverloadPacket)
+
+
 def python_body(func: Any) -> Callable[..., Any] | None:
     """The function of Python that an operator of somebody's own is made of; None where it is none, or no Python."""
-    if not isinstance(func, OpOverload | OpOverloadPacket):
+    if not isinstance(func, _OVERLOADS):  # asked of every operation; a union made here would take longer
         return None
     name = func.name() if isinstance(func, OpOverload) else func._qualified_op_name
     definition = OPDEFS.get(name)

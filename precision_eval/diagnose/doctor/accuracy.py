@@ -1,10 +1,10 @@
 """Drift that a model's format does not explain, and the operation where it enters; imports torch.
 
 Conventions: drift is the relative error of the output held to float64. What a format explains is its rounding, times
-what the same model in float32, nothing narrowed on the way, amplifies float32's rounding by. The operation is found by
-a float64 copy whose first results are rounded as the model rounds them: by halving, the first whose rounding takes the
-drift beyond what is explained. Where none does, an operation loses it inside: it is the first whose result is off
-though what it was given was not.
+what the same model in float32, nothing narrowed on the way, amplifies float32's rounding by; where outputs are returned
+in a narrower format, also what that costs by itself. The operation is found by a float64 copy whose first results are
+rounded as the model rounds them: by halving, the first whose rounding takes the drift beyond what is explained. Where
+none does, an operation loses it inside: it is the first whose result is off though what it was given was not.
 """
 
 from __future__ import annotations
@@ -74,12 +74,20 @@ def excess_drift(
     drift = drift_of(outcome.outputs or (), reference)
     if drift is None or reference.name == "float32" or base is torch.float64:
         return None
-    if drift <= BEYOND_FORMAT * rounding(base):
+    explained = BEYOND_FORMAT * _format_cost(outcome, reference, base)
+    if drift <= explained:
         return None
     single = run_as(subject, in_float32, torch.float32)
     amplified = max(1.0, (drift_of(single.outputs or (), reference) or 0.0) / rounding(torch.float32))
-    allowed = min(BEYOND_FORMAT * rounding(base) * amplified, HARDLY_A_DIGIT)
+    allowed = min(max(BEYOND_FORMAT * rounding(base) * amplified, explained), HARDLY_A_DIGIT)
     return Excess(drift, allowed, base) if drift > allowed else None
+
+
+def _format_cost(outcome: CallOutcome, reference: Reference, base: torch.dtype) -> float:
+    """The rounding of a model's format, or what the narrower one costs in which it returns an output."""
+    pairs = zip(outcome.outputs or (), reference.outputs or (), strict=False)  # without a reference there are none
+    returned = (relative_error(t.to(o.dtype), t) for o, t in pairs if rounding(o.dtype) > rounding(base))
+    return max([rounding(base), *returned])
 
 
 def of_numbers(
@@ -93,7 +101,8 @@ def of_numbers(
     excess = excess_drift(subject, outcome, reference, base)
     if reference.name == "float64":
         drift = drift_of(outcome.outputs or (), reference)
-        share = _outweighing(subject, drift, base, is_excess=excess is not None)
+        cost = _format_cost(outcome, reference, base)
+        share = _outweighing(subject, drift, base, cost, is_excess=excess is not None)
         if drift is not None and share is not None:
             return excess or Excess(drift, drift / 2, base), (_finding_of_share(share, drift), share.step.event)
     unseen = None if reference.name == "float32" else _finding_of_unseen(subject)
@@ -113,14 +122,16 @@ def _finding_of_unseen(subject: ExaminedModel) -> tuple[Finding, Event | None] |
     return _finding(step, "risk", reason), None
 
 
-def _outweighing(subject: ExaminedModel, drift: float | None, base: torch.dtype, *, is_excess: bool) -> Share | None:
+def _outweighing(
+    subject: ExaminedModel, drift: float | None, base: torch.dtype, cost: float, *, is_excess: bool
+) -> Share | None:
     """What rounds to a narrow format and adds far more to a drift than all else; None where nothing does."""
-    if drift is None or not LEAST_SHARE * rounding(base) < drift < float("inf"):
+    if drift is None or not LEAST_SHARE * cost < drift < float("inf"):
         return None
     times = OUTWEIGHS_IN_EXCESS if is_excess else OUTWEIGHS
     best: Share | None = None
     for share in largest_shares(subject):
-        of_format = max(rounding(base), rounding(share.work)) * (LEAST_SHARE if share.lines == 1 else LEAST_OF_SEVERAL)
+        of_format = max(cost, rounding(share.work)) * (LEAST_SHARE if share.lines == 1 else LEAST_OF_SEVERAL)
         if share.step.of_module and share.step.dtype is base:
             break  # a layer of torch's gives back the model's format: that is what the format costs
         outweighs = of_format < share.own < LEAST_SHARE * drift and share.own > times * share.others

@@ -7,7 +7,6 @@ finding that counts them; it tells the operands of the first.
 from __future__ import annotations
 
 import re
-from types import CodeType
 from typing import Any, cast
 
 import torch
@@ -63,7 +62,7 @@ def _python_event(observer: DtypeFlow, error: BaseException) -> Event:
     while trace is not None:
         frame = trace.tb_frame
         owner = frame.f_locals.get("self")
-        if isinstance(owner, nn.Module) and not is_internal_call(frame.f_code):
+        if isinstance(owner, nn.Module):
             module, local = owner, dict(frame.f_locals)
             of_module = is_internal(frame.f_code.co_filename)
         trace = trace.tb_next
@@ -91,11 +90,6 @@ def _python_event(observer: DtypeFlow, error: BaseException) -> Event:
 def place_of(line: CodeLine) -> SourceLine | None:
     """Name a line; None where no line of Python led to an operation, as of a scripted model."""
     return None if line[0] is _python_event.__code__ else source_line(*line)
-
-
-def is_internal_call(code: CodeType) -> bool:
-    """Whether a frame is one of the wrappers through which every module is called."""
-    return code.co_name in ("_call_impl", "_wrapped_call_impl") or code.co_filename == __file__
 
 
 def findings_of(

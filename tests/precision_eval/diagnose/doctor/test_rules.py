@@ -437,6 +437,38 @@ def test_a_position_rounded_before_its_sine_is_told_where_it_is_rounded(share, s
     assert told(Placed().bfloat16(), torch.ones(2, D).bfloat16()).of("risk") == ()
 
 
+@pytest.mark.parametrize("returned", [torch.float16, torch.float32])
+def test_an_output_that_is_returned_in_half_costs_what_half_costs(returned):
+    class Returns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(D, D)
+
+        def forward(self, x):
+            return self.project(x).half().to(returned)
+
+    found = told(Returns(), torch.linspace(0, 1, 2 * D).reshape(2, D))
+    assert [fault.kind for fault in found.faults] == (["drift"] if returned is torch.float32 else [])
+
+
+@pytest.mark.parametrize(("is_codebook", "severity"), [(True, "risk"), (False, "fault")])
+def test_a_promotion_to_what_the_next_product_is_stored_in_goes_where_it_belongs(is_codebook, severity):
+    class Nearest(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project, self.larger = nn.Linear(D, D), nn.Linear(D, 4 * D)
+            self.codes = nn.Parameter(torch.eye(D))
+
+        def forward(self, x):
+            near = self.codes[:2] + self.project(x)  # here
+            return (near @ (self.codes if is_codebook else near.mT)).to(x.dtype)
+
+    model = Nearest().half()
+    model.codes.data = model.codes.data.float()
+    found = told(model, half(2, D))
+    assert (found.first_split.place.text[-6:], found.first_split.severity) == ("# here", severity)
+
+
 class Narrowing(nn.Module):
     """A float32 model that does something to what it carries."""
 
