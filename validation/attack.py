@@ -11,6 +11,8 @@ declares and runs in a process of its own. A seed names each trial: it can be re
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
 import io
 import json
 import os
@@ -192,7 +194,7 @@ def _read_expectations(folder: Path, whole: Path) -> Calls:
 
 
 def _read_sweep(folder: Path, whole: Path) -> Calls:
-    choose = _command("choose", RESULTS / "systems", "--case", "metavoice-decode", "--length", 1500, "--sweep", folder)
+    choose = _command("choose", folder / "run", "--case", "metavoice-decode", "--length", 1500, "--sweep", folder)
     return [("choose --sweep", choose), ("sweep --report", _command("sweep", "--report-only", "--out", folder))]
 
 
@@ -221,7 +223,11 @@ def _lay_machine(folder: Path) -> list[Path]:
 
 
 def _lay_asv(folder: Path) -> list[Path]:
-    """Two versions of torch, of each the figures of decoding."""
+    """Two versions of torch, of each the figures of MetaVoice's decoding."""
+
+    def few(figures: Data) -> Data:
+        return {key: value for key, value in figures.items() if re.search(r"metavoice_decode\.|build|^version$", key)}
+
     source = RESULTS / "torch-versions"
     home = folder / "two-shared-cores"
     home.mkdir()
@@ -230,11 +236,12 @@ def _lay_asv(folder: Path) -> list[Path]:
     shutil.copy(source / home.name / "machine.json", home)
     for name in names:
         content = json.loads((source / home.name / name).read_text(encoding="utf-8"))
-        few = {key: value for key, value in content["results"].items() if "_decode." in key or "build" in key}
-        (home / name).write_text(json.dumps({**content, "results": few}), encoding="utf-8")
+        (home / name).write_text(json.dumps({**content, "results": few(content["results"])}), encoding="utf-8")
     for path in source.iterdir():
         if path.is_file():
             shutil.copy(path, folder)
+    declared = folder / "benchmarks.json"
+    declared.write_text(json.dumps(few(json.loads(declared.read_text(encoding="utf-8")))), encoding="utf-8")
     others = [*folder.glob("*.jsonl"), folder / "benchmarks.json", home / "machine.json"]
     return [home / name for name in names] * 4 + others
 
@@ -253,21 +260,46 @@ def _lay_expectations(folder: Path) -> list[Path]:
 
 
 def _lay_sweep(folder: Path) -> list[Path]:
-    for name in ("crossover.json", "environment.json"):
-        shutil.copy(RESULTS / "sweep" / name, folder)
-    lines = (RESULTS / "sweep" / "lengths.jsonl").read_text(encoding="utf-8").splitlines()
-    (folder / "lengths.jsonl").write_text("\n".join(lines[::20]) + "\n", encoding="utf-8")
+    """Every sixth record of three of the twelve configurations, and the run that they add lengths to."""
+    source, run = RESULTS / "sweep", folder / "run"
+    wanted = (
+        "metavoice/float16/b2/eager/t1/grown",
+        "metavoice/float16/b2/compiled/t1/grown",
+        "dia/float16/b2/eager/t1/grown",
+    )
+    shutil.copy(source / "environment.json", folder)
+    content = json.loads((source / "crossover.json").read_text(encoding="utf-8"))
+    few = [one for one in content["configurations"] if one["id"] in wanted]
+    (folder / "crossover.json").write_text(json.dumps({**content, "configurations": few}), encoding="utf-8")
+    lines = (source / "lengths.jsonl").read_text(encoding="utf-8").splitlines()
+    own = [line for line in lines if json.loads(line)["key"].startswith(wanted)]
+    (folder / "lengths.jsonl").write_text("\n".join(own[::6]) + "\n", encoding="utf-8")
+    run.mkdir()
+    lines = (RESULTS / "systems" / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    own = [line for line in lines if line.startswith('{"cell":"metavoice-decode/') and "/eager@" in line]
+    (run / "records.jsonl").write_text("\n".join(own) + "\n", encoding="utf-8")
+    for path in (RESULTS / "systems").glob("environment*.json"):
+        shutil.copy(path, run)
     return [folder / "lengths.jsonl", folder / "crossover.json"]
 
 
 def _lay_sensitivity(folder: Path) -> list[Path]:
-    """The maps, and the trials, of one target."""
+    """The map, and the trials, of one target in one format, of its sites those of the first layer."""
+
+    def few(trials: Sequence[Data], layer: Callable[[Data], str]) -> list[Data]:
+        return [trial for trial in trials if trial.get("kind") != "site" or layer(trial) in ("all", "0")]
+
     source = RESULTS / "sensitivity"
     lines = (source / "runs.jsonl").read_text(encoding="utf-8").splitlines()
-    own = [line for line in lines if json.loads(line)["target"] == "voice"]
+    trials = [json.loads(line) for line in lines if '"key":"v1/voice/cpu/' in line and '"bfloat16"' in line]
+    own = [json.dumps(trial) for trial in few(trials, lambda trial: trial["sites"][0][0])]
     (folder / "runs.jsonl").write_text("\n".join(own) + "\n", encoding="utf-8")
     content = json.loads((source / "sensitivity.json").read_text(encoding="utf-8"))
-    maps = [one for one in content["maps"] if one["target"] == "voice"]
+    maps = [
+        {**one, "effects": few(one["effects"], lambda effect: effect["layer"] or "all")}
+        for one in content["maps"]
+        if (one["target"], one["format"]) == ("voice", "bfloat16")
+    ]
     (folder / "sensitivity.json").write_text(json.dumps({**content, "maps": maps}), encoding="utf-8")
     return [folder / "runs.jsonl", folder / "sensitivity.json"]
 
@@ -311,23 +343,30 @@ def _rendering(wanted: bool) -> Iterator[None]:
         if not wanted:
             stack.enter_context(mock.patch.object(Drawing, "savefig", _unrendered))
             stack.enter_context(mock.patch.object(Drawing, "draw_without_rendering", return_value=None))
+            stack.enter_context(mock.patch("precision_eval.core.drawing.take_literally"))
         yield
+
+
+@functools.cache
+def _laid(target: str) -> tuple[tempfile.TemporaryDirectory[str], tuple[Path, ...]]:
+    """Return a folder of a target as it is before any mutation, and which of its files are mutated."""
+    home = tempfile.TemporaryDirectory(prefix="attack-")
+    return home, tuple(path.relative_to(home.name) for path in TARGETS[target][0](Path(home.name)))
 
 
 def attack(target: str, seed: int, mutations: int | None = None) -> Data:
     """Mutate one folder and read it; return each fault with the place that it came from, and what was refused."""
-    lay, readers, usual = TARGETS[target]
+    _, readers, usual = TARGETS[target]
+    laid, names = _laid(target)
     count = usual if mutations is None else mutations
     rng = np.random.default_rng([seed, sum(map(ord, target))])
     rendered = seed % DRAWN_EVERY == 0
     with tempfile.TemporaryDirectory(prefix="attack-") as name, warnings.catch_warnings(), _rendering(rendered):
         warnings.simplefilter("ignore")
-        whole, folder = Path(name) / "whole", Path(name) / "mutated"
-        for path in (whole, folder):
-            path.mkdir()
-            files = lay(path)
+        folder = shutil.copytree(laid.name, Path(name) / "mutated")
+        files = [folder / one for one in names]
         _mutate(files[int(rng.integers(len(files)))], count, rng)  # one file: some are refused for any change of them
-        outcomes = [(label, _fault(call)) for label, call in readers(folder, whole)]
+        outcomes = [(label, _fault(call)) for label, call in readers(folder, Path(laid.name))]
         faults = [f"{label}: {fault}" for label, fault in outcomes if fault] + _leaks(folder, files)
     refused = sum(fault is None for _, fault in outcomes)
     counts = {"mutations": count, "readings": len(outcomes), "refused": refused}
@@ -406,6 +445,9 @@ def change(model):
 """
 _COMMAND_S, _ENDING_S = 5.0, 60.0
 
+_LOADED_ONCE = ("torch", "scipy.stats", "matplotlib.figure", "precision_eval.cases", "precision_eval.diagnose.doctor")
+"""What most commands load; one process for each command is forked from one that has it."""
+
 
 def _lay_commands(folder: Path) -> None:
     """A run, results over versions, a sweep, a user's case and two recordings."""
@@ -447,6 +489,8 @@ def drawn_command(rng: np.random.Generator) -> list[str]:
 
 def attack_commands(seed: int, count: int = 6) -> Data:
     """Give commands, each in a process of its own that is stopped after some seconds; return the faults."""
+    for module in _LOADED_ONCE:
+        importlib.import_module(module)
     rng = np.random.default_rng([seed, 0])
     faults = []
     with tempfile.TemporaryDirectory(prefix="attack-") as name:
