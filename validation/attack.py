@@ -217,8 +217,8 @@ def _lay_run(folder: Path) -> list[Path]:
 
 
 def _lay_machine(folder: Path) -> list[Path]:
-    for name in ("records.jsonl", "environment.json"):
-        shutil.copy(RESULTS / "machines" / "torch-2.13.0" / name, folder)
+    for path in (RESULTS / "machines" / "torch-2.13.0").glob("*.json*"):
+        shutil.copy(path, folder)
     return [folder / "records.jsonl"] * 29 + [folder / "environment.json"]
 
 

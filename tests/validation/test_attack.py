@@ -50,7 +50,11 @@ def test_a_run_of_limited_time_has_trials_of_every_target():
 
 
 @pytest.mark.parametrize(
-    "target", ["expectations", *(pytest.param(name, marks=pytest.mark.slow) for name in ("asv", "sweep"))]
+    "target",
+    [
+        *("records", "merge", "expectations"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("report", "asv", "sweep", "sensitivity")),
+    ],
 )
 def test_what_is_not_mutated_is_read(target, tmp_path):
     lay, readers, _ = attack.TARGETS[target]

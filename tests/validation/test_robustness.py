@@ -1,8 +1,12 @@
 """The experiment on injected faults: counting, and what is met where. The matrix is played in test_faults_injected."""
 
+import threading
+from dataclasses import replace
+
 import pytest
 
-from validation.robustness import EXPERIMENT
+from validation.frame import Trial
+from validation.robustness import EXPERIMENT, harness
 from validation.robustness.injector import MAIN_STAGES, WORKER_STAGES
 from validation.robustness.scenarios import ENDS, scenarios
 
@@ -33,3 +37,25 @@ def test_full_size_ends_the_run_in_every_way_at_every_stage():
     for size in ("quick", "full"):
         first, second = scenarios(size)
         assert not set(first.keys) & set(second.keys)
+
+
+def test_a_stop_ends_what_is_being_played(tmp_path, monkeypatch):
+    monkeypatch.setattr(harness, "_ROOT", str(tmp_path))
+    (tmp_path / "precision_eval").mkdir()
+    (tmp_path / "precision_eval" / "cli.py").write_text("import time; print('begun', flush=True); time.sleep(60)")
+    stopped = threading.Event()
+    threading.Timer(1.0, stopped.set).start()
+    with pytest.raises(KeyboardInterrupt):
+        harness.play(scenarios("quick")[0], tmp_path / "play", stopped=stopped)
+
+
+def test_what_is_played_is_stopped_with_the_experiment(monkeypatch):
+    def played(scenario, folder, *, stopped):
+        if scenario.name == "broken":
+            raise KeyboardInterrupt
+        assert stopped.wait(30)
+
+    monkeypatch.setattr(harness, "play", played)
+    trials = [Trial(name, replace(scenarios("quick")[0], name=name)) for name in ("long", "broken")]
+    with pytest.raises(KeyboardInterrupt):
+        list(EXPERIMENT.run(iter(reversed(trials)), None))

@@ -6,6 +6,7 @@ missing is played as a whole.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,12 +29,16 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
 
     def played(scenario: Scenario) -> list[Data]:
         with TemporaryDirectory() as folder:
-            return harness.play(scenario, Path(folder))
+            return harness.play(scenario, Path(folder), stopped=stopped)
 
+    stopped = threading.Event()
     plays = list({trial.spec.name: trial.spec for trial in trials}.values())
     with ThreadPoolExecutor(max(1, len(plays))) as pool:
-        for outcomes in pool.map(played, plays):
-            yield from outcomes
+        try:
+            for outcomes in pool.map(played, plays):
+                yield from outcomes
+        finally:
+            stopped.set()  # Ctrl-C reaches no thread
 
 
 def _figures(lines: list[Data]) -> list[Figure]:

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections import Counter
@@ -60,16 +61,19 @@ def is_kept(line: Data) -> bool:
     return bool(line["acted"] and line["ended"] and not (line["lost"] or line["remeasured"] or line["problems"]))
 
 
-def play(scenario: Scenario, folder: Path, *, extra_shim: str = "") -> list[Data]:
-    """Give the scenario's command step by step and judge; a line per fault at a stage."""
-    return _Play(scenario, folder, extra_shim).to_the_end()
+def play(
+    scenario: Scenario, folder: Path, *, extra_shim: str = "", stopped: threading.Event | None = None
+) -> list[Data]:
+    """Give the scenario's command step by step and judge; a line per fault at a stage. `stopped` ends it early."""
+    return _Play(scenario, folder, extra_shim, stopped or threading.Event()).to_the_end()
 
 
 class _Play:
     """State of one scenario."""
 
-    def __init__(self, scenario: Scenario, folder: Path, extra_shim: str) -> None:
+    def __init__(self, scenario: Scenario, folder: Path, extra_shim: str, stopped: threading.Event) -> None:
         self.scenario = scenario
+        self.stopped = stopped
         self.folder = folder
         self.run_dir = folder / "run"
         self.markers = folder / "markers"
@@ -125,12 +129,19 @@ class _Play:
         words = [sys.executable, "-m", "precision_eval.cli", *command]
         piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         process = subprocess.Popen(words, env=environment, start_new_session=True, **piped)
-        try:
-            output, _ = process.communicate(timeout=_COMMAND_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            return None, "it did not end"
-        return process.returncode, output
+        end_s = time.monotonic() + _COMMAND_LIMIT_S
+        while True:
+            try:
+                output, _ = process.communicate(timeout=0.5)
+                return process.returncode, output
+            except subprocess.TimeoutExpired:
+                if not self.stopped.is_set() and time.monotonic() < end_s:
+                    continue
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+                if self.stopped.is_set():
+                    raise KeyboardInterrupt from None
+                return None, "it did not end"
 
     def _note(self, fault: Fault, step: Step) -> None:
         """Remember what the hit cell's record said after the command in which the fault acted."""

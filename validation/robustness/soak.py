@@ -135,6 +135,9 @@ def _give(job: Sequence[str], folder: Path, kind: str, rng: np.random.Generator)
             code = None
             process.kill()
             process.wait()
+        except BaseException:  # Ctrl-C: no group of the terminal holds it
+            process.kill()
+            raise
         living = _living(folder)
         output.seek(0)
         text = output.read().decode(errors="replace")
