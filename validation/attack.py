@@ -284,24 +284,12 @@ def _lay_sweep(folder: Path) -> list[Path]:
 
 
 def _lay_sensitivity(folder: Path) -> list[Path]:
-    """The map, and the trials, of one target in one format, of its sites those of the first layer."""
-
-    def few(trials: Sequence[Data], layer: Callable[[Data], str]) -> list[Data]:
-        return [trial for trial in trials if trial.get("kind") != "site" or layer(trial) in ("all", "0")]
-
-    source = RESULTS / "sensitivity"
-    lines = (source / "runs.jsonl").read_text(encoding="utf-8").splitlines()
+    """The trials of one target in one format, of its sites those of the first layer."""
+    lines = (RESULTS / "sensitivity" / "runs.jsonl").read_text(encoding="utf-8").splitlines()
     trials = [json.loads(line) for line in lines if '"key":"v1/voice/cpu/' in line and '"bfloat16"' in line]
-    own = [json.dumps(trial) for trial in few(trials, lambda trial: trial["sites"][0][0])]
-    (folder / "runs.jsonl").write_text("\n".join(own) + "\n", encoding="utf-8")
-    content = json.loads((source / "sensitivity.json").read_text(encoding="utf-8"))
-    maps = [
-        {**one, "effects": few(one["effects"], lambda effect: effect["layer"] or "all")}
-        for one in content["maps"]
-        if (one["target"], one["format"]) == ("voice", "bfloat16")
-    ]
-    (folder / "sensitivity.json").write_text(json.dumps({**content, "maps": maps}), encoding="utf-8")
-    return [folder / "runs.jsonl", folder / "sensitivity.json"]
+    few = [trial for trial in trials if trial.get("kind") != "site" or trial["sites"][0][0] in ("all", "0")]
+    (folder / "runs.jsonl").write_text("\n".join(map(json.dumps, few)) + "\n", encoding="utf-8")
+    return [folder / "runs.jsonl"]
 
 
 TARGETS: Mapping[str, tuple[Callable[[Path], Sequence[Path]], Callable[[Path, Path], Calls], int]] = {
@@ -314,7 +302,7 @@ TARGETS: Mapping[str, tuple[Callable[[Path], Sequence[Path]], Callable[[Path, Pa
     "sensitivity": (
         _lay_sensitivity,
         lambda folder, whole: [("sensitivity --report", _command("sensitivity", "--report-only", "--out", folder))],
-        2,
+        1,
     ),
 }
 """Target to: what lays its folder out and returns the files to change, what reads it, mutations per folder."""
