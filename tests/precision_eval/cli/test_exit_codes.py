@@ -1,11 +1,13 @@
 """Whatever ends a command ends it with one line and its own exit code: 1 is a verdict and nothing else."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from precision_eval.cli import application
 from precision_eval.cli.application import run_application
 from precision_eval.core.errors import ParameterError
 
@@ -53,6 +55,15 @@ def test_an_error_is_one_line_and_a_code(capsys, error, code, text):
     said = capsys.readouterr().err
     assert text in said
     assert said.count("\n") == 1
+
+
+def test_every_exit_code_is_documented():
+    codes = {
+        str(code) for name, code in vars(application).items() if name.startswith("EXIT_") and name != "EXIT_CODES_HELP"
+    }
+    page = (Path(__file__).parents[3] / "docs" / "continuous-integration.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| ([\d, ]+) \|", page, re.M)
+    assert codes == set(re.findall(r"\b\d+\b", application.EXIT_CODES_HELP)) == set(", ".join(cells).split(", "))
 
 
 def test_the_traceback_of_an_internal_error_can_be_had(monkeypatch, capsys):
