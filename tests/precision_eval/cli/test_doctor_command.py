@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
-FACTORIES = """import torch
+FACTORIES = """import os
+
+import torch
 from torch import nn
 
 
@@ -31,6 +33,12 @@ def number(): return nn.Linear(8, 8), 3
 def unnamed(): return nn.Linear(8, 8), {1: torch.ones(2, 8)}
 def eight(): return nn.Linear(8, 8), (torch.ones(2, 8).to(torch.float8_e4m3fn),)
 def left(): return Leaving(), (torch.ones(2),)
+def gone(): os._exit(0)
+def forked():
+    if (child := os.fork()) == 0:
+        os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    os._exit(0)
 """
 
 
@@ -50,7 +58,7 @@ FAST = ("--no-fixes", "--no-compile")
 def test_a_split_is_told_and_exits_with_1(program):
     code, out, _ = program("doctor", "doctor_factories:split", *FAST)
     assert code == 1
-    assert "doctor_factories.py:12" in out
+    assert "doctor_factories.py:14" in out
     assert "parameter gain" in out
 
 
@@ -71,6 +79,8 @@ def test_a_clean_model_exits_with_0_and_json_is_strict(program):
         ("doctor_factories:unnamed", "keys that are no names"),
         ("doctor_factories:eight", "the input 'input' is float8_e4m3fn; expected float16"),
         ("doctor_factories:left", "the model ends the program when it is called"),
+        ("doctor_factories:gone", "the factory doctor_factories:gone ends the program; expected that it returns"),
+        ("doctor_factories:forked", "the factory doctor_factories:forked ends the program; expected that it returns"),
     ],
 )
 def test_a_slip_is_one_line_and_exits_with_2(refused, factory, message):
