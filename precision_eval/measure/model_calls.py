@@ -45,7 +45,9 @@ def subject_of(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
                 "float32 or float64: upcast it before the examination"
             )
         if tensor.device.type == "meta":
-            raise ParameterError(f"the {role} '{name}' is on meta and has no values; load the weights on a device")
+            raise ParameterError(
+                f"the {role} '{name}' is on meta and has no values; load the weights on a device, not offloaded"
+            )
         held: Any = tensor
         if is_traceable_wrapper_subclass(held):
             raise ParameterError(
@@ -103,7 +105,7 @@ def copied(subject: ExaminedModel) -> ExaminedModel:
     except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
         raise ParameterError(
             f"the model cannot be copied ({str(error).splitlines()[0]}); each run is on a copy of its own: make it "
-            "deep-copyable, for instance by detaching tensors kept as attributes"
+            "deep-copyable, for instance by detaching tensors kept as attributes or taking off a wrapper such as FSDP"
         ) from error
 
 

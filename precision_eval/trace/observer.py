@@ -127,7 +127,7 @@ class ModuleCalls:
             finally:
                 stack.pop()
 
-        nn.Module._call_impl = followed_call  # type: ignore[method-assign]
+        nn.Module._call_impl = followed_call  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:

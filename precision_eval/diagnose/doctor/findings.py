@@ -68,7 +68,9 @@ def _python_event(observer: DtypeFlow, error: BaseException) -> Event:
         trace = trace.tb_next
     frames = python_frames(error)
     code, instruction = (frames[-1][0], frames[-1][1]) if frames else (_python_event.__code__, 0)
-    named = {name: value for name, value in local.items() if isinstance(value, torch.Tensor)}
+    given = local.get("args", ())  # a tuple in the call of a module that is no Python inside
+    values = [*local.items(), *((f"input {at}", v) for at, v in enumerate(given if isinstance(given, tuple) else ()))]
+    named = {name: value for name, value in values if isinstance(value, torch.Tensor)}
     for name, value in [] if module is None else [*module.named_parameters(recurse=False)]:
         named.setdefault(name, value)
     operands: list[tuple[Key, tuple[int, ...], Provenance]] = []

@@ -291,6 +291,14 @@ def test_a_scripted_model_has_no_line_and_gets_a_change_of_what_is_stored():
     assert "findings.py" not in str(found)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
+def test_what_a_scripted_part_refuses_is_followed_to_where_it_came_from():
+    model = split_model()
+    model.project = torch.jit.script(model.project)
+    first = quick(model, torch.ones(2, D).half()).first_split
+    assert (first.kind, first.op, first.place.text) == ("promotion", "mul", "return self.project(x * self.gain)")
+
+
 class Scriptable(nn.Module):
     def __init__(self):
         super().__init__()
