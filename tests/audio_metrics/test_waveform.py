@@ -40,6 +40,18 @@ def test_noise_orthogonal_to_the_signal_scores_its_level(speech, target_db, gain
         assert am.snr_db(x, x + noise) == pytest.approx(target_db, abs=1e-3)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance_db"), [(np.float64, 1e-5), (np.float32, 1e-1)])
+def test_si_sdr_of_orthogonal_sources_is_their_mixing(dtype, tolerance_db):
+    """The closed form and the tolerances that fast_bss_eval tests itself with (tests/test_si_sdr.py)."""
+    rng = np.random.default_rng(10)
+    for _ in range(10):
+        sources = np.linalg.qr(rng.standard_normal((16_000, 5)))[0].T * 0.1 * np.sqrt(16_000)
+        gains = rng.random(5) - 0.5 + np.eye(5)[0] * 2.0
+        closed_db = 10.0 * np.log10(gains[0] ** 2 / np.sum(gains[1:] ** 2))
+        found_db = am.si_sdr_db(sources[0].astype(dtype), (gains @ sources).astype(dtype), zero_mean=False)
+        assert found_db == pytest.approx(closed_db, abs=tolerance_db)
+
+
 def test_planted_faults_in_si_sdr_precision(speech):
     """Difference of energies, or float32 sums: both are far off where the residual form in float64 is exact."""
     x = speech(20, 1)

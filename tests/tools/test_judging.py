@@ -37,6 +37,11 @@ def test_words_are_counted_against_the_text_by_hand() -> None:
     assert asked == [1200 * 320]
     assert (heard["words"], heard["wer"]) == (9, pytest.approx(1 / 3))
     assert heard["mos"] == 1.0
+    assert heard["wer_thirds"] == [
+        pytest.approx(1 / 3),
+        None,
+        None,
+    ]  # one part alone: a third without words has no rate
     silent = judging._heard(samples, sentences, hear="whisper is not installed", mos="nor is the other")
     assert silent == {"seconds": len(samples) / 16_000, "missing": "whisper is not installed"}
 

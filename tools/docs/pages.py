@@ -134,12 +134,14 @@ def voices_markdown(folder: Path) -> str:
         trained = f"{plan['million_frames']:g} M frames"
         for rendering, found in voice["heard"].items():
             shown = [f"{found[key]:{spec}}" if key in found else "–" for key, spec in (("wer", ".0%"), ("mos", ".2f"))]
-            heard.append((name, trained, rendering, f"{found['seconds']:.0f} s", *shown))
+            thirds = [f"{part:.0%}" for part in found.get("wer_thirds", ()) if part is not None]
+            course = f"{thirds[0]} → {thirds[-1]}" if len(thirds) > 1 else "–"
+            heard.append((name, trained, rendering, f"{found['seconds']:.0f} s", *shown, course))
         for fix, row in voice["precision"].items():
             apart = f"{row['divergence']['diverged']} of {row['divergence']['streams']}"
             sharp = (f"{row['max_abs_logit']:.1f}", f"{row['attention_entropy_nats']:.2f}")
             drift.append((name, fix, f"{row['drift']['relative_error']:.1e}", apart, *sharp))
-    header = ("voice", "trained", "speech", "of", "WER", "MOS")
+    header = ("voice", "trained", "speech", "of", "WER", "MOS", "WER, first third → last")
     tables = [to_markdown(make_table(header, heard))] if heard else []
     header = ("voice", "fix", "drift of logits", "streams that diverged", "largest logit", "entropy, nats")
     return "\n\n".join([*tables, to_markdown(make_table(header, drift))])

@@ -115,7 +115,7 @@ def _heard(samples: np.ndarray, sentences: Sequence[Sentence], *, hear: Any, mos
         wrong, words = np.asarray(rows, dtype=float).reshape(-1, 2).T
         thirds = [part.sum() for part in np.array_split(wrong, 3)], [part.sum() for part in np.array_split(words, 3)]
         heard |= {"words": int(words.sum()), "wer": float(wrong.sum() / max(words.sum(), 1))}
-        heard["wer_thirds"] = [float(errors / max(said, 1)) for errors, said in zip(*thirds, strict=True)]
+        heard["wer_thirds"] = [float(errors / said) if said else None for errors, said in zip(*thirds, strict=True)]
     if not isinstance(mos, str):
         after = samples[PROMPT_FRAMES * HOP_SAMPLES :]
         starts = range(0, len(after) - MOS_SAMPLES + 1, MOS_SAMPLES)
