@@ -18,6 +18,7 @@ from precision_eval.cases.systems import all_cases
 from precision_eval.core.cells import Cell, Options
 from precision_eval.core.errors import ParameterError, unknown_name
 from precision_eval.core.formatting import grouped
+from precision_eval.core.targets import is_target
 from precision_eval.fixes.pins import ANY, PINS, SDPA_BACKENDS, check_tf32
 from precision_eval.measure.allocator import GROWN, MEMORY_STATES
 from precision_eval.measure.isolation import ISOLATIONS
@@ -249,12 +250,13 @@ def _with_needs(names: tuple[str, ...], measures: Sequence[Measure]) -> set[str]
 
 
 def _sizes_of(requested: tuple[str, ...] | None, cases: Sequence[CaseEntry]) -> dict[str, tuple[str, ...]]:
-    """Return the sizes of each case; a size that only some of them have is left out of the others."""
+    """Return the sizes of each case; one that a case lacks is left out of it; one's own has one alone."""
     if requested is None:
         return {case.id: case.default_sizes for case in cases}
     known = list(dict.fromkeys(size for case in cases for size in case.sizes))
     chosen = matching("size", requested, known)
-    return {case.id: tuple(size for size in case.sizes if size in chosen) for case in cases}
+    sizes = {case.id: tuple(size for size in case.sizes if size in chosen) for case in cases}
+    return {case.id: sizes[case.id] or (case.sizes if is_target(case.id) else ()) for case in cases}
 
 
 def _cells_of(

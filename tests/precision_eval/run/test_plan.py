@@ -70,6 +70,14 @@ def test_a_mode_that_a_fix_lacks_is_not_planned():
     assert both.compiled
 
 
+def test_a_case_of_ones_own_is_not_lost_where_a_size_of_another_is_named():
+    own = FakeCase("own.py:f", ("trace",), sizes=("own",), default_sizes=("own",))
+    other = FakeCase("other", ("trace",), sizes=("tiny",), default_sizes=("tiny",))
+    selection = Selection(cases=("own.py:f", "attention", "other"), measures=("trace",), fixes=("kv_to_query",))
+    plan = make_plan(replace(selection, sizes=("small",)), cases=(*CASES, own, other), fixes=FIXES)
+    assert {(cell.case, cell.size) for cell in plan.cells} == {("own.py:f", "own"), ("attention", "small")}
+
+
 def test_what_comes_before():
     plan = planned(cases=("voice",), fixes=("kv_to_query",))
     after = plan.after["voice/kv_to_query/eager@cpu:small#audio"]
