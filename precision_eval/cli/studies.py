@@ -136,7 +136,8 @@ def run_policy(
     if held_out and policy.parts:
         run = evaluate(
             target, out=out / "held-out", candidates=(f"{path}:policy",), modes=("eager",), seed=seed + HELD_OUT_FIRST,
-            measures=("trace", "drift", "memory", "latency"), seeds=HELD_OUT, quick=True, device="cpu",
+            measures=("trace", "drift", "teacher_forced_drift", "memory", "latency"), seeds=HELD_OUT, quick=True,
+            device="cpu",
         )  # fmt: skip
         print_summary(run.run, console)
 

@@ -57,7 +57,7 @@ def system_drift(built: BuiltCase, applied: AppliedFix) -> SystemDrift:
     with _kept_wide(system):
         reference = _outputs(run_in_float64(in_float64(system), _brought_to(torch.float64, built.inputs))[0])
     tape, last = _recorded(system, applied, inputs, outputs)
-    with _kept_wide(system):
+    with _kept_wide(system, casts=applied.fix.change is not None):
         returned, shifts = run_in_float64(_twin(system, applied), _brought_to(torch.float64, inputs), tape=tape)
     exact = _outputs(returned)
     _check_function(system, applied, exact, reference)
@@ -115,9 +115,9 @@ def _model(built: BuiltCase, applied: AppliedFix) -> nn.Module:
     return built.model
 
 
-def _kept_wide(model: nn.Module) -> AbstractContextManager[Any]:
-    """Keep float64 wide in a model that does not do so itself."""
-    return nullcontext() if isinstance(model, System) else KeepingFloat64(factories=True)
+def _kept_wide(model: nn.Module, *, casts: bool = False) -> AbstractContextManager[Any]:
+    """Keep float64 wide in a model that does not do so itself, or on which somebody's candidate may cast."""
+    return nullcontext() if isinstance(model, System) and not casts else KeepingFloat64(factories=True)
 
 
 def _outputs(returned: Any) -> Tensors:

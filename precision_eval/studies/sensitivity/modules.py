@@ -55,8 +55,10 @@ def policy(model):
     """Change a model in place."""
     model.float()
     model.register_forward_pre_hook(_cast_inputs(torch.float32), with_kwargs=True)
-    for name in PARTS:
-        part = model.get_submodule(name).to(FORMAT)
+    modules = dict(model.named_modules())
+    for name in PARTS:  # by its path in the model, or in what is around it
+        path = name if name in modules else next(path for path in modules if path.endswith(f".{{name}}"))
+        part = modules[path].to(FORMAT)
         part.register_forward_pre_hook(_cast_inputs(FORMAT), with_kwargs=True)
         part.register_forward_hook(lambda part, inputs, output: _cast(output, torch.float32))
 
@@ -169,8 +171,11 @@ class _Drifts:
 
 
 def module_of(built: BuiltCase) -> nn.Module:
-    """Return the user's model of a case."""
-    return built.model.model if isinstance(built.model, Packed) else built.model
+    """Return the user's model of a case, and no step around one, which has nothing of its own."""
+    module = built.model.model if isinstance(built.model, Packed) else built.model
+    while len(inner := list(module.children())) == 1 and not any(True for _ in module.parameters(recurse=False)):
+        module = inner[0]
+    return module
 
 
 def search_modules(

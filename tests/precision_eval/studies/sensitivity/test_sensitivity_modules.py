@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import nn
 
+from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import case_by_id
 from precision_eval.cli.studies import run_policy
 from precision_eval.core.errors import ParameterError, UnknownNameError
 from precision_eval.core.files import TrialFile
 from precision_eval.fixes import fix_by_id
-from precision_eval.measure.system_drift import relative_error
+from precision_eval.measure.system_drift import relative_error, system_drift
 from precision_eval.studies.sensitivity.modules import fix_of, module_of, parts_of, policy_table, search_modules
 
 CASE = """
@@ -119,6 +120,37 @@ def test_the_file_is_a_candidate_and_plain_pytorch(case, tmp_path, capsys):
     with fix_by_id("bfloat16").applied(copy.deepcopy(built.model)) as call:
         assert drift < relative_error(built, call)
     assert "precision_eval" not in (tmp_path / "policy.py").read_text(encoding="utf-8")
+
+
+def test_a_policy_of_a_shipped_system_is_held_to_float64(case):
+    case = case_by_id("metavoice-decode")
+    built = case.build(case.sizes[0], device="cpu", seed=0)
+    parts = parts_of(module_of(built))
+    drifts = []
+    for chosen in ((), parts[-2:]):
+        with fix_of(chosen, "bfloat16").applied(copy.deepcopy(built.model)) as call:
+            drifts.append(system_drift(built, call).relative_error)
+    assert 0 < drifts[0] < drifts[1] < 0.1
+
+
+def test_parts_are_named_as_in_the_model_that_a_step_is_around(case):
+    class Step(nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.voice = model
+
+        def forward(self, ids):
+            return self.voice(ids)
+
+    built = case.build("own", device="cpu", seed=0)
+    around = BuiltCase(Step(module_of(built)), built.inputs)
+    names = [part.names for part in parts_of(module_of(around))]
+    assert names == [part.names for part in parts_of(module_of(built))]
+    held = []
+    for model in (around.model, module_of(built)):
+        with fix_of(parts_of(module_of(built))[1:2], "bfloat16").applied(copy.deepcopy(model)) as call:
+            held.append(call(*built.inputs))
+    assert torch.equal(*held)
 
 
 def test_bad_input_is_named(tmp_path):
