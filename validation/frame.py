@@ -118,7 +118,16 @@ _MODULES = (
     *("latency", "faults", "memory", "overhead", "divergence", "robustness"),
     *("latency.kinds", "audio", "audio.published", "audio_ladder", "sound", "judges", "field_failures"),
     *("hour", "choose", "cost"),
-    *("doctor", "gate", "gate.paired_gate", "versions", "versions.sessions", "versions.seeds", "claims"),
+    *(
+        "doctor",
+        "doctor.silent_costs",
+        "gate",
+        "gate.paired_gate",
+        "versions",
+        "versions.sessions",
+        "versions.seeds",
+        "claims",
+    ),
     *("attack", "own_model", "robustness.soak"),
 )
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)

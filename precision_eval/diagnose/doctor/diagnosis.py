@@ -31,6 +31,7 @@ Kind = Literal[
     "raise", "promotion", "downcast", "mixed_norm", "mixed_mask", "kept_narrowed", "widening", "first_non_finite",
     "drift",
 ]  # fmt: skip
+CostKind = Literal["repeated_cast", "there_and_back", "wide_product", "autocast_ignored", "slow_attention"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +206,22 @@ class Patch:
         return "\n".join(part.rstrip("\n") for part in (self.diff, self.code, _state(self), price) if part)
 
 
+@dataclass(frozen=True, kw_only=True)
+class SilentCost:
+    """Something that raises nothing and is right, with the change that was run on a copy, and what it saves.
+
+    `place` is None where it is a setting of the model, or what autocast does.
+    """
+
+    kind: CostKind
+    reason: str
+    module: str
+    place: SourceLine | None
+    count: int
+    patch: Patch
+    price: Price
+
+
 def _state(patch: Patch) -> str:
     if patch.verified:
         return "run on a copy: no fault left"
@@ -249,6 +266,8 @@ class Diagnosis:
         What drift is held to: ``"float64"``, ``"float64, layer by layer"``, ``"float32"`` or empty.
     patches : tuple of Patch
         Changes of the source, and of what is stored, where there is a choice; verified ones first.
+    costs : tuple of SilentCost
+        What raises nothing and costs time or memory beyond noise, the most time first; empty where not priced.
     doubts : tuple of str
         What was not, or not fully, looked at, and why.
     torch_version, device : str
@@ -274,6 +293,7 @@ class Diagnosis:
     doubts: tuple[str, ...]
     torch_version: str
     device: str
+    costs: tuple[SilentCost, ...] = ()
 
     def of(self, severity: Severity) -> tuple[Finding, ...]:
         """Findings of one severity, in the order in which they happened."""
@@ -406,6 +426,10 @@ def _parts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         yield _title("Also")
         for finding in dict.fromkeys(rest):
             yield _finding(finding, history=False)
+    if diagnosis.costs:
+        yield _title("Costs: nothing is wrong here, and a change saves")
+        for cost in diagnosis.costs:
+            yield from _cost(cost)
     if diagnosis.remedies:
         yield from _remedies(diagnosis)
     if diagnosis.compiled is not None:
@@ -534,6 +558,14 @@ def _patch(patch: Patch, label: str) -> Iterator[RenderableType]:
         yield _labelled("price", escape(str(patch.price)))
     if patch.origin and not patch.verified:
         yield _labelled("", f"[dim]origin: {escape(patch.origin)}[/dim]")
+
+
+def _cost(cost: SilentCost) -> Iterator[RenderableType]:
+    times = f", {cost.count}×" if cost.count > 1 else ""
+    where = f"[bold]{escape(str(cost.place))}[/bold], " if cost.place else ""
+    inside = f"in [cyan]{escape(cost.module or 'the model itself')}[/cyan]{times}: "
+    yield _labelled("cost", where + inside + escape(cost.reason), "yellow")
+    yield from _patch(cost.patch, "change")
 
 
 def _remedies(diagnosis: Diagnosis) -> Iterator[RenderableType]:

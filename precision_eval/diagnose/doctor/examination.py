@@ -22,6 +22,7 @@ from precision_eval.diagnose.doctor.accuracy import (
     lost_before,
     of_numbers,
 )
+from precision_eval.diagnose.doctor.costs import costs_of
 from precision_eval.diagnose.doctor.diagnosis import Compiled, Diagnosis, Finding, Held, Patch
 from precision_eval.diagnose.doctor.findings import (
     autocast_of,
@@ -68,6 +69,7 @@ def examine(
     *inputs: Any,
     fixes: bool = True,
     latency: bool = True,
+    costs: bool | None = None,
     compiled: bool = False,
     budget_s: float = 3.0,
     available_bytes: int | None = None,
@@ -86,10 +88,13 @@ def examine(
         Try every fix of ``FIXES``.
     latency : bool
         Time those that cure.
+    costs : bool, optional
+        Look for what raises nothing and costs time or memory, and price its changes; by default where fixes are timed.
     compiled : bool
         Also run under ``torch.compile`` (backend ``aot_eager``), and try the fix that needs it; takes most of the time.
     budget_s : float
-        Seconds for the timing of all fixes together; latency is left out where it would take far longer.
+        Seconds for the timing of all fixes together, and as many for that of the suggested changes, and of those that
+        save; latency is left out where it would take far longer.
     available_bytes : int, optional
         Main memory that the float64 copy, and the copies timed side by side, may use; what the machine has free by
         default.
@@ -111,10 +116,11 @@ def examine(
     _check_fits(subject, memory)
     repeats = run_twice(subject)
     _check_repeats(subject, repeats, strict=fixes)
-    diagnosis, reference, repairs, excess = _diagnosed(
+    costs = fixes and latency if costs is None else costs
+    diagnosis, observer, reference, repairs, excess = _diagnosed(
         subject, repeats, compiled=compiled, available_bytes=memory, first=first
     )
-    if not fixes:
+    if not fixes and not costs:
         return diagnosis
     trials = Trials(
         reference=reference,
@@ -129,6 +135,10 @@ def examine(
         if diagnosis.status == "passed"
         else (),
     )
+    if costs and diagnosis.status == "passed" and not repeats.carries_state:
+        diagnosis = replace(diagnosis, costs=costs_of(subject, observer, trials))
+    if not fixes:
+        return diagnosis
     remedies, more = try_fixes(subject, trials, repairs)
     diagnosis = replace(diagnosis, remedies=remedies, doubts=(*diagnosis.doubts, *more))
     if diagnosis.status == "passed" and repairs and len(repairs) == len(diagnosis.patches):
@@ -180,8 +190,8 @@ def _diagnosed(
     compiled: bool,
     available_bytes: int,
     first: Callable[[Diagnosis], None],
-) -> tuple[Diagnosis, Reference, list[Repair], Excess | None]:
-    """Observe one call; return what it says, the reference, the changes that mend it, and a drift without a reason."""
+) -> tuple[Diagnosis, DtypeFlow, Reference, list[Repair], Excess | None]:
+    """Observe one call; return what it says, the observer, the reference, the changes that mend, and a stray drift."""
     base = base_dtype(subject)
     observer, seen, raised = _observed(subject, base)
     reference = _reference(subject, repeats, available_bytes=available_bytes)
@@ -223,7 +233,7 @@ def _diagnosed(
     repairs = repairs_of(subject, reference, drifts=drifts) if diagnosis.faults or drifts else []
     under_compiler = _compiled(subject, repeats.outcome, reference) if compiled else None
     diagnosis = replace(diagnosis, patches=_patches(split, event, repairs, base), compiled=under_compiler)
-    return diagnosis, reference, repairs, excess
+    return diagnosis, observer, reference, repairs, excess
 
 
 def _observed(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, CallOutcome, Event | None]:

@@ -41,6 +41,8 @@ from precision_eval.trace.provenance import named_tensors
 BACKEND = "aot_eager"
 BASELINE = "full_float32"
 AS_IT_IS = "as it is"
+LAYOUT = 0.01
+"""What the place of tensors stored otherwise may change in a ratio, by itself; part of its interval."""
 _BYTES = ("allocated_peak_bytes", "stored_bytes")
 OVER_BUDGET = 10.0
 """Latency is left out where its least number of blocks takes more than so many times what is allowed."""
@@ -222,27 +224,32 @@ def prices_of(subject: ExaminedModel, repairs: list[Repair], trials: Trials) -> 
     now = Remedy(fix=AS_IT_IS, title="", mode="eager", status="passed")
     model = copied(subject)
     now = _with_peak(now, model, model.tensors, model)
-    sized = {AS_IT_IS: _with_duration(Candidate(partial(model, *model.tensors)))}
-    sized |= {name: _repaired_candidate(repair, subject) for name, repair in verified.items()}
-    if MIN_BLOCKS * sum(block_s for _, block_s in sized.values()) > OVER_BUDGET * trials.budget_s:
-        return nothing
-    candidates = {name: candidate for name, (candidate, _) in sized.items()}
     device = next((str(t.device) for t in subject.tensors), "cpu")
-    ratios = compare_latency(candidates, baseline=AS_IT_IS, budget_s=trials.budget_s, device=device, check=False)
+    with torch.no_grad():
+        sized = {AS_IT_IS: _with_duration(Candidate(partial(model, *model.tensors)))}
+        sized |= {name: _repaired_candidate(repair, subject, model) for name, repair in verified.items()}
+        if MIN_BLOCKS * sum(block_s for _, block_s in sized.values()) > OVER_BUDGET * trials.budget_s:
+            return nothing
+        candidates = {name: candidate for name, (candidate, _) in sized.items()}
+        ratios = compare_latency(candidates, baseline=AS_IT_IS, budget_s=trials.budget_s, device=device, check=False)
     error = drift_of(trials.shipped, trials.reference)
-    return [
-        _price(ratios[name], _repaired(verified[name], subject, trials), now, error) if name in verified else None
-        for name in map(str, range(len(repairs)))
-    ]
+    prices = list(nothing)
+    for name, repair in verified.items():
+        place = LAYOUT if repair.changes_tensors else 0.0
+        prices[int(name)] = _price(ratios[name], _repaired(repair, subject, trials), now, error, place=place)
+    return prices
 
 
-def _price(ratio: PairedRatio, changed: Remedy, now: Remedy, error: float | None) -> Price | None:
+def _price(
+    ratio: PairedRatio, changed: Remedy, now: Remedy, error: float | None, *, place: float = 0.0
+) -> Price | None:
     """Put what is beyond noise into a price: a called difference of time, or bytes, which are counted."""
     saved = sum((getattr(now, name) or 0) - (getattr(changed, name) or 0) for name in _BYTES)
     differs = ratio.verdict in ("faster", "slower")
     if not differs and not saved:
         return None
-    times = (ratio.ratio, ratio.ratio_low, ratio.ratio_high) if differs else (None, None, None)
+    low, high = ratio.ratio_low * (1 - place), ratio.ratio_high * (1 + place)
+    times = (ratio.ratio, low, high) if differs else (None, None, None)
     return Price(
         latency_ratio=times[0], latency_low=times[1], latency_high=times[2], saved_bytes=saved,
         relative_error=changed.relative_error, relative_error_now=error,
@@ -288,9 +295,27 @@ def _candidate(fix: Fix, subject: ExaminedModel, stack: ExitStack) -> tuple[Cand
     return _with_duration(Candidate(partial(applied, *inputs), applied.agreeing))
 
 
-def _repaired_candidate(repair: Repair, subject: ExaminedModel) -> tuple[Candidate, float]:
-    model = repair.copy(subject)
-    return _with_duration(Candidate(partial(model, *model.tensors), repair.source.running))
+def _repaired_candidate(
+    repair: Repair, subject: ExaminedModel, model: ExaminedModel | None = None
+) -> tuple[Candidate, float]:
+    """Copy a subject with a change; tensors that it leaves are those of `model`, as two copies differ by per cents."""
+    changed = repair.copy(subject)
+    if model is not None:
+        share_tensors(changed, model)
+    return _with_duration(Candidate(partial(changed, *changed.tensors), repair.source.running))
+
+
+def share_tensors(changed: ExaminedModel, model: ExaminedModel) -> None:
+    """Let a copy hold the tensors of another where they are alike."""
+    held = {(kind, name): tensor for kind, name, tensor in named_tensors(model, _given(model))}
+    for kind, name, tensor in named_tensors(changed, _given(changed)):
+        other = held.get((kind, name))
+        if other is not None and (other.dtype, other.shape) == (tensor.dtype, tensor.shape):
+            tensor.data = other.data
+
+
+def _given(model: ExaminedModel) -> dict[str, torch.Tensor]:
+    return dict(zip(model.names, model.tensors, strict=True))
 
 
 def _with_duration(candidate: Candidate) -> tuple[Candidate, float]:

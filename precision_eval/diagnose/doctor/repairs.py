@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import torch
 
 from precision_eval.diagnose.doctor.accuracy import HARDLY_A_DIGIT, drift_of, excess_drift, of_numbers
-from precision_eval.diagnose.doctor.diagnosis import Finding, Patch, SourceLine
+from precision_eval.diagnose.doctor.diagnosis import Finding, Patch, Price, SourceLine
 from precision_eval.diagnose.doctor.findings import findings_of, owner_of, raised_event, written_operands
 from precision_eval.diagnose.doctor.patched import PatchedSource
 from precision_eval.diagnose.doctor.source import (
@@ -60,6 +60,8 @@ class Repair:
     stored: Stored = field(default_factory=dict)
     left: tuple[str, ...] = ()
     outputs: tuple[torch.Tensor, ...] | None = None
+    setting: str = ""
+    change: Callable[[ExaminedModel], None] | None = None
 
     @property
     def verified(self) -> bool:
@@ -74,6 +76,8 @@ class Repair:
     def copy(self, subject: ExaminedModel) -> ExaminedModel:
         """Copy a subject, its tensors stored as they should be."""
         model = copied(subject)
+        if self.change is not None:
+            self.change(model)
         given = dict(zip(model.names, model.tensors, strict=True))
         for kind, name, tensor in named_tensors(model, given, prefix=PREFIX) if self.stored else ():
             dtype = self.stored.get((kind, name))
@@ -85,11 +89,16 @@ class Repair:
         model.tensors = tuple(tensor.to(self.stored.get(("input", name), tensor.dtype)) for name, tensor in inputs)
         return model
 
-    def as_patch(self, place: SourceLine | None, origin: str) -> Patch:
+    @property
+    def changes_tensors(self) -> bool:
+        """Whether the model itself is another one, not only its code."""
+        return bool(self.stored) or self.change is not None
+
+    def as_patch(self, place: SourceLine | None, origin: str, price: Price | None = None) -> Patch:
         """Write the change down."""
         return Patch(
-            place=place, diff=self.source.diff(), code=_code(self.stored), origin=origin, verified=self.verified,
-            left=self.left,
+            place=place, diff=self.source.diff(), code=self.setting or _code(self.stored), origin=origin,
+            verified=self.verified, left=self.left, price=price,
         )  # fmt: skip
 
 
@@ -236,11 +245,11 @@ def _alike(change: Stored, subject: ExaminedModel) -> Stored:
     given = dict(zip(subject.names, subject.tensors, strict=True))
     dtypes = {(kind, name): t.dtype for kind, name, t in named_tensors(subject, given, prefix=PREFIX)}
     dtypes |= {("input", path): tensor.dtype for path, tensor in _in_objects(subject)}
-    patterns = {(kind, _any_layer(name)): (dtypes.get((kind, name)), to) for (kind, name), to in change.items()}
+    patterns = {(kind, any_layer(name)): (dtypes.get((kind, name)), to) for (kind, name), to in change.items()}
     return change | {
-        key: patterns[key[0], _any_layer(key[1])][1]
+        key: patterns[key[0], any_layer(key[1])][1]
         for key, dtype in dtypes.items()
-        if patterns.get((key[0], _any_layer(key[1])), (None, None))[0] is dtype
+        if patterns.get((key[0], any_layer(key[1])), (None, None))[0] is dtype
     }
 
 
@@ -249,7 +258,8 @@ def _in_objects(subject: ExaminedModel) -> list[tuple[str, torch.Tensor]]:
     return [pair for name, value in subject.objects() for pair in tensors_in(name, value)]
 
 
-def _any_layer(name: str) -> str:
+def any_layer(name: str) -> str:
+    """Write a tensor's name for every layer: ``layers.0.keys`` → ``layers.*.keys``."""
     return re.sub(r"\[\d+\]", "[*]", re.sub(r"\.\d+\.", ".*.", name))
 
 
@@ -479,7 +489,7 @@ def _code(stored: Stored) -> str:
     blocks: dict[str, list[str]] = {}  # a line, and those below it
     groups: dict[tuple[str, str, torch.dtype], list[str]] = {}
     for (kind, name), dtype in stored.items():
-        groups.setdefault((kind, _any_layer(name), dtype), []).append(name)
+        groups.setdefault((kind, any_layer(name), dtype), []).append(name)
     for (kind, pattern, dtype), names in groups.items():
         target = f"torch.{short(dtype)}"
         listed, inside, own = pattern.partition("[*].")

@@ -230,6 +230,28 @@ def with_casts(code: CodeType, instruction: int, casts: dict[str, str]) -> tuple
     return tuple(inserted for text, part in parts for inserted in _cast(code.co_filename, part, casts[text]))
 
 
+def with_calls(code: CodeType, instruction: int, calls: dict[str, str], *, result: str = "") -> tuple[Insertion, ...]:
+    """Write method calls behind some of a line's operands, such as ``.contiguous()``, and behind the whole."""
+    node, file = _node(code, instruction), code.co_filename
+    parts = _parts_to_cast(node, file, calls) if node is not None else []
+    if not isinstance(node, ast.expr) or {text for text, _ in parts} != set(calls):
+        return ()
+    ends = [inserted for text, part in parts for inserted in _called(file, part, calls[text])]
+    return (*ends, *(_called(file, node, result) if result else ()))
+
+
+def with_backend(code: CodeType, instruction: int, backend: str) -> tuple[Insertion, ...]:
+    """Name another backend where a ``with sdpa_kernel(SDPBackend.MATH)`` of the same file holds a line."""
+    span, parsed = _span(code, instruction), _tree(code.co_filename)
+    for node in ast.walk(parsed[1]) if span and parsed else ():
+        if not (isinstance(node, ast.With) and span and node.lineno <= span[0] <= (node.end_lineno or 0)):
+            continue
+        for part in [part for item in node.items for part in ast.walk(item.context_expr)]:
+            if isinstance(part, ast.Attribute) and part.attr == "MATH" and part.end_lineno and part.end_col_offset:
+                return (Insertion(code.co_filename, part.end_lineno, part.end_col_offset - 4, backend, removed=4),)
+    return ()
+
+
 def with_result_cast(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
     """Write a cast around the whole call or expression of a line."""
     node = _node(code, instruction)
@@ -278,13 +300,17 @@ def imports_torch(file: str) -> bool:
 
 
 def _cast(file: str, part: ast.expr, dtype: str) -> tuple[Insertion, ...]:
+    return _called(file, part, f".to({dtype})")
+
+
+def _called(file: str, part: ast.expr, call: str) -> tuple[Insertion, ...]:
     assert part.end_lineno is not None
     assert part.end_col_offset is not None
     if isinstance(part, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
-        return (Insertion(file, part.end_lineno, part.end_col_offset, f".to({dtype})"),)
+        return (Insertion(file, part.end_lineno, part.end_col_offset, call),)
     return (
         Insertion(file, part.lineno, part.col_offset, "("),
-        Insertion(file, part.end_lineno, part.end_col_offset, f").to({dtype})"),
+        Insertion(file, part.end_lineno, part.end_col_offset, f"){call}"),
     )
 
 
