@@ -33,7 +33,7 @@ from precision_eval.core.workers import (
     context_of,
     use_one_blas_thread,
 )
-from precision_eval.run.fork_server import FOR_THE_PARENT, SERVED, copied_where_sound
+from precision_eval.run.fork_server import FOR_THE_PARENT, SERVED, copied_where_sound, end_fork_server
 
 __all__ = [
     "BLAS_THREADS",
@@ -46,6 +46,9 @@ __all__ = [
     "WorkerTimedOutError",
 ]
 
+
+_GRACE_S = 1.0
+"""Time for supervisors to end what they watch."""
 
 WORKER_MODULES = ("precision_eval.trace.capture", "precision_eval.measure.system_drift")
 """What nearly every worker imports while it measures."""
@@ -118,7 +121,13 @@ class IsolatedExecutor(Executor):
         with self._stop_lock:
             if not self._stop.closed:
                 self._stop.close()  # readable (end of file) in every supervisor
-        self.shutdown(wait=True, cancel_futures=True)
+        importing = threading.Timer(_GRACE_S, end_fork_server)  # it starts no worker, and answers no supervisor
+        importing.start()
+        try:
+            self.shutdown(wait=True, cancel_futures=True)
+        finally:
+            importing.cancel()
+            importing.join()
 
     def __enter__(self) -> Self:
         return self

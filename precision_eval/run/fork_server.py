@@ -61,6 +61,12 @@ def serve() -> Callable[[], None]:
     return end_at_once
 
 
+def end_fork_server() -> None:
+    """Kill this process's fork server; the next worker has a new one."""
+    with contextlib.suppress(ProcessLookupError, TypeError):  # TypeError: there is none
+        os.kill(_forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+
+
 @contextlib.contextmanager
 def copied_where_sound() -> Iterator[None]:
     """Let multiprocessing start its fork server as a copy of this process, where that is sound and saves imports."""

@@ -137,6 +137,20 @@ class TestLoader:
         assert runtime.cudaGetDeviceCount() == 100
 
     @pytest.mark.parametrize(
+        ("name", "is_text"),
+        [
+            *((name, True) for name in ("cudaGetErrorString", "cudaGetErrorName", "cudnnGetErrorString")),
+            *((name, True) for name in ("cublasGetStatusString", "ncclGetLastError", "nvrtcGetErrorString")),
+            *((name, False) for name in ("cudaGetLastError", "cuGetErrorString", "cudaMalloc")),
+        ],
+    )
+    def test_what_torch_reads_as_a_text_is_one(self, tmp_path, name, is_text):
+        (tmp_path / "libone.so").write_bytes(stub("libone.so", [("aaa", ""), (name, ""), ("zzz", "")]))
+        function = getattr(ctypes.CDLL(str(tmp_path / "libone.so")), name)
+        function.restype = ctypes.c_char_p if is_text else ctypes.c_int
+        assert function() == (b"no CUDA device" if is_text else 100)
+
+    @pytest.mark.parametrize(
         ("symbols", "message"),
         [
             ([("cudaMalloc", "one")], "undefined symbol: cudaGetDeviceCount"),

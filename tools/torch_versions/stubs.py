@@ -3,8 +3,8 @@
 A wheel of torch from the default index of Linux needs 2 to 5 GB of NVIDIA's libraries, of which the CPU's code calls
 none; but the loader wants each library by its name, and in it each symbol by its name and version.
 :func:`put_stand_ins` reads what torch's own libraries need and writes that much beside them: every function returns
-100, "no device" in the runtime's and in the driver's numbers, and so ``torch.cuda.is_available()`` is False. For x86-64
-Linux only.
+100, "no device" in the runtime's and in the driver's numbers, or a text that says so, and so
+``torch.cuda.is_available()`` is False. For x86-64 Linux only.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ CUDA_LIBRARY = re.compile(
 )  # cudart, cublas, cudnn, cusparseLt, cuda, nvrtc, nvshmem, ...
 NO_DEVICE = 100  # cudaErrorNoDevice and CUDA_ERROR_NO_DEVICE
 CODE = b"\xb8" + struct.pack("<I", NO_DEVICE) + b"\xc3"  # mov eax, 100; ret
+TEXT_CODE = b"\x48\x8d\x05\x01\x00\x00\x00\xc3no CUDA device\0"  # lea rax, [what follows]; ret
+_TEXTS = re.compile(r"(?!cu[A-Z])\w+Get(Error|Status)(String|Name)$|ncclGetLastError$")
+"""Functions that return a text; of the driver's, whose names go on with a capital, it is an argument."""
 X86_64 = 62
 PAGE = 0x1000
 
@@ -128,7 +131,7 @@ def _read(data: mmap.mmap) -> SharedObject:
 
 
 def stub(soname: str, symbols: Iterable[Symbol]) -> bytes:
-    """Return a shared object for x86-64 whose every symbol is one function that returns :data:`NO_DEVICE`."""
+    """Return a shared object for x86-64 each of whose symbols returns :data:`NO_DEVICE`, or its text."""
     ordered = sorted(set(symbols))
     versions = sorted({version for _, version in ordered if version})
     strings = _Strings()
@@ -137,9 +140,13 @@ def stub(soname: str, symbols: Iterable[Symbol]) -> bytes:
     definitions = _version_definitions([soname, *versions], strings)
     soname_at = strings.add(soname)
     code_at = 64 + 56 * 4  # behind the header and four program headers
-    tables_at = code_at + 16
+    code = CODE + TEXT_CODE
+    code += bytes(-len(code) % 16)
+    tables_at = code_at + len(code)
+    starts = [len(CODE) if _TEXTS.match(name) else 0 for name, _ in ordered]
     symbol_table = bytes(24) + b"".join(
-        struct.pack("<IBBHQQ", at, _GLOBAL << 4 | _FUNCTION, 0, 1, code_at, len(CODE)) for at in name_ats
+        struct.pack("<IBBHQQ", at, _GLOBAL << 4 | _FUNCTION, 0, 1, code_at + start, len(CODE))
+        for at, start in zip(name_ats, starts, strict=True)
     )
     parts = {
         _SYMTAB: symbol_table,
@@ -153,7 +160,7 @@ def stub(soname: str, symbols: Iterable[Symbol]) -> bytes:
         tags[tag] = tables_at + len(body)
         body += part + bytes(-len(part) % 8)
     tags |= {_STRSZ: len(strings.data), _SYMENT: 24, _SONAME: soname_at, _VERDEFNUM: len(versions) + 1}
-    read_only = CODE + bytes(16 - len(CODE)) + body
+    read_only = code + body
     dynamic = b"".join(struct.pack("<QQ", *pair) for pair in (*tags.items(), (0, 0)))
     return _framed(read_only, code_at, dynamic)
 
