@@ -53,11 +53,12 @@ def test_the_catalog_is_consistent():
 
 def test_it_is_a_distribution_by_itself():
     """``pip install ./audio_metrics`` brings what the code imports, and the version is the suite's."""
-    own, suite = (
-        tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        for folder in (PACKAGE, PACKAGE.parent)
-    )
-    assert own["version"] == suite["version"]
+    files = [
+        tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8")) for folder in (PACKAGE, PACKAGE.parent)
+    ]
+    own, suite = (file["project"] for file in files)
+    assert own["dynamic"] == suite["dynamic"] == ["version"]
+    assert len({file["tool"]["setuptools_scm"]["fallback_version"] for file in files}) == 1
     assert {name.split(">=")[0] for name in own["dependencies"]} == {"numpy", "scipy", "soundfile"}
     assert set(own["dependencies"]) <= set(suite["dependencies"])
 
