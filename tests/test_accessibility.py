@@ -33,6 +33,9 @@ PAGES = (
     "results",
     "validation",
     "dashboard",
+    "evidence",
+    "studies",
+    "404",
     "reference/python",
     "example-kv-cache",
 )

@@ -16,6 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 _LINK = re.compile(r"\[([^\]\[]*)\]\((?!https?://|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+_UNNAMED = {'id="__search"': "Search", 'id="__drawer"': "Navigation", 'class="md-search"': "Search"}
 _SHOWN = (".md", ".png")
 """Of the files outside docs/, those that become part of the site."""
 
@@ -31,10 +32,14 @@ def on_files(files: Any, config: Any) -> Any:
     add("index.md", content=for_site((ROOT / "README.md").read_text(encoding="utf-8"), "README.md"))
     add("CHANGELOG.md", content=for_site((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), "CHANGELOG.md"))
     from tools.dashboard import dashboard
+    from tools.site_results import result_pages
 
-    for place, text in {**reference_pages(), **dashboard(ROOT / "results")}.items():
+    studies = result_pages(ROOT / "results")
+    for place, text in {**reference_pages(), **dashboard(ROOT / "results"), **studies}.items():
         add(place, content=text)
     waiting = [path for page in _pages() for path in linked(page)]
+    links = (link[2] for text in studies.values() if isinstance(text, str) for link in _LINK.finditer(text))
+    waiting += [ROOT / link for link in links if _is_on_site(ROOT / link)]
     while waiting:
         path = waiting.pop()
         place = path.relative_to(ROOT).as_posix()
@@ -62,6 +67,14 @@ def on_post_build(config: Any) -> None:
     scripts = Path(config["site_dir"]) / "assets" / "javascripts"
     for path in (*scripts.rglob("*.map"), *(scripts / "lunr").rglob("*.js")):
         path.unlink()
+
+
+def on_post_template(output_content: str, template_name: str, **_: Any) -> str:
+    """Name the search's parts of the page of errors, which finds site.js at the root of a server alone."""
+    if template_name == "404.html":
+        for part, name in _UNNAMED.items():
+            output_content = output_content.replace(part, f'{part} aria-label="{name}"')
+    return output_content
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
@@ -122,7 +135,7 @@ def reference_pages() -> dict[str, str]:
         "reference/registries.md": f"# Cases, fixes and measures\n\n{_registries()}",
         "reference/records.md": _records(),
         "reference/python.md": _python(precision_eval, "Python"),
-        "reference/audio.md": _python(audio_metrics, "Sound metrics"),
+        "reference/audio.md": f"{_python(audio_metrics, 'Sound metrics')}\n{_metrics()}",
     }
 
 
@@ -181,6 +194,15 @@ def _registries() -> str:
         "Measures": _table("measure", "depends on", measures),
     }
     return "\n\n".join(f"## {title}\n\n{table}" for title, table in tables.items()) + "\n"
+
+
+def _metrics() -> str:
+    """Every metric of sound, with its unit, its formula and where it comes from."""
+    from audio_metrics.catalog import METRICS
+    from precision_eval.core.table import make_table, to_markdown
+
+    rows = [(metric.name, metric.unit, metric.formula, metric.source) for metric in METRICS]
+    return f"## Every metric\n\n{to_markdown(make_table(('metric', 'unit', 'formula', 'source'), rows))}\n"
 
 
 def _table(first: str, second: str, rows: Iterable[tuple[str, str, str]]) -> str:

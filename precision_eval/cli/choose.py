@@ -169,6 +169,7 @@ def _show_one(choice: Choice, console: Console) -> None:
     from precision_eval.core.table import Table, print_table
     from precision_eval.report.choice_text import (
         COLUMNS,
+        FRONT,
         change_lines,
         doubt_lines,
         facts,
@@ -186,7 +187,7 @@ def _show_one(choice: Choice, console: Console) -> None:
     if choice.group.curing:
         rows = table_rows(choice, short=console.width < NARROW)
         kinds = tuple("chosen" if row[0] == choice.fix else "" for row in rows)
-        print_table(Table(columns=COLUMNS, rows=tuple(rows), kinds=kinds), console)
+        print_table(Table(columns=COLUMNS, rows=tuple(rows), kinds=kinds, notes=(FRONT,)), console, compact=True)
         for line in plot_lines(choice.group):
             console.print(line, highlight=False, markup=False)
     parts = {

@@ -174,17 +174,20 @@ def file_stem(text: str) -> str:
     return re.sub(r"[^\w.=+-]+", "-", text)[:120]
 
 
-def save(figure: Figure, directory: Path, stem: str) -> list[Path]:
-    """Write ``stem.png`` and ``stem.svg``; return both paths, PNG first. The same data gives the same bytes."""
+def save(figure: Figure, directory: Path, stem: str, *, as_png: bool = True) -> list[Path]:
+    """Write ``stem.svg``, and ``stem.png`` before it; return the paths. The same data gives the same bytes."""
     directory.mkdir(parents=True, exist_ok=True)
     stem = file_stem(stem)
     take_literally(figure)
     png, svg = directory / f"{stem}.png", directory / f"{stem}.svg"
     with mpl.rc_context({"svg.hashsalt": stem, "svg.fonttype": "none"}):
-        figure.savefig(png, dpi=DPI, facecolor="white", metadata={"Software": None})
+        if as_png:
+            figure.savefig(png, dpi=DPI, facecolor="white", metadata={"Software": None})
+        else:
+            figure.draw_without_rendering()
         figure.set_layout_engine("none")  # laid out once: the SVG is what the PNG shows
         figure.savefig(svg, facecolor="white", metadata={"Date": None, "Creator": None})
-    return [png, svg]
+    return [png, svg] if as_png else [svg]
 
 
 def place_labels(

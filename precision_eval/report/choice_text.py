@@ -33,6 +33,7 @@ from precision_eval.results.messages import short_reason
 from precision_eval.results.model import SAME_TIME
 
 COLUMNS = ("fix", "", "time [95 %]", "drift", "memory", "front")
+FRONT = "front: no other fix is better in one figure and no worse in the rest; perhaps: within noise of that"
 AIMS = {"quality": "drift", "speed": "time", "balanced": "balance"}
 FEWEST_DRAWN = 13
 """Fixes in a plot of characters; fewer are as quickly read in the table."""
