@@ -57,6 +57,8 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "audio": ("audio-bench.json", lambda source, page: stored_markdown("audio", source, judged_only=True)),
     "doctor": ("doctor.json", lambda source, page: stored_markdown("doctor", source, judged_only=True)),
     "architectures": ("doctor-architectures.json", lambda source, page: stored_markdown("doctor", source)),
+    "caches-metavoice": ("caches/metavoice", lambda source, page: fixes_markdown(source)),
+    "caches-dia": ("caches/dia", lambda source, page: fixes_markdown(source)),
     "silent-costs": ("silent-costs.json", lambda source, page: stored_markdown("silent-costs", source)),
     "sound": ("sound/sound.json", lambda source, page: stored_markdown("sound", source)),
     "published": ("published/published.json", lambda source, page: stored_markdown("published", source)),
