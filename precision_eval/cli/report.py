@@ -94,7 +94,7 @@ def write_reports(
     seconds = {"measured_s": measured_s, "reported_s": round(time.monotonic() - began, 1)}
     _print_answer(load_run(run_dir), path, printing, seconds)
     if printing.open_report:
-        typer.launch(str(path))
+        typer.launch(str(path.resolve()))  # what takes no relative path for a file takes it for a host
 
 
 def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, Any]) -> None:
