@@ -38,8 +38,9 @@ from validation.frame import Data, Experiment, Figure, Options, Trial, each
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
-_LIVE = re.compile(r"""<script>alert\(1\)|(?:^|,)"?=cmd""", re.MULTILINE)
-"""What a browser or a spreadsheet would run."""
+_SCRIPT = re.compile(r"(?<!`)<script>alert\(1\)")
+_LIVE = {".csv": re.compile(r'(?:^|,)"?=cmd', re.MULTILINE), ".md": _SCRIPT, ".html": _SCRIPT, ".svg": _SCRIPT}
+"""What a spreadsheet or a browser would run; a code span of Markdown it would not."""
 
 DRAWN_EVERY = 20
 """Folders to one whose figures are rendered."""
@@ -380,12 +381,12 @@ def _fault(call: Callable[[], Any]) -> str | None:
 
 def _leaks(folder: Path, given: Sequence[Path]) -> list[str]:
     """Name the written text files that hold control characters, or text that a browser or a spreadsheet would run."""
-    written = [path for path in folder.rglob("*") if path.is_file() and path.suffix in (".md", ".csv", ".html", ".svg")]
+    written = [path for path in folder.rglob("*") if path.is_file() and path.suffix in _LIVE]
     texts = ((path, path.read_text(encoding="utf-8")) for path in written if path not in given)
     return [
         f"{path.name} holds {leaked[0]!a}"
         for path, text in texts
-        for pattern in (_CONTROL, _LIVE)
+        for pattern in (_CONTROL, _LIVE[path.suffix])
         if (leaked := pattern.search(text))
     ]
 

@@ -206,5 +206,7 @@ def _line(console: Console, text: str) -> None:
     """Print a line with what stands before its first colon in bold."""
     from rich.markup import escape
 
-    name, colon, rest = text.partition(": ")
-    console.print(f"[bold]{escape(name)}[/bold]{colon}{escape(rest)}" if colon else escape(text), highlight=False)
+    from precision_eval.core.formatting import visible
+
+    name, colon, rest = visible(text).partition(": ")
+    console.print(f"[bold]{escape(name)}[/bold]{colon}{escape(rest)}" if colon else escape(name), highlight=False)

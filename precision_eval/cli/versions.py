@@ -56,6 +56,7 @@ def versions(
     """Show versions."""
     from rich.console import Console
 
+    from precision_eval.core.formatting import visible
     from precision_eval.results.asv import read_results
     from precision_eval.studies.versions.history import history_of
     from precision_eval.studies.versions.text import as_json as json_text
@@ -75,7 +76,7 @@ def versions(
     elif console.is_terminal:
         print_history(history, console)
     else:
-        typer.echo(markdown(history), nl=False)
+        typer.echo(visible(markdown(history)), nl=False)
     if csv is not None:
         write_csv(history, csv)
         notes.print(f"wrote {csv}", highlight=False, markup=False)

@@ -87,7 +87,8 @@ _TIMES = [POSITIVE]
 _RATIO: dict[str, Any] = {
     **dict.fromkeys(("ratio!", "ratio_low", "ratio_high", "verdict_low", "verdict_high"), POSITIVE),
     **dict.fromkeys(("margin", "minimum_detectable_effect", "median_s", "baseline_median_s"), Maybe(AMOUNT)),
-    **dict.fromkeys(("confidence", "error_rate", "preempted_fraction"), Maybe(SHARE)),
+    **dict.fromkeys(("error_rate", "preempted_fraction"), Maybe(SHARE)),
+    "confidence": Maybe((1e-6, 1.0 - 1e-6)),  # at either end no interval has a width
     **dict.fromkeys(("blocks", "calls_per_block", "threads"), COUNT),
     **dict.fromkeys(("block_median_s", "baseline_block_median_s", "process_ratios"), _TIMES),
     **{"baseline!": Name(), "verdict": Name(), "clock": Name(), "doubts": [str], "elapsed_s": AMOUNT},

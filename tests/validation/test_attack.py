@@ -35,6 +35,26 @@ def test_an_exception_of_pythons_own_and_a_control_character_are_counted():
     assert attack._fault(lambda: "line\nline\t") == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("report.md", "of `<script>alert(1)</script>`", []),
+        ("report.md", "of <script>alert(1)</script>", ["report.md holds '<script>alert(1)'"]),
+        ("results.csv", "<script>alert(1)</script>,1", []),
+        ("results.csv", "1,=cmd|' /C calc'!A0", ["results.csv holds ',=cmd'"]),
+        ("report.html", "a\x1b", ["report.html holds '\\x1b'"]),
+    ],
+)
+def test_what_would_run_is_counted_where_it_would_run(tmp_path, name, text, found):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert attack._leaks(tmp_path, ()) == found
+
+
+@pytest.mark.parametrize(("target", "seed"), [("asv", 403), ("sweep", 487)])
+def test_characters_of_control_that_once_reached_an_output(target, seed):
+    assert attack.attack(target, seed)["faults"] == []
+
+
 def test_each_target_is_summed_with_what_was_refused():
     line = {"target": "merge", "mutations": 3, "readings": 2, "refused": 1, "faults": []}
     lines = [line, line | {"faults": ["merge: KeyError"]}, {"target": "commands", "mutations": 6, "faults": []}]
