@@ -23,6 +23,9 @@ _FACTORIES: frozenset[Function] = frozenset(
     (torch.arange, torch.empty, torch.full, torch.linspace, torch.ones, torch.tensor, torch.zeros)
 )
 
+#: From one seed torch draws other numbers in float64 than in float32, which is where a model that names no dtype draws.
+_DRAWN: frozenset[Function] = frozenset((torch.randn, torch.rand))
+
 
 class KeepingWide(TorchFunctionMode):
     """Turns casts of tensors in a wide dtype to narrower floating dtypes into no-ops."""
@@ -50,6 +53,8 @@ class KeepingWide(TorchFunctionMode):
         if body := python_body(func):
             with self:
                 return body(*args, **kwargs)
+        if func in _DRAWN and kwargs.get("dtype") is None and "out" not in kwargs:
+            return func(*args, **kwargs | {"dtype": torch.float32}).to(torch.get_default_dtype())
         if not self._keeps(func, args):
             return func(*args, **kwargs)
         if func in _NAMED_CASTS:

@@ -63,6 +63,12 @@ class TracedStep:
     of_module: bool
     call: ModuleCall | None
     keys: tuple[Key, ...]
+    occurrence: int  # of this operation at this place in the call
+
+    @property
+    def identity(self) -> Hashable:
+        """By what the step is found in the float64 run, which leaves out casts that a code makes of narrower values."""
+        return self.code, self.instruction, self.name, self.occurrence
 
     @property
     def dtype(self) -> torch.dtype:
@@ -111,7 +117,8 @@ class Steps(TorchFunctionMode):
         self.origins = origins  # of every tensor that was stored, or that an operation of torch made
         self.unseen: list[tuple[int, torch.dtype]] = []  # steps that were given others, which hold so few digits
         self.modules = ModuleCalls(module_paths(modules_by_path(model)))
-        self.rounded = rounded
+        self.rounded = {step.identity: step for step in rounded.values()}
+        self.occurrences: Counter[Hashable] = Counter()
         self.steps: list[TracedStep] = []
         self.angles: list[torch.Tensor] = []
         self.outputs: tuple[torch.Tensor, ...] = ()
@@ -140,12 +147,14 @@ class Steps(TorchFunctionMode):
         ]
         if not floats:
             return result
-        line, at = line_outside(sys._getframe(1)), len(self.steps)
+        line, name = line_outside(sys._getframe(1)), name_of(func)
+        self.occurrences[line[:2], name] += 1
         dtypes = tuple(PART_DTYPES.get(part.dtype, part.dtype) for part in floats)
         keys = tuple(key for key, _ in floating_operands(args, kwargs))
-        self.steps.append(TracedStep(name_of(func), kind_of(func), dtypes, *line, self.modules.current, keys))
-        to = self.rounded.get(at)
-        if to is None or to.name != name_of(func):
+        occurrence = self.occurrences[line[:2], name]
+        self.steps.append(TracedStep(name, kind_of(func), dtypes, *line, self.modules.current, keys, occurrence))
+        to = self.rounded.get(self.steps[-1].identity)
+        if to is None:
             return result
         with torch._C.DisableTorchFunction():
             rounded = {id(part): _rounded(part, dtype) for part, dtype in zip(floats, to.dtypes, strict=False)}

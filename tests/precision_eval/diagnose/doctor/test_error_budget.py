@@ -50,3 +50,20 @@ class Counted(nn.Module):
 def test_whole_numbers_are_known_as_such():
     share = next(largest_shares(subject_of(Counted(), (torch.ones(8).bfloat16(),))))
     assert (share.step.name, share.is_of_whole_numbers) == ("arange", True)
+
+
+class Widening(nn.Module):
+    """Casts what is narrower than float32, which a float64 copy does not."""
+
+    def forward(self, x):
+        wide = x if x.dtype is torch.float64 else x.float()
+        near = (wide + 100).half()
+        return near.to(wide.dtype) - 100
+
+
+def test_steps_are_found_again_where_the_float64_copy_makes_fewer():
+    x = torch.randn(64, generator=torch.Generator().manual_seed(0)).half()
+    share = next(largest_shares(subject_of(Widening(), (x,))))
+    by_hand = (x.double() + 100).half().double() - 100
+    assert share.own == pytest.approx(relative_error(by_hand, x.double()), rel=1e-12)
+    assert share.step.name == "half"

@@ -291,6 +291,20 @@ def test_a_scripted_model_has_no_line_and_gets_a_change_of_what_is_stored():
     assert "findings.py" not in str(found)
 
 
+def test_noise_of_a_generator_of_its_own_is_the_same_in_the_reference():
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(D, D)
+
+        def forward(self, x):
+            return self.project(x + torch.randn(2, D, generator=torch.Generator().manual_seed(7)).to(x.dtype))
+
+    found = quick(Noisy(), torch.ones(2, D), fixes=True, latency=False)
+    assert (found.reference, found.faults) == ("float64", ())
+    assert max(remedy.relative_error for remedy in found.remedies if remedy.fix == "full_float32") < 1e-6
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*")
 def test_what_a_scripted_part_refuses_is_followed_to_where_it_came_from():
     model = split_model()
