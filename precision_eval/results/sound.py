@@ -72,13 +72,8 @@ JUDGE_METRICS: tuple[SoundMetric, ...] = (
         )
     ),
     SoundMetric(name="speaker_distance", title="speaker distance", unit="", decimals=3, worse=1.0, margin=0.003),
-    *(
-        SoundMetric(name=name, title=title, unit="", decimals=decimals, worse=1.0, margin=margin, only_against=True)
-        for name, title, decimals, margin in (
-            ("visqol_lost", "MOS-LQO lost (ViSQOL)", 2, 4.0),
-            ("zimtohrli_distance", "Zimtohrli", 4, 1.0),
-        )
-    ),
+    SoundMetric(name="visqol_lost", title="MOS-LQO lost (ViSQOL)", unit="", decimals=3, worse=1.0, margin=0.046),
+    SoundMetric(name="zimtohrli_distance", title="Zimtohrli", unit="", decimals=4, worse=1.0, margin=0.0015),
 )
 """What judges hear that are asked for (:mod:`precision_eval.measure.judges`). A recogniser does not tell one drop-out
 of 20 ms a second from none (``results/judges``), so nothing is no worse by it, and it can only speak against a fix."""

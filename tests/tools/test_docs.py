@@ -94,7 +94,8 @@ def test_voices_by_hand(tmp_path):
     voice = {
         "trained": {"plan": {"million_frames": 2.0}},
         "heard": {
-            "original": {"seconds": 124.0, "wer": 0.05, "mos": 4.5},
+            "original": {"seconds": 124.0, "wer": 0.05, "mos": 4.5, "wer_thirds": [0.02, 0.09, 0.04]},
+            "codec": {"seconds": 64.0, "wer": 0.07, "wer_thirds": [0.02, 0.09, None]},
             "voice": {"seconds": 64.0, "missing": "no judge"},
         },
         "precision": {
@@ -109,6 +110,7 @@ def test_voices_by_hand(tmp_path):
     (tmp_path / "capped.json").write_text(json.dumps(voice))
     assert voices_markdown(tmp_path / "absent").startswith("Nothing yet")
     text = voices_markdown(tmp_path)
-    assert "| capped | 2 M frames | original | 124 s | 5% | 4.50 |" in text
+    assert "| capped | 2 M frames | original | 124 s | 5% | 4.50 | 2% → 4% |" in text
+    assert "| codec | 64 s | 7% | – | – |" in text  # nothing was said in its last third
     assert "| capped | 2 M frames | voice | 64 s | – | – |" in text
     assert "| capped | full_float32 | 3.0e-07 | 1 of 4 | 7.9 | 1.50 |" in text

@@ -137,8 +137,8 @@ def voices_markdown(folder: Path) -> str:
         trained = f"{plan['million_frames']:g} M frames"
         for rendering, found in voice["heard"].items():
             shown = [f"{found[key]:{spec}}" if key in found else "–" for key, spec in (("wer", ".0%"), ("mos", ".2f"))]
-            thirds = [f"{part:.0%}" for part in found.get("wer_thirds", ()) if part is not None]
-            course = f"{thirds[0]} → {thirds[-1]}" if len(thirds) > 1 else "–"
+            thirds = found.get("wer_thirds", [None])
+            course = "–" if None in thirds else f"{thirds[0]:.0%} → {thirds[-1]:.0%}"
             heard.append((name, trained, rendering, f"{found['seconds']:.0f} s", *shown, course))
         for fix, row in voice["precision"].items():
             apart = f"{row['divergence']['diverged']} of {row['divergence']['streams']}"
