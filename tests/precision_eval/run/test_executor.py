@@ -192,14 +192,20 @@ def test_a_module_that_kills_the_fork_server_is_said_to(tmp_path, short_tmp):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGHUP])
 def test_a_fork_server_that_is_still_importing_ends_with_its_parent_and_in_silence(calls, tmp_path, short_tmp, number):
     path = tmp_path / "pid"
-    slow = f"import os, pathlib, time; pathlib.Path({str(path)!r}).write_text(str(os.getpid())); time.sleep(60)"
+    slow = f"""import os, pathlib, time
+pathlib.Path({str(path)!r}).write_text(str(os.getpid()))
+while not pathlib.Path({str(tmp_path / "go")!r}).exists():
+    time.sleep(0.02)
+"""
     parent = serving(tmp_path, short_tmp, "slow", slow=slow)
     calls.wait_for(lambda: path.exists() and path.read_text(), limit_s=30)
     if number == signal.SIGKILL:
         parent.kill()
     else:
         os.killpg(parent.pid, number)
-    assert parent.communicate(timeout=30) == ("", "")
+    if number == signal.SIGHUP:
+        (tmp_path / "go").touch()
+    assert parent.communicate(timeout=60) == ("", "")
     calls.wait_for(lambda: not calls.alive(int(path.read_text())))
     calls.wait_for(lambda: list(short_tmp.iterdir()) == [])
 
