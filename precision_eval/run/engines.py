@@ -278,7 +278,7 @@ class Submitit:
         self._waiting: list[_Waiting] = []
         self._jobs: dict[threading.Thread, Any] = {}
         self._changed = threading.Lock()
-        self._closed = False
+        self._closed = threading.Event()
 
     def run(self, function: Callable[[NodeCall], Any], call: NodeCall) -> Any:
         """Run a call in a job of its own or among others."""
@@ -311,17 +311,17 @@ class Submitit:
     def _answered(self, batch: list[_Waiting]) -> bool:
         """Submit a job and answer its calls; returns False where several were lost with it."""
         try:
-            if self._closed:
+            if self._closed.is_set():
                 raise WorkerStoppedError("stopped before it was handed out")
             job = self.executor.submit(call_in_turn, [one[:2] for one in batch])
             self._jobs[threading.current_thread()] = job
-            if self._closed:
+            if self._closed.is_set():
                 job.cancel(check=False)
             answers = job.result()
         except Exception as error:  # noqa: BLE001 - submitit has its own for a job that is gone
-            for _, _, answer in batch if len(batch) == 1 or self._closed else ():
+            for _, _, answer in batch if len(batch) == 1 or self._closed.is_set() else ():
                 answer.set_exception(error)
-            return len(batch) == 1 or self._closed
+            return len(batch) == 1 or self._closed.is_set()
         for (_, _, answer), value in zip(batch, answers, strict=True):
             answer.set_result(value)
         return True
@@ -329,7 +329,7 @@ class Submitit:
     def close(self) -> None:
         """Cancel what runs or waits."""
         with self._changed:
-            self._closed = True
+            self._closed.set()
             for _, _, answer in self._waiting:
                 answer.cancel()
             self._waiting.clear()

@@ -144,8 +144,8 @@ def voices_markdown(folder: Path) -> str:
             apart = f"{row['divergence']['diverged']} of {row['divergence']['streams']}"
             sharp = (f"{row['max_abs_logit']:.1f}", f"{row['attention_entropy_nats']:.2f}")
             drift.append((name, fix, f"{row['drift']['relative_error']:.1e}", apart, *sharp))
-    header = ("voice", "trained", "speech", "of", "WER", "MOS", "WER, first third → last")
-    tables = [to_markdown(make_table(header, heard))] if heard else []
+    titles = ("voice", "trained", "speech", "of", "WER", "MOS", "WER, first third → last")
+    tables = [to_markdown(make_table(titles, heard))] if heard else []
     header = ("voice", "fix", "drift of logits", "streams that diverged", "largest logit", "entropy, nats")
     return "\n\n".join([*tables, to_markdown(make_table(header, drift))])
 
