@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import ctypes
 import importlib
+import itertools
 import os
 import platform
 import shutil
@@ -43,6 +44,7 @@ def serve() -> Callable[[], None]:
     parent = int(number)
 
     def end_at_once(*_: object) -> None:
+        _kill_groups_of_workers()
         shutil.rmtree(sockets, ignore_errors=True)  # which a killed parent leaves
         os._exit(0)  # unloading torch takes seconds
 
@@ -59,6 +61,15 @@ def serve() -> Callable[[], None]:
     _signalled_when_the_parent_ends(0)
     signal.signal(signal.SIGTERM, before)
     return end_at_once
+
+
+def _kill_groups_of_workers() -> None:
+    """Kill what workers have started with them: the kernel kills the workers alone, perhaps before they can do it."""
+    with contextlib.suppress(OSError, ValueError):
+        started = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
+        for number in map(int, itertools.chain(*started)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(number, signal.SIGKILL)
 
 
 def end_fork_server() -> None:

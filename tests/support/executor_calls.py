@@ -46,6 +46,13 @@ def hang(path=None):
     time.sleep(300)
 
 
+def hang_with_the_lock(path):
+    """Have a child, and never let another thread of this process run."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
+    path.write_text(f"{os.getpid()} {child.pid}")
+    return pow(3, 10**9)
+
+
 def stop_while_sending():
     """Send half of the answer and stop, as a worker does that is suspended at the wrong moment."""
     from multiprocessing.connection import Connection

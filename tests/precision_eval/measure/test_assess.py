@@ -6,11 +6,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.measure.assess import HonestRange, assess, attention_yardsticks, operation_yardsticks
+from precision_eval.measure.assess.statistics import STATISTICS
 
 EXPECTED, WORSE, NON_FINITE = "as expected of the format", "worse", "non-finite"
 ONE_MORE = "worse, by one more rounding"
@@ -309,7 +310,15 @@ def test_what_errs_less_than_a_yardstick_in_every_statistic_passes(seed, dtype, 
     assert all(found.limits[name] >= highest[name] for name in highest)
 
 
+def as_limited(found):
+    """Statistics on the scale of a limit's margin."""
+    offsets = {statistic.name: statistic.offset for statistic in STATISTICS}
+    return {name: math.log(value + offsets[name]) for name, value in found.statistics.items()}
+
+
 @settings(max_examples=12)
+@example(seed=1, dtype=torch.float16, peak=1.0, rows=32, power=0, gain=1.003)
+@example(seed=0, dtype=torch.float16, peak=20.0, rows=5, power=0, gain=1.003)
 @given(**INPUTS, power=st.integers(-3, 4), gain=st.sampled_from([1.0, 1.0, 1.003]))
 def test_scale_sign_and_the_order_of_rows_and_heads_change_nothing(seed, dtype, peak, rows, power, gain):
     q, k, v, reference = drawn(seed, dtype, peak, rows)
@@ -317,14 +326,15 @@ def test_scale_sign_and_the_order_of_rows_and_heads_change_nothing(seed, dtype, 
     candidate = (attention(q.float(), k.float(), v.float()) * gain).to(dtype)
     found = assess(candidate, reference, yardsticks)
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
+    least_margin = min(statistic.margin[0] for statistic in STATISTICS)
     moves = [lambda t: -t, lambda t: t[:, :, order], lambda t: t.flip(1)]
     if dtype != torch.float16:  # small outputs leave its normal numbers, below which the grid does not scale with them
         moves.append(lambda t: t * 2.0**power)
     for move in moves:
         again = assess(move(candidate), move(reference), {name: move(y) for name, y in yardsticks.items()})
         assert again.verdict == found.verdict
-        # half formats are judged in float32, whose sums in another order differ: 0.0014 of a gain was seen
-        assert again.statistics == pytest.approx(found.statistics, rel=1e-2, abs=1e-4)
+        # half formats are judged in float32: sums and the fit to the yardsticks hang on the order, 0.028 was seen
+        assert as_limited(again) == pytest.approx(as_limited(found), abs=least_margin)
 
 
 def test_errors():

@@ -118,9 +118,9 @@ if __name__ == "__main__":
 
 
 @linux
-@pytest.mark.parametrize(("call", "processes"), [("hang", 2), ("stop_self", 1)])
+@pytest.mark.parametrize(("call", "processes"), [("hang", 2), ("stop_self", 1), ("hang_with_the_lock", 2)])
 def test_workers_end_with_a_killed_parent(calls, tmp_path, call, processes):
-    """Also a stopped one, which runs no thread that could notice."""
+    """Also one that is stopped or busy, which runs no thread that could notice; and what they started."""
     path = tmp_path / "pids"
     (tmp_path / "parent.py").write_text(PARENT)
     here = os.path.dirname(__file__)  # noqa: PTH120
