@@ -64,7 +64,8 @@ def undecided(run, *, ratio, **data):
     (group,) = (group for group in run.sections if group.case == "voice" and group.mode == "eager")
     row = group.row("kv_to_query")
     record = row.records["latency"]
-    record = replace(record, data=dict(record.data) | data)
+    kept = {name: value for name, value in record.data.items() if name != "settling_s"}
+    record = replace(record, data=kept | data)
     changed = replace(row, time=exact(ratio), verdict="undecided", records=dict(row.records) | {"latency": record})
     return replace(group, noise_floor_off=False, rows=(changed,)), changed
 

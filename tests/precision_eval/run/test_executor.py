@@ -148,6 +148,7 @@ from precision_eval.run.executor import IsolatedExecutor
 import executor_calls
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where they run under nohup
     try:
         preload = sys.argv[1].split(",")
         with IsolatedExecutor(1, preload=preload) as executor:
