@@ -242,6 +242,7 @@ def _margins(latency: str | None, drift: str | None, memory: str, anchor: str, *
     return Margins(
         drift=usual.drift if drift is None else _number("--margin-drift", drift),
         latency=usual.latency if latency is None else _fraction("--margin-latency", latency),
+        clear=usual.clear if latency is None else None,
         memory=_fraction("--margin-memory", memory),
         anchor=_fraction("--margin-anchor", anchor),
     )

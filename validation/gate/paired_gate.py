@@ -230,7 +230,6 @@ def _gated(fault: str, number: int, processes: int, budget_s: float, beside: str
         "processes": processes,
         "lanes": min(2, usable_cores()),
         "budget_s": budget_s,
-        "cleared": CLEARED,
         "looks": LOOKS,
         "beside": beside,
     }
@@ -244,6 +243,7 @@ def _read(text: str) -> Data:
     red = [c for c in content["changes"] if c["verdict"] == "regression"]
     return {
         "outcome": content["verdict"],
+        "cleared": content["margins"]["clear"] or content["margins"]["latency"],
         "worse": [[c["case"], c["fix"].rpartition(":")[2], c["metric"]] for c in red],
         "decided": sum(change["verdict"] != "undecided" for change in latencies),
         "cells": len(latencies),

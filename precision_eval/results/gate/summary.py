@@ -60,13 +60,19 @@ def verdict_line(compared: GateResult) -> str:
         start = f"Regression: {counted(len(worse), 'figure')} of {counted(cells, 'cell')} worse beyond the margin"
     else:
         start = f"no regression beyond the margins in {counted(judged, 'figure')}"
-        start = f"Could not tell: {start}" if compared.gaps else start[0].upper() + start[1:]
+        start = f"Could not tell: {start}" if compared.gaps else start[0].upper() + start[1:] + _excluded(compared)
     rest = [f"{len(open_)} undecided"] if open_ else []
     line = "; ".join([start, *rest, *compared.gaps])
     missing = [_NOT_COMPARED.get(kind, kind) for kind in compared.not_compared]
     if not compared.paired:
         missing += [_NOT_APART]
     return f"{line}. Not compared: {', '.join(missing)}" if missing else line
+
+
+def _excluded(compared: GateResult) -> str:
+    """Say how much slower no fix can have become, where both sides were timed together."""
+    highs = [change.high for change in compared.changes if change.metric == "latency" and change.high is not None]
+    return f"; none is slower by {percent(max(highs) - 1.0)}" if compared.paired and highs and max(highs) > 1.0 else ""
 
 
 def _sides(compared: GateResult) -> str:
