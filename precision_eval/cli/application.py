@@ -10,9 +10,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NoReturn
 
-from precision_eval.core.errors import PrecisionEvalError
+from precision_eval.core.errors import ParameterError, PrecisionEvalError
 from precision_eval.core.formatting import visible
 
 EXIT_DONE = 0
@@ -30,6 +30,8 @@ EXIT_CODES_HELP = (
 )
 
 _TRACEBACK = "PRECISION_EVAL_TRACEBACK"
+_NO_TERMINAL = {"TTY_COMPATIBLE": "0", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
+"""Variables for rich and typer, which under NO_COLOR alone would still print bold."""
 
 
 def flowing(text: str) -> str:
@@ -47,6 +49,8 @@ def split(values: Sequence[str] | None, default: tuple[str, ...] = ()) -> tuple[
 def run_application(app: Callable[[], None], name: str) -> None:
     """Run a command line; whatever goes wrong ends with one line and its exit code."""
     _replace_what_cannot_be_encoded()
+    if os.environ.get("NO_COLOR"):
+        os.environ |= _NO_TERMINAL
     try:
         with _sigterm_interrupts(), _no_interrupt_is_lost():
             try:
@@ -67,6 +71,25 @@ def run_application(app: Callable[[], None], name: str) -> None:
 
             traceback.print_exc()
         _fail(error, name)
+
+
+@contextmanager
+def leaving_is_noticed() -> Iterator[None]:
+    """Refuse ``sys.exit`` and ``os._exit`` of a factory or a model: its 0 would read as a clean bill."""
+    leave, own = os._exit, os.getpid()
+
+    def noticed(status: int) -> NoReturn:
+        if os.getpid() != own:  # a process of the user's own, forked, ends so
+            leave(status)
+        raise SystemExit(status)
+
+    os._exit = noticed
+    try:
+        yield
+    except SystemExit as error:
+        raise ParameterError("the model or its factory ends the program; expected that it returns") from error
+    finally:
+        os._exit = leave
 
 
 @contextmanager

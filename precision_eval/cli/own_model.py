@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from precision_eval.cli import options
-from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT
+from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT, leaving_is_noticed
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
 
@@ -106,30 +103,13 @@ def doctor(
 ) -> None:
     """Examine a model."""
     examination = {"fixes": fixes, "latency": latency, "compiled": compiled, "budget_s": budget}
-    with _leaving_is_noticed():
+    with leaving_is_noticed():
         target = _target(factory, hf, case, size=size, device=device, dtype=dtype, seed=seed)
         diagnosis = _examined_aloud(target, as_json=as_json, **examination)
     if write_patch is not None:
         _write(diagnosis, write_patch)
     if diagnosis.faults:
         raise typer.Exit(EXIT_VERDICT)
-
-
-@contextmanager
-def _leaving_is_noticed() -> Iterator[None]:
-    """Let ``os._exit`` of a factory or a model end it as ``sys.exit`` does: its 0 would read as a clean bill."""
-    leave, own = os._exit, os.getpid()
-
-    def noticed(status: int) -> NoReturn:
-        if os.getpid() != own:  # a process of the user's own, forked, ends so
-            leave(status)
-        raise SystemExit(status)
-
-    os._exit = noticed
-    try:
-        yield
-    finally:
-        os._exit = leave
 
 
 def _examined_aloud(target: DoctorTarget, *, as_json: bool, **examination: Any) -> Diagnosis:
@@ -230,4 +210,6 @@ def compare(
     """Compare calls."""
     from precision_eval.studies.compare import compared_factories
 
-    print(compared_factories(factory, budget_s=budget or 2.0, seed=seed))
+    with leaving_is_noticed():
+        comparison = compared_factories(factory, budget_s=budget or 2.0, seed=seed)
+    print(comparison)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from precision_eval.cli import options
-from precision_eval.cli.application import EXIT_INTERRUPTED, split
+from precision_eval.cli.application import EXIT_INTERRUPTED, leaving_is_noticed, split
 from precision_eval.core.errors import ParameterError, RecordError, unknown_name
 from precision_eval.core.files import check_own_folder, claimed, written_whole
 from precision_eval.core.formatting import command_line
@@ -124,8 +124,10 @@ def run_policy(
     if format not in FORMATS:
         raise unknown_name("format:", format, FORMATS)
     check_own_folder(out, "modules.jsonl")
-    console, case, path = Console(emoji=False), case_by_id(target), out / "policy.py"
-    with _stoppable("Runs", console), claimed(out), one_thread(), bar_on(console) as show:
+    console, path = Console(emoji=False), out / "policy.py"
+    with leaving_is_noticed():
+        case = case_by_id(target)
+    with _stoppable("Runs", console), leaving_is_noticed(), claimed(out), one_thread(), bar_on(console) as show:
         seeds, file = range(seed, seed + CHOOSING), TrialFile(out / "modules.jsonl")
         policy = search_modules(
             case, case.default_sizes[0], seeds=seeds, format=format, file=file, max_drift=max_drift, progress=show

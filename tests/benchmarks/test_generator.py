@@ -73,10 +73,12 @@ def toy_case(monkeypatch):
         one.time_call._stack.close()
 
 
-def test_a_call_that_runs_is_timed(toy_case):
-    made = toy_case()()
+def test_a_call_that_runs_is_timed(toy_case, monkeypatch):
+    made, inputs, forward = toy_case()(), [], Toy.forward
     made.time_call.setup("full_float32", "tiny")
+    monkeypatch.setattr(Toy, "forward", lambda self, x: inputs.append(x.dtype) or forward(self, x))
     made.time_call("full_float32", "tiny")
+    assert inputs == [torch.float32]
 
 
 @pytest.mark.parametrize("error", [NotImplementedError("no kernel for 'Half'"), RuntimeError("same dtype")])

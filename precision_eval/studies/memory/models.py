@@ -24,6 +24,7 @@ from precision_eval.cases.systems.dia_model import decode_case, encode_case
 from precision_eval.cases.systems.metavoice_model import metavoice_case
 from precision_eval.core.errors import ParameterError, UnsupportedError, entry_of, unknown_name
 from precision_eval.core.files import read_json
+from precision_eval.core.targets import first_line
 
 DTYPES = ("as_shipped", "float16", "bfloat16", "float32")
 MOST_LAYERS = 1000
@@ -311,7 +312,7 @@ def _config(path: Path, data: Mapping[str, Any], layers: Mapping[str, int] | Non
     try:
         config = AutoConfig.for_model(data["model_type"], **values)
     except Exception as error:  # configs are checked by many classes, each with its own errors
-        raise ParameterError(f"{path}: transformers refuses it: {str(error).splitlines()[0]}; mend it") from error
+        raise ParameterError(f"{path}: transformers refuses it: {first_line(error)}; mend it") from error
     for phase, count in (layers or {}).items():
         part = _part(config, phase)
         setattr(part, _depth_name(config, phase), count)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from precision_eval.core.cells import failure_of
 from precision_eval.core.workers import call_isolated
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
@@ -287,7 +288,8 @@ def _tried(subject: MapSubject, reference: torch.Tensor, fix: str) -> _Fix:
             output = call(*inputs)
             call_s = _least_s(lambda: call(*inputs))
     except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
-        return _Fix(fix, "raised", (str(error).strip() or type(error).__name__).splitlines()[0][:200], None, 0.0)
+        outcome = failure_of(fix, error)
+        return _Fix(fix, outcome.status, outcome.reason or "", None, 0.0)
     drift = odd(subject.drift(output, reference))
     if not np.isfinite(drift).all():
         return _Fix(fix, "non_finite", "an output value is NaN or infinite", None, call_s)

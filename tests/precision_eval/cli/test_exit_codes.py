@@ -1,5 +1,6 @@
 """Whatever ends a command ends it with one line and its own exit code: 1 is a verdict and nothing else."""
 
+import os
 import re
 import subprocess
 import sys
@@ -25,6 +26,15 @@ run_application(app, "program")
 def program(body, **options):
     command = [sys.executable, "-c", PROGRAM.format(body=body)]
     return subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True, timeout=60, **options)
+
+
+def printed_on_a_terminal(body, **variables):
+    own, theirs = os.openpty()
+    environment = {**os.environ, "TERM": "xterm", **variables}
+    subprocess.run([sys.executable, "-c", PROGRAM.format(body=body)], check=True, stdout=theirs, env=environment)
+    os.close(theirs)
+    with open(own, "rb", buffering=0, closefd=True) as file:  # noqa: PTH123
+        return file.read(4096).decode()
 
 
 @pytest.mark.parametrize(
@@ -115,6 +125,13 @@ def test_a_signal_to_a_command_that_is_done_changes_nothing(sent, code):
 def test_what_an_encoding_lacks_is_escaped():
     done = program('print("µ – x")', stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stdout) == (0, "\\xb5 \\u2013 x\n")
+
+
+@pytest.mark.parametrize("value", ["", "1"])
+def test_no_color_leaves_no_escape_sequence_not_even_bold(value):
+    body = 'from rich.console import Console; Console().print("bold", style="bold")'
+    text = printed_on_a_terminal(body, NO_COLOR=value)
+    assert ("\x1b" in text, "bold" in text) == (not value, True)
 
 
 def test_an_interrupt_in_a_callback_ends_the_command_too():

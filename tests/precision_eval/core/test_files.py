@@ -111,6 +111,7 @@ def test_a_folder_of_ours_is_taken(tmp_path, content):
     (tmp_path / "records.jsonl").write_text(content)
     (tmp_path / "notes.txt").write_text("")
     check_own_folder(tmp_path, "records.jsonl")
+    assert {path.name for path in tmp_path.iterdir()} == {".gitkeep", "records.jsonl", "notes.txt"}
 
 
 def test_a_folder_that_a_run_was_stopped_in_before_its_first_record_is_taken(tmp_path):
@@ -120,6 +121,9 @@ def test_a_folder_that_a_run_was_stopped_in_before_its_first_record_is_taken(tmp
     (tmp_path / "self-test.json").write_text("{}")
     (tmp_path / "logs").mkdir()
     check_own_folder(tmp_path, "records.jsonl")
+    (tmp_path / "of-another").mkdir()
+    with pytest.raises(ParameterError, match="is not empty and holds no"):
+        check_own_folder(tmp_path, "records.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -35,11 +35,10 @@ def calls(monkeypatch):
 
 @linux
 def test_lost_workers_cost_only_their_own_calls(calls):
-    with IsolatedExecutor(2, timeout_s=4.0, memory_limit_bytes=3_000_000_000) as executor:
+    with IsolatedExecutor(2, memory_limit_bytes=3_000_000_000) as executor:
         lost = {
             "killed": executor.submit(calls.kill_self, signal.SIGKILL),
             "fault": executor.submit(calls.kill_self, signal.SIGSEGV),
-            "hangs": executor.submit(calls.hang),
             "takes": executor.submit(calls.take, 10**10),
             "takes_tensor": executor.submit(calls.take_tensor, 10**10),
             "leaves": executor.submit(calls.leave),
@@ -50,14 +49,20 @@ def test_lost_workers_cost_only_their_own_calls(calls):
             lost["killed"].result()
         with pytest.raises(WorkerCrashedError, match="killed by SIGSEGV"):
             lost["fault"].result()
-        with pytest.raises(WorkerTimedOutError, match="no answer within 4 s"):
-            lost["hangs"].result()
         with pytest.raises(WorkerOutOfMemoryError, match="MemoryError"):
             lost["takes"].result()
         with pytest.raises(WorkerOutOfMemoryError, match="can't allocate memory"):
             lost["takes_tensor"].result()
         with pytest.raises(WorkerCrashedError, match="ended with code 3"):
             lost["leaves"].result()
+
+
+def test_a_call_that_hangs_ends_at_its_limit_and_costs_no_other(calls):
+    with IsolatedExecutor(2, timeout_s=3.0) as executor:
+        hangs, good = executor.submit(calls.hang), executor.submit(calls.square, 3)
+        assert good.result() == 9
+        with pytest.raises(WorkerTimedOutError, match="no answer within 3 s"):
+            hangs.result()
 
 
 def test_each_call_has_a_process_of_its_own(calls):
