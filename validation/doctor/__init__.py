@@ -78,7 +78,7 @@ def _summary(lines: list[Data], options: Options) -> Data:
     if rounds := sweep_summary(lines):
         content |= {
             "architectures": rounds,
-            "command": "python -m validation doctor --set parts=architectures,second,third,fourth,fifth,sixth",
+            "command": f"python -m validation doctor --set parts={','.join(SETS)}",
         }
     return content
 

@@ -9,14 +9,10 @@ some of a library. Values that decide a choice are multiples of 1/32, so that ev
 
 from __future__ import annotations
 
-import inspect
 import math
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,97 +51,27 @@ from transformers.models.wav2vec2_conformer.modeling_wav2vec2_conformer import (
 )
 from transformers.models.whisper.modeling_whisper import sinusoids
 
-from precision_eval.trace.operations import short
 from validation.doctor import architectures as zoo
-from validation.doctor.blind import source_of
-from validation.doctor.plants import BRAIN, HALF, SINGLE, Plant
-from validation.doctor.small import Built, Make
+from validation.doctor.plants import BRAIN, HALF, SINGLE
+from validation.doctor.scenes import (
+    DOUBLE,
+    HEADS,
+    LENGTH,
+    TABLE,
+    WIDENED,
+    WIDTH,
+    SceneSet,
+    Stage,
+    exact,
+    normal,
+    spread,
+    wide,
+)  # fmt: skip
+from validation.doctor.small import Make
 
-DOUBLE, WIDTH, LENGTH, HEADS = torch.float64, 32, 12, 4
-Body = Callable[["Stage", Tensor], Tensor]
-
-
-class Scene(NamedTuple):
-    """A model's dtype; that of its part, in the careless twin (none: the model's) and in the careful one."""
-
-    words: str
-    body: Body
-    of: torch.dtype
-    careless: torch.dtype | None
-    careful: torch.dtype | None
-    follows: bool
-    inner: Callable[[], nn.Module]
-    whole: bool
-    raises: bool
-    costs: bool
-
-
-SCENES: dict[str, Scene] = {}
-
-
-class Stage(nn.Module):
-    """A linear layer, what a scene says around a module of its own, and a linear layer."""
-
-    inner: Any
-
-    def __init__(self, name: str, fixed: torch.dtype | None, *, is_careful: bool) -> None:
-        super().__init__()
-        self.name, self.fixed, self.is_careful = name, fixed, is_careful
-        self.front, self.back = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    @property
-    def part(self) -> torch.dtype:
-        """The dtype of the part: fixed, or what the model has."""
-        return self.fixed or self.front.weight.dtype
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.back(SCENES[self.name].body(self, self.front(x)))
-
-
-def scene(
-    words: str,
-    *,
-    of: torch.dtype = SINGLE,
-    careless: torch.dtype | None = None,
-    careful: torch.dtype | None = None,
-    follows: bool = False,
-    inner: Callable[[], nn.Module] = nn.Identity,
-    whole: bool = False,
-    raises: bool = False,
-    costs: bool = False,
-) -> Callable[[Body], Body]:
-    """Add a scene.
-
-    ``follows``: the careful part has the model's dtype, as it has by default where the careless one is float32;
-    ``whole``: all of the inner module has the part's dtype; ``costs``: nothing is wrong but the casts.
-    """
-
-    def added(body: Body) -> Body:
-        SCENES[body.__name__] = Scene(words, body, of, careless, careful, follows, inner, whole, raises, costs)
-        return body
-
-    return added
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
-def exact(*shape: int, seed: int = 0) -> Tensor:
-    """Draw multiples of 1/32, below 4 in size: every format holds them."""
-    return (normal(*shape, seed=seed) * 32).round().clamp(-127, 127) / 32
-
-
-def wide(x: Tensor) -> Tensor:
-    """Bring to float32 what is narrower."""
-    return x if x.dtype is DOUBLE else x.float()
-
-
-def spread(inner: nn.Module, scale: float = 0.3) -> nn.Module:
-    """Give every parameter seeded values; some classes leave them empty."""
-    for seed, parameter in enumerate(inner.parameters()):
-        parameter.data = scale * normal(*parameter.shape, seed=seed)
-    return inner
+SET = SceneSet(__file__)
+SCENES, LIBRARY, scene, twin, truths = SET.scenes, SET.library, SET.scene, SET.twin, SET.truths
+sixth_plants, sixth_clean = SET.plants, SET.clean
 
 
 @contextmanager
@@ -167,10 +93,6 @@ def turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Rotate halves of the last dimension."""
     first, second = x.chunk(2, dim=-1)
     return x * cosine + torch.cat((-second, first), dim=-1) * sine
-
-
-TABLE = exact(512, WIDTH, seed=5)  # an embedding
-WIDENED: dict[str, Any] = {"careless": SINGLE, "raises": True}
 
 
 # ---- silent, around classes of diffusers
@@ -709,7 +631,7 @@ _DF, _HF = "diffusers.schedulers.scheduling_", "transformers.models"
 _EULER, _EDM = f"{_DF}euler_discrete.EulerDiscreteScheduler", f"{_DF}edm_euler.EDMEulerScheduler"
 _DAC = f"{_HF}.dac.modeling_dac"
 #: Lines of a library that are the fault's too, and the path of the module that runs them.
-LIBRARY: dict[str, tuple[tuple[str, str, str], ...]] = {
+LIBRARY |= {
     "euler_sigmas": ((f"{_EULER}.scale_model_input", r"sample = sample / ", ""),
                      (f"{_EULER}.step", r"(pred_original_sample = sample - |derivative = |dt = )", "")),
     "first_noise": ((f"{_DF}ddpm.DDPMScheduler.add_noise", r"(alphas_cumprod = .*dtype=|_prod = \(1 - )", ""),),
@@ -753,47 +675,4 @@ LIBRARY: dict[str, tuple[tuple[str, str, str], ...]] = {
     "steering": ((f"{_HF}.qwen2.modeling_qwen2.Qwen2Attention", r"self\.q_proj\(", "inner.layers.1.self_attn.q_proj"),),
 }  # fmt: skip
 #: Where a marked line runs, if not in the model's own forward, or what it calls.
-_WITHIN = {"steering": "inner.layers.0"}
-
-
-def twin(name: str, dtype: torch.dtype, *, careful: bool) -> Built:
-    """Build the careful twin in any dtype, or the careless one."""
-    row = SCENES[name]
-    fixed = row.careless
-    if careful:
-        fixed = row.careful or (None if row.careless is SINGLE else SINGLE)
-        fixed = None if row.follows or (fixed is SINGLE and dtype is DOUBLE) else fixed
-    torch.manual_seed(0)
-    inner = row.inner()
-    stage = Stage(name, fixed, is_careful=careful).to(dtype)
-    stage.inner = inner.to(stage.part if row.whole else dtype)
-    x = torch.randn(2, LENGTH, WIDTH, generator=torch.Generator().manual_seed(3))
-    return stage.eval().requires_grad_(False), ({"x": x.to(dtype)},)
-
-
-def truths(name: str) -> list[tuple[str, int, str]]:
-    """List the lines at which a plant counts as located, each with the module."""
-    lines = Path(__file__).read_text().splitlines()
-    marked = [number for number, text in enumerate(lines, 1) if text.endswith(f"# @{name}")]
-    within = _WITHIN.get(name, "inner")
-    accepted = [(Path(__file__).name, number, module) for module in ("", within) for number in marked]
-    for owner, pattern, module in LIBRARY.get(name, ()):
-        source = source_of(owner)
-        text, start = inspect.getsourcelines(source)
-        there = [number for number, line in enumerate(text, start) if re.search(pattern, line.rstrip())]
-        accepted += [(Path(inspect.getfile(source)).name, number, module) for number in there]
-    return accepted
-
-
-def sixth_plants() -> Iterator[Plant]:
-    """Yield the careless twins."""
-    for name, row in SCENES.items():
-        first, *others = truths(name)
-        words = f"{name} in {short(row.of)}: {row.words}"
-        yield Plant(words, partial(twin, name, row.of, careful=False), *first, others=tuple(others))
-
-
-def sixth_clean() -> Iterator[tuple[str, Make]]:
-    """Yield the careful twins by name."""
-    for name in SCENES:
-        yield name, partial(twin, name, careful=True)
+SET.within["steering"] = "inner.layers.0"

@@ -36,14 +36,9 @@ MORE_DRIFT, ROUNDING = 2.0, 1e-6
 """A cure may drift so many times more than was said, and by what float32 rounds."""
 
 
-def _fifth() -> Any:
-    """Import the set that loads transformers and diffusers with it."""
-    return importlib.import_module("validation.doctor.fifth")
-
-
-def _sixth() -> Any:
-    """Import the set that loads transformers and diffusers with it."""
-    return importlib.import_module("validation.doctor.sixth")
+def _late(part: str, kind: str) -> Callable[[], Any]:
+    """Import a set that loads transformers and diffusers with it, once its plants or clean models are asked for."""
+    return lambda: getattr(importlib.import_module(f"validation.doctor.{part}"), f"{part}_{kind}")()
 
 
 #: Of each set, what its rounds are called, its plants and its clean models.
@@ -52,8 +47,7 @@ SETS: dict[str, tuple[str, Callable[[], Iterator[Plant]], Callable[[], Iterable[
     "second": ("second set, ", second_plants, second_clean),
     "third": ("third set, ", third_plants, third_clean),
     "fourth": ("fourth set, ", fourth_plants, fourth_clean),
-    "fifth": ("fifth set, ", lambda: _fifth().fifth_plants(), lambda: _fifth().fifth_clean()),
-    "sixth": ("sixth set, ", lambda: _sixth().sixth_plants(), lambda: _sixth().sixth_clean()),
+    **{part: (f"{part} set, ", _late(part, "plants"), _late(part, "clean")) for part in ("fifth", "sixth", "seventh")},
 }
 
 
