@@ -5,7 +5,9 @@ causal mask, as the last block of a prefill in blocks; both of two heads of 128,
 voice wrote itself, in windows of its 512 frames laid one after the other (positions begin anew in each), over speakers
 from the seed's on, in the seed's layer; the query is that of the last frame. The reference is float64 on the stored
 float16 cache, one head at a time. Each line of ``lengths.jsonl`` is one seed, length and fix; the same command goes on
-from there. Growth is drift over that of the shortest length, paired by seed.
+from there. Growth is drift over that of the shortest length, paired by seed. *whisper*, with ``--speech FOLDER`` of
+human speech (docs/whisper.md): the cross-caches of Whisper tiny.en, 1,500 slots an utterance, of utterances from the
+seed's on laid one after the other, in the seed's layer; the query is that of the eighth token of the last.
 """
 
 from __future__ import annotations
@@ -26,19 +28,20 @@ from precision_eval.cases.systems.system import CachedAttention
 from precision_eval.core.cells import failure_of
 from precision_eval.core.drawing import dress, new_figure, save, style_of
 from precision_eval.core.environment import cpu_model
+from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.files import TrialFile
 from precision_eval.core.workers import WorkerError, call_isolated, one_thread
 from precision_eval.fixes.catalog import fix_by_id
-from precision_eval.fixes.compute import AttentionReplaced
+from precision_eval.fixes.compute import AttentionCall, AttentionReplaced
 from precision_eval.fixes.storage import storage_bytes
-from validation.caches import interval
+from validation.candidates import interval
 
 LENGTHS = (512, 2048, 8192, 32768, 131072)
 FIXES = (
     "kv_to_query", "query_to_half", "scores_stored", "cache_int8_token", "cache_int8_head", "cache_int8_tensor",
     "cache_e4m3_token", "cache_e4m3_tensor", "cache_e5m2_token", "cache_e5m2_tensor",
 )  # fmt: skip
-KINDS = ("decode", "prefill", "voice")
+KINDS = ("decode", "prefill", "voice", "whisper")
 LIMIT_S = 1800.0
 GROWN = 1.1
 """Growth is said from the length on where its interval is above this, a tenth more drift, at all greater lengths."""
@@ -51,10 +54,10 @@ class _Recorded(AttentionReplaced):
         super().__init__()
         self.operands: list[tuple[torch.Tensor, ...]] = []
 
-    def attend(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def attend(self, query: Any, key: Any, value: Any, mask: Any, call: AttentionCall) -> torch.Tensor:
         """Attend, and keep."""
-        self.operands.append(args[:3])
-        return torch.nn.functional.scaled_dot_product_attention(*args, **kwargs)
+        self.operands.append((query, key, value))
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, **call._asdict())
 
 
 @torch.no_grad()
@@ -90,10 +93,38 @@ def voice_case(length: int, *, seed: int) -> BuiltCase:
     return BuiltCase(attention, (query[-1:, :, -1:].contiguous(),))
 
 
-def case_of(kind: str, length: int, *, seed: int) -> BuiltCase:
+@torch.no_grad()
+def whisper_case(length: int, *, seed: int, speech: str | None) -> BuiltCase:
+    """Build attention of a token to what Whisper keeps of whole utterances."""
+    from precision_eval.cases.adapters.speech import utterances
+    from precision_eval.cases.adapters.whisper_model import decoder, likeliest, spectrogram
+
+    model, spoken = decoder(cache_dtype=torch.float32), utterances(speech)
+    slots, layers = model.encoded.shape[1], model.whisper.config.decoder_layers
+    windows = -(-length // slots)
+    if windows > len(spoken):
+        raise UnsupportedError(f"{length:,} slots take {windows} utterances; there are {len(spoken)}")
+    keys, values = [], []
+    for index in range(windows):
+        features = spectrogram(spoken[(seed * windows + index) % len(spoken)].samples)
+        with _Recorded() as recorded:
+            model.transcribe(features, partial(likeliest, first=True), 8)
+        crossed = [operands for operands in recorded.operands if operands[1].shape[2] == slots][-layers:]
+        query, key, value = crossed[seed % layers]
+        keys.append(key.half())
+        values.append(value.half())
+    key, value = (torch.cat(parts, dim=2)[:, :, :length].contiguous() for parts in (keys, values))  # (1, H, L, D)
+    everything = torch.ones(1, 1, 1, length, dtype=torch.bool)
+    scaled = query * key.shape[-1] ** 0.5  # Whisper has scaled it already
+    return BuiltCase(CachedAttention(key, value, everything, scale=None).eval(), (scaled,))
+
+
+def case_of(kind: str, length: int, *, seed: int, speech: str | None = None) -> BuiltCase:
     """Build a case of a kind at a length."""
     if kind == "voice":
         return voice_case(length, seed=seed)
+    if kind == "whisper":
+        return whisper_case(length, seed=seed, speech=speech)
     shape = Shape(
         batch=1, query_heads=2, cache_heads=2, slots=length, head_dim=128, filled=length, scale=None, prefill_tokens=64
     )
@@ -112,9 +143,11 @@ def exact(built: BuiltCase) -> torch.Tensor:
 
 
 @torch.no_grad()
-def measured(kind: str, length: int, seed: int, fixes: tuple[str, ...]) -> list[dict[str, Any]]:
+def measured(
+    kind: str, length: int, seed: int, fixes: tuple[str, ...], speech: str | None = None
+) -> list[dict[str, Any]]:
     """Return status, drift and bytes of keys and values of each fix."""
-    built = case_of(kind, length, seed=seed)
+    built = case_of(kind, length, seed=seed, speech=speech)
     reference = exact(built)
     # how much smaller the output is than a value: what attention averages over
     attention: Any = built.model
@@ -135,7 +168,9 @@ def measured(kind: str, length: int, seed: int, fixes: tuple[str, ...]) -> list[
     return rows
 
 
-def run(out: Path, kinds: tuple[str, ...], lengths: tuple[int, ...], seeds: int) -> TrialFile:
+def run(
+    out: Path, kinds: tuple[str, ...], lengths: tuple[int, ...], seeds: int, speech: str | None = None
+) -> TrialFile:
     """Measure what is missing, the short lengths first; each seed and length in a process of its own."""
     out.mkdir(parents=True, exist_ok=True)
     file = TrialFile(out / "lengths.jsonl")
@@ -147,7 +182,7 @@ def run(out: Path, kinds: tuple[str, ...], lengths: tuple[int, ...], seeds: int)
             if not missing:
                 continue
             try:
-                rows = call_isolated(partial(measured, kind, length, seed, missing), timeout_s=LIMIT_S)
+                rows = call_isolated(partial(measured, kind, length, seed, missing, speech), timeout_s=LIMIT_S)
             except WorkerError as error:
                 lost = {"kind": kind, "length": length, "seed": seed, "status": error.status, "reason": str(error)}
                 rows = [lost | {"fix": fix} for fix in missing]
@@ -223,6 +258,8 @@ def draw(rows: list[dict[str, Any]], out: Path) -> list[Path]:
     """Draw drift by length, one panel a kind."""
     found = list(curves(rows))
     kinds = list(dict.fromkeys(one[0] for one in found))
+    if not kinds:
+        return []  # nothing has two seeds
     figure = new_figure(4.2 * len(kinds), 4.4)
     panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
     dashes = {"token": "-", "head": "--", "tensor": ":"}
@@ -252,14 +289,15 @@ def main() -> None:
     """Measure what is missing, print and draw."""
     parser = argparse.ArgumentParser(prog="python -m validation.lengths", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--kinds", default=",".join(KINDS[:3]), help="also whisper, which needs its wheel")
+    parser.add_argument("--speech", metavar="FOLDER")
     parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)))
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--report-only", action="store_true")
     options = parser.parse_args()
     lengths = tuple(map(int, options.lengths.split(",")))
     kinds = () if options.report_only else tuple(options.kinds.split(","))
-    rows = run(options.out, kinds, lengths, options.seeds).read()
+    rows = run(options.out, kinds, lengths, options.seeds, options.speech).read()
     print(table(rows))
     draw(rows, options.out)
 

@@ -7,9 +7,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
@@ -18,18 +19,34 @@ from precision_eval.core.errors import UnsupportedError, unknown_name
 from precision_eval.fixes.pins import SDPA_BACKENDS, sdpa_pinned
 
 
+class AttentionCall(NamedTuple):
+    """The rest of what scaled_dot_product_attention is given, in its order and with its defaults."""
+
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False
+
+
 class AttentionReplaced(TorchFunctionMode):
     """Computes scaled_dot_product_attention by :meth:`attend`."""
 
-    attend: Callable[..., Any]
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, call: AttentionCall) -> Tensor:
+        """Attend: q (..., L, E), k (..., S, E), v (..., S, Ev)."""
+        raise NotImplementedError
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Attend in steps; everything else as it is."""
         if func is F.scaled_dot_product_attention or getattr(func, "__name__", "") == "scaled_dot_product_attention":
-            return self.attend(*args, **(kwargs or {}))
+            return self._called(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
+
+    def _called(
+        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *rest: Any, **named: Any
+    ) -> Tensor:
+        return self.attend(query, key, value, attn_mask, AttentionCall(*rest, **named))
 
 
 class AttentionWrittenOut(AttentionReplaced):
@@ -39,31 +56,21 @@ class AttentionWrittenOut(AttentionReplaced):
         super().__init__()
         self.scores, self.softmax = scores, softmax
 
-    def attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
-        """Attend: q (..., L, E), k (..., S, E), v (..., S, Ev)."""
-        if dropout_p:
-            raise UnsupportedError(f"attention written out has no dropout; this call has dropout_p {dropout_p}")
-        dtype, factor = self.scores or query.dtype, query.shape[-1] ** -0.5 if scale is None else scale
-        if enable_gqa:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, call: AttentionCall) -> Tensor:
+        """Attend in steps."""
+        if call.dropout_p:
+            raise UnsupportedError(f"attention written out has no dropout; this call has dropout_p {call.dropout_p}")
+        dtype, factor = self.scores or query.dtype, query.shape[-1] ** -0.5 if call.scale is None else call.scale
+        if call.enable_gqa:
             key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], dim=-3) for x in (key, value))
         # einsum and not @, which is a site of its own
         logits = torch.einsum("...qd,...kd->...qk", query.to(dtype), key.to(dtype)) * factor
-        if is_causal:
-            attn_mask = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril()
-        if attn_mask is not None and attn_mask.dtype is torch.bool:
-            logits = logits.masked_fill(~attn_mask, float("-inf"))
-        elif attn_mask is not None:
-            logits = logits + attn_mask.to(logits.dtype)
+        if call.is_causal:
+            mask = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril()
+        if mask is not None and mask.dtype is torch.bool:
+            logits = logits.masked_fill(~mask, float("-inf"))
+        elif mask is not None:
+            logits = logits + mask.to(logits.dtype)
         shares = logits.softmax(-1, dtype=self.softmax).to(value.dtype)
         return torch.einsum("...qk,...kd->...qd", shares, value)
 
@@ -71,29 +78,18 @@ class AttentionWrittenOut(AttentionReplaced):
 class FlexAttention(AttentionReplaced):
     """Attends by flex_attention, which takes keys and values in a lower precision than the query."""
 
-    def attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
-        """Attend: q (B, H, L, E), k (B, H, S, E), v (B, H, S, Ev)."""
-        if dropout_p or query.ndim != 4:
-            raise UnsupportedError(
-                f"flex attention takes four dimensions, no dropout; this call has {query.ndim}, dropout_p {dropout_p}"
-            )
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, call: AttentionCall) -> Tensor:
+        """Attend in four dimensions."""
+        if call.dropout_p or query.ndim != 4:
+            given = f"{query.ndim}, dropout_p {call.dropout_p}"
+            raise UnsupportedError(f"flex attention takes four dimensions, no dropout; this call has {given}")
         from torch.nn.attention.flex_attention import flex_attention
 
         shape = (*query.shape[:3], key.shape[2])
-        mask = None if attn_mask is None else attn_mask.expand(shape)
+        mask = None if mask is None else mask.expand(shape)
 
         def modified(score: Any, batch: Any, head: Any, row: Any, column: Any) -> Any:
-            if is_causal:
+            if call.is_causal:
                 score = torch.where(row >= column, score, -math.inf)
             if mask is None:
                 return score
@@ -101,12 +97,12 @@ class FlexAttention(AttentionReplaced):
                 return torch.where(mask[batch, head, row, column], score, -math.inf)
             return score + mask[batch, head, row, column]
 
-        given = None if mask is None and not is_causal else modified
+        changed = None if mask is None and not call.is_causal else modified
         # a mode that observes operations is not to be traced with it
         hidden = nullcontext() if torch.compiler.is_compiling() else _disable_current_modes()
         with warnings.catch_warnings(), hidden:
             warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
-            output: Any = flex_attention(query, key, value, given, scale=scale, enable_gqa=enable_gqa)
+            output: Any = flex_attention(query, key, value, changed, scale=call.scale, enable_gqa=call.enable_gqa)
         return output
 
 

@@ -7,8 +7,11 @@ too (:mod:`precision_eval.measure.judges`).
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from precision_eval.cases.adapters.wheels import Wheel
-from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case, built_by
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
 
 ENCODER = "resemblyzer/pretrained.pt"
 RESEMBLYZER = Wheel(
@@ -45,14 +48,6 @@ def require_distillmos() -> None:
     XLS_R_SQA.path(_MOS_CLASS)
 
 
-def _distillmos(size: str, *, device: str, seed: int) -> BuiltCase:
-    return built_by(f"{_MODEL}:distillmos_case", size, device=device, seed=seed)
-
-
-def _resemblyzer(size: str, *, device: str, seed: int) -> BuiltCase:
-    return built_by(f"{_MODEL}:resemblyzer_case", size, device=device, seed=seed)
-
-
 DISTILLMOS_CASE = Case(
     id="distillmos",
     title="DistillMOS, transformer",
@@ -62,23 +57,21 @@ DISTILLMOS_CASE = Case(
     default_sizes=("v7",),
     measures=SYSTEM_MEASURES,
     definition=(DISTILLMOS.files[0], XLS_R_SQA.files[0], "speech.flac from second 30 · seed, v1"),
-    make=_distillmos,
+    make=partial(built_by, f"{_MODEL}:distillmos_case"),
     by_default=False,
     modules=(_MODEL,),
 )
 
-RESEMBLYZER_CASE = Case(
+RESEMBLYZER_CASE = replace(
+    DISTILLMOS_CASE,
     id="resemblyzer",
     title="Resemblyzer, LSTM",
     explanation="Parts of 1.6 s of a float32 mel spectrogram into three float16 LSTM layers, which refuse it.",
     source="resemble-ai/Resemblyzer, resemblyzer/voice_encoder.py",
     sizes=("pretrained",),
     default_sizes=("pretrained",),
-    measures=SYSTEM_MEASURES,
     definition=(RESEMBLYZER.files[0], "speech.flac from second 30 · seed, v1"),
-    make=_resemblyzer,
-    by_default=False,
-    modules=(_MODEL,),
+    make=partial(built_by, f"{_MODEL}:resemblyzer_case"),
 )
 
 LISTENER_CASES: tuple[Case, ...] = (DISTILLMOS_CASE, RESEMBLYZER_CASE)

@@ -8,8 +8,11 @@ call hears is the package's own espeak speech; the measure *transcription* hears
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from precision_eval.cases.adapters.wheels import Wheel
-from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case, built_by
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
 
 _MODEL = "precision_eval.cases.adapters.whisper_model"
 _MODULES = (_MODEL, "transformers.models.whisper.modeling_whisper")
@@ -35,14 +38,6 @@ STEP_POSITION = 64
 """Tokens in the self-cache of the decode step, the model's own under greedy decoding."""
 
 
-def _encoder(size: str, *, device: str, seed: int) -> BuiltCase:
-    return built_by(f"{_MODEL}:encoder_case", size, device=device, seed=seed)
-
-
-def _decoder(size: str, *, device: str, seed: int) -> BuiltCase:
-    return built_by(f"{_MODEL}:decoder_case", size, device=device, seed=seed)
-
-
 _SOURCE = "openai/whisper; transformers, models/whisper/modeling_whisper.py; Systran/faster-whisper-tiny.en (MIT)"
 
 WHISPER_ENCODE = Case(
@@ -54,23 +49,19 @@ WHISPER_ENCODE = Case(
     default_sizes=(SIZE,),
     measures=SYSTEM_MEASURES,
     definition=(WHEEL.files[0], "speech.flac from second 30 · seed, v1"),
-    make=_encoder,
+    make=partial(built_by, f"{_MODEL}:encoder_case"),
     by_default=False,
     modules=_MODULES,
 )
 
-WHISPER_DECODE = Case(
+WHISPER_DECODE = replace(
+    WHISPER_ENCODE,
     id="whisper-decode",
     title="Whisper tiny.en, one cached step",
     explanation="Float32 weights over float16 self- and cross-caches, as a server keeps them to save memory.",
-    source=_SOURCE,
-    sizes=(SIZE,),
-    default_sizes=(SIZE,),
     measures=(*SYSTEM_MEASURES, "transcription"),
     definition=(WHEEL.files[0], STEP_POSITION, "speech.flac from second 30 · seed, v1"),
-    make=_decoder,
-    by_default=False,
-    modules=_MODULES,
+    make=partial(built_by, f"{_MODEL}:decoder_case"),
 )
 
 WHISPER_CASES: tuple[Case, ...] = (WHISPER_ENCODE, WHISPER_DECODE)
