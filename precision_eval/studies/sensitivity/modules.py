@@ -174,6 +174,8 @@ def module_of(built: BuiltCase) -> nn.Module:
     """Return the user's model of a case, and no step around one, which has nothing of its own."""
     module = built.model.model if isinstance(built.model, Packed) else built.model
     while len(inner := list(module.children())) == 1 and not any(True for _ in module.parameters(recurse=False)):
+        if not list(inner[0].children()):
+            break  # a part, and no model
         module = inner[0]
     return module
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -22,10 +21,9 @@ import numpy as np
 import torch
 
 from precision_eval.core.cells import failure_of
-from precision_eval.core.workers import call_isolated
 from precision_eval.fixes.catalog import fix_by_id
-from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
-from precision_eval.stats import PairedRatio, bootstrap_interval, over_processes, paired_ratio
+from precision_eval.measure.latency import Candidate, compare_latency
+from precision_eval.stats import PairedRatio, bootstrap_interval
 from precision_eval.studies.sensitivity.mapping import Mapped
 from precision_eval.studies.sensitivity.policies import MixedPolicy, put_on
 from precision_eval.studies.sensitivity.subjects import MapSubject
@@ -196,13 +194,12 @@ def _balance(point: PolicyRun) -> float:
 
 UNIFORM = ("full_float32", "bfloat16", "float16", "autocast", "query_to_half", "kv_to_query")
 """The uniform fixes; those of a compiler or of one project alone are none."""
-SLOW = 2.5
-SLOW_PAIRS = 3
 SEED = 31
 UNBOUNDED = 1e9
 """Stands for a bound that the blocks do not give, as strict JSON has no infinity."""
 CONTROL = "control: float32 in blocks"
 """The policy's own loop on a float32 cache: what of its speed is the loop's and not the format's."""
+IN_BLOCKS = MixedPolicy(format="float32", in_blocks=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,23 +274,20 @@ class _Fix:
     status: str
     message: str
     drift: np.ndarray | None
-    call_s: float
 
 
 def _tried(subject: MapSubject, reference: torch.Tensor, fix: str) -> _Fix:
     """Run a fix on a copy of the model."""
     try:
         with fix_by_id(fix).applied(copy.deepcopy(subject.model)) as call:
-            inputs = call.prepare(subject.inputs)
-            output = call(*inputs)
-            call_s = _least_s(lambda: call(*inputs))
+            output = call(*call.prepare(subject.inputs))
     except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
         outcome = failure_of(fix, error)
-        return _Fix(fix, outcome.status, outcome.reason or "", None, 0.0)
+        return _Fix(fix, outcome.status, outcome.reason or "", None)
     drift = odd(subject.drift(output, reference))
     if not np.isfinite(drift).all():
-        return _Fix(fix, "non_finite", "an output value is NaN or infinite", None, call_s)
-    return _Fix(fix, "passed", "", drift, call_s)
+        return _Fix(fix, "non_finite", "an output value is NaN or infinite", None)
+    return _Fix(fix, "passed", "", drift)
 
 
 def contest(
@@ -307,99 +301,54 @@ def contest(
     fixes: Sequence[str] = UNIFORM,
     progress: Progress = lambda done, total, what: None,
 ) -> list[Contest]:
-    """Hold policies against every uniform fix of a target."""
+    """Hold policies against every uniform fix of a target; `budget_s` is of one policy and process."""
     subject = target_by_id(target).build(size, seed=seed)
     reference = subject.reference()
     tried = [_tried(subject, reference, fix) for fix in fixes]
-    drifts, calls_s = [], []
-    for policy in policies.values():
-        with put_on(subject, policy).agreeing() as applied:
-            drifts.append(odd(subject.drift(applied(), reference)))
-            calls_s.append(_least_s(applied))
     if any(policy.in_blocks for policy in policies.values()):
-        with put_on(subject, MixedPolicy(format="float32", in_blocks=True)).agreeing() as control:
-            tried.append(_Fix(CONTROL, "passed", "", odd(subject.drift(control(), reference)), 0.0))
-    cured = [fix for fix in tried if fix.drift is not None]
-    slow = tuple(fix.id for fix in cured if fix.call_s > SLOW * min(calls_s))
-    fast = tuple(fix.id for fix in cured if fix.id not in slow)
-    session = partial(
-        timed, target, tuple(policies.values()), size=size, seed=seed, fast=fast, slow=slow, budget_s=budget_s
-    )
-    timings: list[list[dict[str, PairedRatio]]] = []
-    for index in range(processes):
-        progress(index, processes, f"{target}: timing, process {index + 1}")
-        timings.append(call_isolated(session, index, start="spawn"))
-    progress(processes, processes, f"{target}: timed")
-    return [
-        _contest(target, size, rule, policy, drifts[at], tried, [process[at] for process in timings])
-        for at, (rule, policy) in enumerate(policies.items())
-    ]
+        with put_on(subject, IN_BLOCKS).agreeing() as control:
+            tried.append(_Fix(CONTROL, "passed", "", odd(subject.drift(control(), reference))))
+    cured = tuple(fix.id for fix in tried if fix.drift is not None)
+    contests = []
+    for index, (rule, policy) in enumerate(policies.items()):
+        progress(index, len(policies), f"{target}: timing {policy.id}")
+        with put_on(subject, policy).agreeing() as applied:
+            drift = odd(subject.drift(applied(), reference))
+        ratios = compare_latency(
+            partial(_candidates, target, policy, cured, size=size, seed=seed),
+            baseline="policy",
+            budget_s=processes * budget_s,
+            processes=processes,
+            margin=EQUAL_SPEED,
+            seed=seed,
+            check=False,
+            min_rounds=8,
+        )
+        contests.append(_contest(target, size, rule, policy, drift, tried, ratios, processes))
+    progress(len(policies), len(policies), f"{target}: timed")
+    return contests
 
 
-def _least_s(call: Callable[[], object]) -> float:
-    """Return the least time of three calls, to tell the slow ones."""
-    times_s = []
-    for _ in range(3):
-        started = time.perf_counter()
-        call()
-        times_s.append(time.perf_counter() - started)
-    return min(times_s)
-
-
-def timed(
-    target: str,
-    policies: Sequence[MixedPolicy],
-    index: int,
-    *,
-    size: str,
-    seed: int,
-    fast: Sequence[str],
-    slow: Sequence[str],
-    budget_s: float,
-) -> list[dict[str, PairedRatio]]:
-    """Time each policy and the fixes in this process."""
+def _candidates(
+    target: str, policy: MixedPolicy, fixes: Sequence[str], *, size: str, seed: int
+) -> dict[str, Candidate]:
+    """Return the policy and the fixes, each on a model of its own."""
     torch.set_num_threads(1)
-    padding = take_random_memory(index)
     subject = target_by_id(target).build(size, seed=seed)
-    with ExitStack() as stack:
-        ready = {fix: _candidate(subject, fix, stack) for fix in (*fast, *slow)}
-        timings = []
-        for policy in policies:
-            applied = put_on(subject, policy)
-            own = Candidate(applied, applied.agreeing)
-            ratios = compare_latency(
-                {"policy": own, **{fix: ready[fix] for fix in fast}},
-                baseline="policy",
-                budget_s=budget_s,
-                margin=EQUAL_SPEED,
-                seed=seed + index,
-                check=False,
-                min_rounds=8,
-            )
-            timings.append({**ratios, **{fix: _plain_pairs(ready[fix], own) for fix in slow}})
-    del padding
-    return timings
+    policies = {"policy": policy} | ({CONTROL: IN_BLOCKS} if CONTROL in fixes else {})
+    applied = {name: put_on(subject, policy) for name, policy in policies.items()}
+    ready = {name: Candidate(one, one.agreeing) for name, one in applied.items()}
+    return ready | {fix: _candidate(subject, fix) for fix in fixes if fix != CONTROL}
 
 
-def _candidate(subject: MapSubject, fix: str, stack: ExitStack) -> Candidate:
-    if fix == CONTROL:
-        control = put_on(subject, MixedPolicy(format="float32", in_blocks=True))
-        return Candidate(control, control.agreeing)
+_HELD = ExitStack()
+"""Holds what fixes store for as long as the process that times them lives."""
+
+
+def _candidate(subject: MapSubject, fix: str) -> Candidate:
     applied = fix_by_id(fix).applied(copy.deepcopy(subject.model))
-    stack.enter_context(applied.stored())
+    _HELD.enter_context(applied.stored())
     return Candidate(partial(applied, *applied.prepare(subject.inputs)), applied.agreeing)
-
-
-def _plain_pairs(slow: Candidate, policy: Candidate) -> PairedRatio:
-    """Time a slow fix and the policy one after the other, a few times."""
-    times_s: list[list[float]] = [[], []]
-    for _ in range(SLOW_PAIRS):
-        for candidate, into in zip((slow, policy), times_s, strict=True):
-            with candidate.block():
-                started = time.perf_counter()
-                candidate.call()
-                into.append(time.perf_counter() - started)
-    return paired_ratio(*times_s, baseline="policy", margin=EQUAL_SPEED, seed=SEED)
 
 
 def _contest(
@@ -409,9 +358,9 @@ def _contest(
     policy: MixedPolicy,
     drift: np.ndarray,
     tried: Sequence[_Fix],
-    timings: Sequence[dict[str, PairedRatio]],
+    ratios: dict[str, PairedRatio],
+    processes: int,
 ) -> Contest:
-    ratios = {fix: _combined([process[fix] for process in timings], len(timings[0])) for fix in timings[0]}
     return Contest(
         target=target,
         size=size,
@@ -419,14 +368,10 @@ def _contest(
         policy=policy,
         units=drift.size,
         drift=float(drift.mean()),
-        processes=len(timings),
+        processes=processes,
         median_s=float(np.median([ratio.baseline_median_s for ratio in ratios.values()])),
         versus=tuple(_versus(fix, drift, ratios.get(fix.id)) for fix in tried),
     )
-
-
-def _combined(ratios: Sequence[PairedRatio], candidates: int) -> PairedRatio:
-    return over_processes(ratios, candidates=candidates) if len(ratios) > 1 else ratios[0]
 
 
 def _inverse(ratio: float) -> float:

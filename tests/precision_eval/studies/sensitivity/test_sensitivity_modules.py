@@ -153,6 +153,13 @@ def test_parts_are_named_as_in_the_model_that_a_step_is_around(case):
     assert torch.equal(*held)
 
 
+def test_a_model_of_one_layer_has_a_part():
+    model = nn.Sequential(nn.Linear(4, 4))
+    for around in (model, nn.Sequential(model)):
+        (part,) = parts_of(module_of(BuiltCase(around, (torch.ones(1, 4),))))
+        assert part.names == ("0",)
+
+
 def test_bad_input_is_named(tmp_path):
     with pytest.raises(UnknownNameError, match="float8"):
         run_policy("imaginairy-time-embed", tmp_path / "a", format="float8")

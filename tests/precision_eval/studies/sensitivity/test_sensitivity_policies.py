@@ -87,7 +87,7 @@ def test_attention_in_blocks_is_attention(heads, masked, dtype):
 @pytest.mark.parametrize("bounds", [(math.nan, math.nan), (1.2, 1.1), (0.5, 0.8)])
 def test_an_interval_that_does_not_hold_its_ratio_decides_nothing(bounds):
     drift = np.array([1e-3, 2e-3, 3e-3, 4e-3])
-    uniform = contests._Fix(id="bfloat16", status="passed", message="", drift=drift, call_s=1e-3)
+    uniform = contests._Fix(id="bfloat16", status="passed", message="", drift=drift)
     ratio = SimpleNamespace(ratio=1.0, verdict_low=bounds[0], verdict_high=bounds[1], median_s=1e-3, doubts=())
     found = contests._versus(uniform, drift / 2, ratio)
     assert (found.time_low, found.time_high, found.outcome) == (0.0, contests.UNBOUNDED, "undecided")
@@ -128,14 +128,13 @@ def test_finalists_follow_their_rules():
     assert finalists([*plain, point(("norm",), math.inf, 1.0)]) == {}
 
 
-def test_search_and_contest_run_end_to_end(monkeypatch):
+def test_search_and_contest_run_end_to_end():
     one = prepare(target_by_id("attention-decode"), size="tiny", seed=0, format="bfloat16")
     points = search(one, budget_s=0.005)
     by_id = {found.policy.id: found for found in points}
     assert by_id["bf16"].time_ratio == 1.0
     assert by_id["f32, cache f16 in blocks"].drift < 1e-6
     assert by_id["bf16"].drift > 1e-4
-    monkeypatch.setattr(contests, "call_isolated", lambda session, index, **_: session(index))
     policies = {"equal_drift": MixedPolicy(format="float32", cache="float16", in_blocks=True)}
     (found,) = contest(
         "attention-decode", policies, size="tiny", seed=0, processes=1, budget_s=0.01, fixes=("bfloat16", "as_shipped")
