@@ -12,8 +12,10 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.files import TrialFile
 from precision_eval.core.table import make_table, to_markdown
 from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings
@@ -22,11 +24,12 @@ from precision_eval.results.reading import Run, load_run
 from precision_eval.studies.sensitivity.report import answer, contest_markdown
 from tools.docs.systems import ENVIRONMENT, OPERATIONS, VERSIONS, system_markdown
 from tools.docs.versions import versions_markdown
+from validation import candidates, lengths
 from validation.report import reported_markdown, stored_markdown
 
 FIGURES_SHOWN = ("tradeoff-", "audio-")
 SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", "metavoice.md")
-PAGES = ("results.md", "validation.md", "sensitivity.md", "whisper.md", *SYSTEM_PAGES)
+PAGES = ("candidates.md", "results.md", "validation.md", "sensitivity.md", "whisper.md", *SYSTEM_PAGES)
 _SWEEP_SECTIONS = ("Where the order turns", "Which cast is faster")
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 
@@ -59,6 +62,9 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "architectures": ("doctor-architectures.json", lambda source, page: stored_markdown("doctor", source)),
     "caches-metavoice": ("caches/metavoice", lambda source, page: fixes_markdown(source)),
     "caches-dia": ("caches/dia", lambda source, page: fixes_markdown(source)),
+    "candidates": ("candidates/candidates.jsonl", lambda source, page: trials_markdown(source, candidates.table)),
+    "caches-whisper": ("candidates/whisper.jsonl", lambda source, page: trials_markdown(source, candidates.table)),
+    "lengths": ("lengths/lengths.jsonl", lambda source, page: trials_markdown(source, lengths.table)),
     "silent-costs": ("silent-costs.json", lambda source, page: stored_markdown("silent-costs", source)),
     "sound": ("sound/sound.json", lambda source, page: stored_markdown("sound", source)),
     "published": ("published/published.json", lambda source, page: stored_markdown("published", source)),
@@ -103,6 +109,11 @@ def fixes_markdown(source: Path) -> str:
     run = load_run(source)
     tables = [to_markdown(table, heading=True) for section in run.sections if (table := cost_table(section))]
     return "\n\n".join([*tables, environment_line(run.environment)])
+
+
+def trials_markdown(source: Path, table: Callable[[list[dict[str, Any]]], str]) -> str:
+    """Return the tables of a file of trials; says so where there is none."""
+    return table(TrialFile(source).read()) if source.exists() else "Not measured."
 
 
 def voice_markdown(path: Path) -> str:
