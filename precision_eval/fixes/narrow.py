@@ -328,7 +328,8 @@ def _narrowed_caches(model: nn.Module, caches: str) -> list[tuple[dict[str, Any]
     if not done:
         known = "keys and values in one" if other else "no buffer, attribute or cache object named key, value, k_cache"
         raise UnsupportedError(
-            f"no {part} to keep in {held_format}: the model has {known}, of three dimensions or more"
+            f"no {part.replace('both', 'keys or values')} to keep in {held_format}: the model has {known}, of three "
+            "dimensions or more"
         )
     return done
 
