@@ -55,6 +55,9 @@ def run_application(app: Callable[[], None], name: str) -> None:
         with _sigterm_interrupts(), _no_interrupt_is_lost():
             try:
                 app()
+            except KeyboardInterrupt:  # typer's applications answer it themselves
+                print(f"{name}: stopped", file=sys.stderr)
+                sys.exit(EXIT_INTERRUPTED)
             finally:
                 if sys.stdout is not None:  # None: closed by who started this
                     sys.stdout.flush()  # a full device is noticed here, and not after the exit code was given
@@ -63,8 +66,8 @@ def run_application(app: Callable[[], None], name: str) -> None:
             _drop_output()  # click gives a closed pipe the code of a verdict
             sys.exit(EXIT_BAD_INPUT)
         raise
-    except KeyboardInterrupt:
-        raise
+    except KeyboardInterrupt:  # once more
+        sys.exit(EXIT_INTERRUPTED)
     except BaseException as error:  # noqa: BLE001 - the door of the process: whatever comes here gets its line and code
         if os.environ.get(_TRACEBACK):
             import traceback

@@ -134,6 +134,15 @@ def test_no_color_leaves_no_escape_sequence_not_even_bold(value):
     assert ("\x1b" in text, "bold" in text) == (not value, True)
 
 
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_ends_a_command_that_is_none_of_typers_in_one_line(name, code):
+    body = f"""import os, signal
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    run_application(lambda: os.kill(os.getpid(), signal.{name}), "plain")"""
+    done = program(body)
+    assert (done.returncode, done.stderr) == (code, "plain: stopped\n")
+
+
 def test_an_interrupt_in_a_callback_ends_the_command_too():
     body = """import os, signal, time
     signal.signal(signal.SIGINT, signal.default_int_handler)
