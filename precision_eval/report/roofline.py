@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from precision_eval.core.formatting import fixed, scientific
+from precision_eval.core.formatting import fixed, join, scientific
 from precision_eval.core.table import Strong, Table
 from precision_eval.measure.peaks import Peaks
 from precision_eval.results.roofline import AGREES, GroupPrediction
@@ -32,7 +32,8 @@ def reason_lines(group: GroupPrediction) -> Iterator[str]:
     """Say of each fix what lies beyond bytes and peaks, and where even the full model misses what was measured."""
     for row in group.rows:
         missed = row.full is not None and row.measured and not 1 / AGREES <= row.measured / row.full <= AGREES
-        reasons = (*row.reasons, *(("the model misses what was measured",) if missed else ()))
+        unmeasured = f"; these peaks do not hold {join(row.unmeasured)}" if row.unmeasured else ""
+        reasons = (*row.reasons, *((f"the model misses what was measured{unmeasured}",) if missed else ()))
         if reasons:
             yield f"{row.fix}: {'; '.join(reasons)}."
 
@@ -48,8 +49,8 @@ def peaks_lines(peaks: Peaks) -> Iterator[str]:
         yield f"A page of fresh memory costs {fault} µs, a small operation {call} µs."
         if not peaks.streams:
             yield (
-                "These peaks do not hold how fast each kernel reads memory, nor products in both layouts, and what the "
-                "model misses may be due to that: on that machine, remove peaks.json and give the command again."
+                "These peaks do not hold how fast each kernel reads memory, nor products in both layouts: on that "
+                "machine, remove peaks.json and give the command again."
             )
         yield (
             "bytes: what a call moves; peaks: the bare roofline, of memory and matrix products alone; kernels: with "

@@ -65,7 +65,7 @@ def full_times(work: Work, peaks: Peaks) -> Counter[tuple[str, str]]:
 class Prediction:
     """Time of a fix as a ratio to the baseline's: bare and full roofline, and as measured; None where there is none.
 
-    `drift` is the relative error that was measured where the run was made.
+    `drift` is the relative error that was measured where the run was made; `unmeasured` is what no peak tells.
     """
 
     fix: str
@@ -75,6 +75,7 @@ class Prediction:
     measured: float | None
     drift: float | None = None
     reasons: tuple[str, ...] = ()
+    unmeasured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +157,7 @@ def predictions(
                 full=full.total() / full_base if peaks.roofs else None,
                 measured=known.get(fix),
                 reasons=tuple(_reasons(work, full, peaks)),
+                unmeasured=tuple(_unmeasured(full, peaks)),
             )
         )
     return tuple(sorted(rows, key=lambda row: (row.bare if row.full is None else row.full, row.fix)))
@@ -166,11 +168,11 @@ def moved_bytes(work: Work) -> int:
     return sum(own["bytes"] for own in work["operations"])
 
 
-def _reasons(work: Work, full: Mapping[Any, float], peaks: Peaks) -> Iterable[str]:
+def _reasons(work: Work, full: Counter[tuple[str, str]], peaks: Peaks) -> Iterable[str]:
     """Say what of a fix lies beyond bytes and peaks: emulated formats, slow kernels, casts, page faults."""
     dtypes = {own["dtype"] for own in work["operations"] if own["flops"]}
     yield from (f"{dtype} is emulated: {peaks.emulated[dtype]}" for dtype in sorted(dtypes & peaks.emulated.keys()))
-    total = sum(full.values())
+    total = full.total()
     if not peaks.roofs or not total:
         return
     fastest = dict.fromkeys(peaks.flops, max(peaks.flops.values()))  # of all formats: a slow one is a reason
@@ -179,10 +181,24 @@ def _reasons(work: Work, full: Mapping[Any, float], peaks: Peaks) -> Iterable[st
         allowed = bare.get((kind, dtype), 0.0)
         if seconds / total < _NAMED or kind == "other":
             continue
-        if kind in ("page faults", "call", "cast"):
+        if kind in _COSTS:
             yield f"{_COSTS[kind].format(dtype)} take {percent(seconds / total, decimals=0)} of its time"
         elif seconds > 2.0 * allowed:
             yield f"torch's {kind} in {dtype} takes {fixed(seconds / allowed, decimals=1)} × what its bytes would"
+
+
+def _unmeasured(full: Counter[tuple[str, str]], peaks: Peaks) -> Iterable[str]:
+    """Say which parts of a fix's time rest on rates that its peaks do not hold: where a miss may come from."""
+    shares: Counter[str] = Counter()
+    total = full.total() or 1.0
+    for (kind, dtype), seconds in full.items():
+        if kind == "other":  # in a half format it may be computed in float32, number by number
+            shares["other operations beyond their bytes"] += seconds / total
+        elif kind not in _COSTS and f"{kind} {dtype}" not in peaks.streams:
+            shares[f"{kind} in {dtype} from memory"] += seconds / total
+    return (
+        f"{text} ({percent(share, decimals=0)} of its time)" for text, share in shares.most_common() if share >= _NAMED
+    )
 
 
 _COSTS = {"page faults": "page faults{}", "call": "calls of small operations{}", "cast": "casts of {}"}

@@ -109,6 +109,15 @@ def test_the_reason_names_what_is_beyond_bytes():
     assert reason == "page faults take 98 % of its time"
 
 
+def test_a_miss_names_what_the_peaks_do_not_hold():
+    half = work(operation("attention", "float16", 3 * GIB, flops=1), operation("other", "float16", GIB))
+    (row,) = predictions({"float16": half}, with_kernels(call_s=0.0), baseline="float16")
+    other = "other operations beyond their bytes (25 % of its time)"
+    assert row.unmeasured == ("attention in float16 from memory (75 % of its time)", other)
+    held = with_kernels(call_s=0.0, streams={"attention float16": [(1.0, float(GIB))]})
+    assert predictions({"float16": half}, held, baseline="float16")[0].unmeasured == (other,)
+
+
 def test_roofs_are_interpolated_and_end_flat():
     peaks = with_kernels(roofs={"product float32": [(16.0, 16e9), (1.0, 1e9)]})
     assert peaks.roof("product", "float32", 4.0, 1.0) == pytest.approx(4e9)
