@@ -14,9 +14,7 @@ import time
 from pathlib import Path
 
 from precision_eval.core.errors import PrecisionEvalError
-from validation.frame import Data, Experiment, Figure, Options, Trial, each
-
-ROOT = Path(__file__).resolve().parents[1]
+from validation.frame import ROOT, Data, Experiment, Figure, Options, Trial, each
 
 TIMED: dict[tuple[str, ...], float] = {
     ("run", "--record-samples", "--show-stderr"): 600.0,

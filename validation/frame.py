@@ -8,6 +8,9 @@ are made from those lines alone.
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +18,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
 from precision_eval.core.files import TrialFile, check_own_folder, claimed, read_json, worked_out_from, write_json
 
+ROOT = Path(__file__).resolve().parents[1]
 Size = Literal["quick", "full"]
 SIZES: tuple[Size, ...] = ("quick", "full")
 Data = dict[str, Any]
@@ -109,6 +113,20 @@ def _converted(name: str, text: str, default: Any) -> Any:
         raise ParameterError(f"{name} is {text!r}; expected a number such as {default}") from error
 
 
+def python_m(
+    *words: str, cwd: Path, codes: Sequence[int] = (0,), limit_s: float | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a module that finds this checkout; what ends with another code raises with what it said last."""
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=cwd, env=os.environ | {"PYTHONPATH": str(ROOT)} | variables,
+        capture_output=True, text=True, check=False, timeout=limit_s,
+    )  # fmt: skip
+    if done.returncode not in codes:
+        last = (done.stderr.strip() or done.stdout.strip())[-400:]
+        raise PrecisionEvalError(f"{' '.join(words[:3])} ended with {done.returncode}: {last}")
+    return done
+
+
 def each(function: Callable[..., Data]) -> Callable[[Iterator[Trial], Options], Iterator[Data]]:
     """Run trials one by one: the function is given a trial's spec and returns the rest of its line."""
     return lambda trials, options: ({"key": trial.key, **function(trial.spec)} for trial in trials)
@@ -128,7 +146,7 @@ _MODULES = (
         "versions.seeds",
         "claims",
     ),
-    *("attack", "own_model", "robustness.soak"),
+    *("attack", "own_model", "robustness.soak", "lanes"),
 )
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 PROOF = NAMES[:6]

@@ -11,8 +11,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,9 +18,8 @@ from pathlib import Path
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.records import RecordFile
 from precision_eval.studies.starter import FILES
-from validation.frame import Data, Experiment, Figure, Options, Trial, each
+from validation.frame import ROOT, Data, Experiment, Figure, Options, Trial, each, python_m
 
-ROOT = Path(__file__).resolve().parents[1]
 CLASSES = (
     "tests/precision_eval/cases/adapters/test_generation.py::test_a_class_in_the_state_of_the_bug_is_cured_and_reported"
 )
@@ -82,17 +79,8 @@ def _wait() -> Data:
         seconds = []
         for command in COMMANDS:
             began = time.monotonic()
-            done = subprocess.run(
-                [sys.executable, "-m", "precision_eval.cli", *command],
-                cwd=folder,
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            python_m("precision_eval.cli", *command, cwd=folder)
             seconds.append(time.monotonic() - began)
-            if done.returncode:
-                raise PrecisionEvalError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
         traces = [r for r in RecordFile(folder / "runs/mine/records.jsonl").read().records if r.measure == "trace"]
         if not (folder / "runs/mine/report.html").is_file():
             raise PrecisionEvalError("the run left no report.html")
@@ -101,10 +89,8 @@ def _wait() -> Data:
 
 
 def _classes() -> Data:
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "--timeout=900", "-p", "no:cacheprovider", CLASSES]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
-    )
+    command = ("pytest", "-q", "-n0", "--timeout=900", "-p", "no:cacheprovider", CLASSES)
+    done = python_m(*command, cwd=ROOT, codes=(0, 1))
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", done.stdout)}
     if "passed" not in counts:
         raise PrecisionEvalError(f"the adapters' tests did not run: {done.stdout.strip()[-300:]}")

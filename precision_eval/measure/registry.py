@@ -55,7 +55,8 @@ class Measure:
 
     def expected_s(self, cell: Cell) -> float:
         """Return the rough duration of a cell, in seconds."""
-        return self.cost_s * (1.0 if self.cost_option is None else float(getattr(cell.options, self.cost_option)))
+        times = cell.options.processes if "processes" in self.options else 1
+        return self.cost_s * times * (1.0 if self.cost_option is None else getattr(cell.options, self.cost_option))
 
 
 _CONTROLS = ("control_rope_bfloat16", "control_long_window")

@@ -14,10 +14,14 @@ import hashlib
 import importlib
 import multiprocessing
 import os
+import pickle
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+import uuid
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -25,7 +29,7 @@ from typing import Any, Protocol, Self
 from precision_eval.core.cells import Outcome
 from precision_eval.core.environment import collect, usable_cores
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
-from precision_eval.core.files import locked, read_json, write_json
+from precision_eval.core.files import locked, read_json, write_json, written_whole
 from precision_eval.core.workers import WorkerCrashedError, WorkerStoppedError
 from precision_eval.measure.isolation import IsolationError
 from precision_eval.measure.registry import CellResult, run_cell
@@ -35,8 +39,11 @@ from precision_eval.run.lanes import LocalLanes, lanes_of
 FOLDER = "engine"
 """Folder in a run's for what nodes have measured and is not recorded yet."""
 
-CALLS_A_JOB = 8
-"""How many calls a job of Slurm takes at most, one after the other."""
+IDLE_S = 30.0
+"""How long a job of Slurm waits for a further call."""
+
+POLL_S = 0.2
+"""How often jobs look for calls, and the command for answers."""
 
 TRIES = 3
 """How often a call is handed out whose worker the engine loses, before it counts as crashed."""
@@ -255,13 +262,11 @@ class Ray:
         self.ray.shutdown()
 
 
-_Waiting = tuple[Callable[[NodeCall], Any], NodeCall, "Future[Any]"]
-
-
 class Submitit:
     """Jobs of Slurm, or with the address ``local`` of this machine, to try it out.
 
-    A job loads torch, so it takes several calls where more wait than jobs run: half of an equal share each time.
+    A job loads torch, which takes seconds, so it serves one call after the other until none has come for a while: calls
+    and answers are files of a folder that all nodes share, and a call is whose job has renamed it.
     """
 
     def __init__(self, cluster: str, *, threads: int, gpus: int, logs: Path, at_once: int | None) -> None:
@@ -273,71 +278,85 @@ class Submitit:
         self.executor.update_parameters(
             name="precision-eval", cpus_per_task=threads, gpus_per_node=gpus, timeout_min=24 * 60
         )
-        self.at_once = at_once or (16 if self.executor.cluster == "slurm" else 1)
-        self.lanes = CALLS_A_JOB * self.at_once
-        self._waiting: list[_Waiting] = []
-        self._jobs: dict[threading.Thread, Any] = {}
+        self.lanes = at_once or (16 if self.executor.cluster == "slurm" else 1)
+        self.folder = logs.resolve() / f"calls-{uuid.uuid4().hex}"
+        self.folder.mkdir(parents=True)
+        self._jobs: dict[str, Any] = {}
+        self._calls = self._barren = 0
+        self._over: set[str] = set()
+        self._looked_s = 0.0
         self._changed = threading.Lock()
-        self._closed = threading.Event()
 
     def run(self, function: Callable[[NodeCall], Any], call: NodeCall) -> Any:
-        """Run a call in a job of its own or among others."""
-        answer: Future[Any] = Future()
+        """Have a job run a call; a job more is started where fewer run than there are calls."""
+        path = self.folder / f"{uuid.uuid4().hex}.call"
+        answer = path.with_suffix(".answer")
         with self._changed:
-            self._waiting.append((function, call, answer))
-            self._start()
-        return answer.result()
-
-    def _start(self) -> None:
-        """Start jobs while there is room and work; the caller holds the lock."""
-        while self._waiting and len(self._jobs) < self.at_once:
-            count = min(CALLS_A_JOB, max(1, len(self._waiting) // (2 * self.at_once)))
-            batch, self._waiting = self._waiting[:count], self._waiting[count:]
-            thread = threading.Thread(target=self._follow, args=(batch,), daemon=True)
-            self._jobs[thread] = None
-            thread.start()
-
-    def _follow(self, batch: list[_Waiting]) -> None:
-        """Run calls as one job; where one of several may have ended it, each as a job of its own."""
+            self._calls += 1
+            barren = self._barren
         try:
-            if not self._answered(batch):
-                for one in batch:
-                    self._answered([one])
+            _write(path, (function, call))
+            while not answer.exists():
+                self._start_jobs()
+                taken = next(self.folder.glob(f"{path.stem}.by-*"), None)
+                job = None if taken is None else self._jobs.get(taken.suffix.removeprefix(".by-"))
+                if self.lanes == 0 or (job is None and self._barren - barren >= TRIES):
+                    raise OSError("no job took it; see the logs of the jobs")
+                if job is not None and job.done() and not answer.exists():
+                    raise OSError(f"job {job.job_id} ended with it: {job.state}")
+                _look_again(self.folder)
+            return pickle.loads(answer.read_bytes())  # noqa: S301 - our own job's bytes
         finally:
             with self._changed:
-                del self._jobs[threading.current_thread()]
-                self._start()
+                self._calls -= 1
 
-    def _answered(self, batch: list[_Waiting]) -> bool:
-        """Submit a job and answer its calls; returns False where several were lost with it."""
-        try:
-            if self._closed.is_set():
-                raise WorkerStoppedError("stopped before it was handed out")
-            job = self.executor.submit(call_in_turn, [one[:2] for one in batch])
-            self._jobs[threading.current_thread()] = job
-            if self._closed.is_set():
-                job.cancel(check=False)
-            answers = job.result()
-        except Exception as error:  # noqa: BLE001 - submitit has its own for a job that is gone
-            for _, _, answer in batch if len(batch) == 1 or self._closed.is_set() else ():
-                answer.set_exception(error)
-            return len(batch) == 1 or self._closed.is_set()
-        for (_, _, answer), value in zip(batch, answers, strict=True):
-            answer.set_result(value)
-        return True
+    def _start_jobs(self) -> None:
+        """Once a second, start jobs while fewer run than there are calls."""
+        with self._changed:
+            if time.monotonic() < self._looked_s + 1.0:
+                return
+            for name in [name for name, job in self._jobs.items() if name not in self._over and job.done()]:
+                self._over.add(name)
+                self._barren += next(self.folder.glob(f"*.by-{name}"), None) is None
+            for _ in range(min(self._calls, self.lanes) - len(self._jobs) + len(self._over)):
+                name = uuid.uuid4().hex
+                self._jobs[name] = self.executor.submit(serve_calls, self.folder, name)
+            self._looked_s = time.monotonic()
 
     def close(self) -> None:
         """Cancel what runs or waits."""
         with self._changed:
-            self._closed.set()
-            for _, _, answer in self._waiting:
-                answer.cancel()
-            self._waiting.clear()
-            jobs = [job for job in self._jobs.values() if job is not None]
-        for job in jobs:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.lanes = 0  # what still asks gives up
+        for job in self._jobs.values():
             job.cancel(check=False)
 
 
-def call_in_turn(calls: Sequence[tuple[Callable[[NodeCall], Any], NodeCall]]) -> list[Any]:
-    """Return what each call returns; a job's work."""
-    return [function(call) for function, call in calls]
+def serve_calls(folder: Path, name: str) -> None:
+    """Answer the calls of a folder until none has come for a while, or the folder is gone; a job's work."""
+    until_s = time.monotonic() + IDLE_S
+    while time.monotonic() < until_s and folder.exists():
+        for path in sorted(folder.glob("*.call")):
+            own = path.with_suffix(f".by-{name}")
+            try:
+                path.rename(own)
+            except FileNotFoundError:  # another job's by now
+                continue
+            function, call = pickle.loads(own.read_bytes())  # noqa: S301 - our own command's bytes
+            _write(path.with_suffix(".answer"), function(call))
+            until_s = time.monotonic() + IDLE_S
+            break
+        else:
+            _look_again(folder)
+
+
+def _write(path: Path, content: Any) -> None:
+    with written_whole(path) as partial:
+        partial.write_bytes(pickle.dumps(content))
+
+
+def _look_again(folder: Path) -> None:
+    """Let a moment pass; then see what other nodes have written, which network file systems show late."""
+    time.sleep(POLL_S)
+    with suppress(OSError):
+        folder.chmod(folder.stat().st_mode)

@@ -8,7 +8,9 @@ any moment loses nothing that was measured.
 
 from __future__ import annotations
 
+import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import replace
@@ -74,6 +76,40 @@ def run_plan(
     return tuple(run.settled)
 
 
+REORDERED = 1.1
+"""What waits for a lane is put in order again once so many times as many cells have ended: rarely, with many cells."""
+
+
+class Durations:
+    """How long cells take, in seconds: as expected of their measure, mended by what others of it and of the case took.
+
+    On a logarithmic scale each measure is off by the mean of its cells, and each case, at a size, by what its own
+    differ from that, as if one more did not: cells of a case differ among themselves about as much as cases do.
+    """
+
+    def __init__(self, measures: Iterable[Measure]) -> None:
+        self.measures = tuple(measures)
+        self._off: Counter[str | tuple[str, str]] = Counter()
+        self._count: Counter[str | tuple[str, str]] = Counter()
+
+    def add(self, cell: Cell, seconds: float) -> None:
+        """Learn from a cell that has ended."""
+        off = math.log(max(seconds, 1e-3) / self._measure(cell).expected_s(cell))
+        self._off[cell.measure] += off
+        self._count[cell.measure] += 1
+        self._off[cell.case, cell.size] += off - self._off[cell.measure] / self._count[cell.measure]
+        self._count[cell.case, cell.size] += 1
+
+    def expected_s(self, cell: Cell) -> float:
+        """Return how long a cell will take, as far as is known."""
+        place = (cell.case, cell.size)
+        off = self._off[cell.measure] / max(1, self._count[cell.measure])
+        return self._measure(cell).expected_s(cell) * math.exp(off + self._off[place] / (1 + self._count[place]))
+
+    def _measure(self, cell: Cell) -> Measure:
+        return measure_by_name(cell.measure, self.measures)
+
+
 class _Run:
     """State of one run."""
 
@@ -93,7 +129,9 @@ class _Run:
         self.records = records
         self.progress = progress
         self.environment = environment
-        self.pending: list[Cell] = _longest_first(plan) if lanes else list(plan.cells)
+        self.pending: list[Cell] = list(plan.cells)
+        self.durations = Durations(plan.measures)
+        self._ordered_at = 0  # how many cells had ended when what waits was put in order
         self.running: dict[Future[CellResult], tuple[Cell, float, str]] = {}
         self.settled: list[Record] = []
         self._status: dict[str, Record] = {}  # by record id
@@ -112,10 +150,14 @@ class _Run:
             fitting = [record for record in found if record is not None and self._fits(cell, record)]
             if len(fitting) == len(cell.fixes) and all(self._stands(cell, record, timeout_s) for record in fitting):
                 self.pending.remove(cell)
+                if any(record.status == "passed" for record in fitting):
+                    self.durations.add(cell, fitting[0].wall_s)
                 self._settle(cell, tuple(fitting), resumed=True)
 
     def launch(self, max_parallel: int) -> None:
         """Hand out what may begin now."""
+        if self.lanes and len(self._done) >= REORDERED * self._ordered_at:
+            self._order()
         for kinds in ((False, True),) if self.lanes else ((False,), (True,)):
             for cell in list(self.pending):
                 if self._occupied(kinds[0], max_parallel):
@@ -123,6 +165,16 @@ class _Run:
                 if self._timed[cell.measure] in kinds and self._ready(cell):
                     self.pending.remove(cell)
                     self._begin(cell)
+
+    def _order(self) -> None:
+        """Put first what, with all that waits for it, takes longest as far as is known by now."""
+        self._ordered_at = len(self._done)
+        left_s: dict[str, float] = {}
+        for cell in reversed(self.pending):  # what waits stands after what it waits for
+            left_s[cell.id] = left_s.get(cell.id, 0.0) + self.durations.expected_s(cell)
+            for before in self._after[cell.id]:
+                left_s[before] = max(left_s.get(before, 0.0), left_s[cell.id])
+        self.pending.sort(key=lambda cell: -left_s[cell.id])
 
     def collect(self) -> None:
         """Wait for the next results and record them."""
@@ -210,6 +262,8 @@ class _Run:
     def _record(self, cell: Cell, result: CellResult) -> None:
         """Append the records of a cell in one write."""
         records = tuple(self._as_record(cell, outcome, result) for outcome in result.outcomes)
+        if any(outcome.status == "passed" for outcome in result.outcomes):
+            self.durations.add(cell, result.wall_s)
         self.records.append(records)
         self._settle(cell, records, resumed=False)
 
@@ -265,16 +319,6 @@ class _Run:
             started_at=result.started_at,
             environment=self.environment,
         )
-
-
-def _longest_first(plan: Plan) -> list[Cell]:
-    """Return the cells by how long each takes, as expected, with all that waits for it one after the other."""
-    left_s: dict[str, float] = {}
-    for cell in reversed(plan.cells):  # what waits stands after what it waits for
-        left_s[cell.id] = left_s.get(cell.id, 0.0) + measure_by_name(cell.measure, plan.measures).expected_s(cell)
-        for before in plan.after[cell.id]:
-            left_s[before] = max(left_s.get(before, 0.0), left_s[cell.id])
-    return sorted(plan.cells, key=lambda cell: -left_s[cell.id])
 
 
 def _now() -> str:

@@ -8,16 +8,14 @@ at smaller factors, as ``asv compare`` does.
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 import sysconfig
 import time
 from pathlib import Path
 
 from precision_eval.core.errors import PrecisionEvalError
-from validation.frame import Data
+from validation.frame import Data, python_m
 
 FACTORS = (1.1, 1.05, 1.02, 1.01)
 """1.1 is asv's default."""
@@ -90,15 +88,7 @@ def asv_answers(repository: Path, folder: Path, cases: tuple[str, ...], fixes: t
 
 def _asv(folder: Path, *words: str) -> str:
     """Run asv with a home of its own; it answers 1 where something became worse."""
-    done = subprocess.run(
-        [sys.executable, "-m", "asv", *words],
-        cwd=folder,
-        env=os.environ | {"HOME": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_LIMIT_S,
-    )
-    if done.returncode not in (0, 1) or "Traceback" in done.stderr:
-        raise PrecisionEvalError(f"asv {words[0]} failed: {(done.stderr or done.stdout).strip()[-400:]}")
+    done = python_m("asv", *words, cwd=folder, codes=(0, 1), limit_s=_LIMIT_S, HOME=str(folder))
+    if "Traceback" in done.stderr:
+        raise PrecisionEvalError(f"asv {words[0]} failed: {done.stderr.strip()[-400:]}")
     return done.stdout

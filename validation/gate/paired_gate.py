@@ -11,9 +11,7 @@ Beside them, ``asv continuous`` is asked about the same two commits.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,14 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.environment import cpu_model, usable_cores
-from precision_eval.core.errors import PrecisionEvalError, unknown_name
+from precision_eval.core.errors import unknown_name
 from precision_eval.results.gate import PAIRED_MARGINS
 from precision_eval.results.gate.paired import LOOKS
-from validation.frame import Data, Experiment, Figure, Options, Trial, each
+from validation.frame import Data, Experiment, Figure, Options, Trial, each, python_m
 from validation.gate.asv_continuous import FACTORS, asv_answers
 from validation.report import judged_share, share_text
 
-ROOT = Path(__file__).resolve().parents[2]
 UNITS = 100
 PLANTED = "bfloat16"
 ASV = "asv"
@@ -210,22 +207,12 @@ def _gated(fault: str, number: int, processes: int, budget_s: float, beside: str
         subject = ["--case", "case.py:decode,case.py:prefill", "--fix", "none"]
         subject += ["--candidate", ",".join(f"case.py:{name}" for name in CANDIDATES)]
     effort = ["--processes", str(processes), "--budget", str(budget_s), "--seed", str(1000 * number)]
-    command = [sys.executable, "-m", "precision_eval.cli", "gate", "--base", "HEAD~1", "--head", "HEAD", "--json"]
+    command = ["precision_eval.cli", "gate", "--base", "HEAD~1", "--head", "HEAD", "--json"]
     with tempfile.TemporaryDirectory(prefix="paired-gate-") as folder:
         make_repository(Path(folder), fault)
         began = time.monotonic()
-        done = subprocess.run(
-            [*command, *subject, *effort],
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_S,
-        )
+        done = python_m(*command, *subject, *effort, cwd=Path(folder), codes=(0, 1, 4), limit_s=LIMIT_S)
         seconds = time.monotonic() - began
-    if done.returncode not in (0, 1, 4):
-        raise PrecisionEvalError(f"a gate of {fault} failed: {done.stderr.strip()}")
     asked = {
         "processes": processes,
         "lanes": min(2, usable_cores()),

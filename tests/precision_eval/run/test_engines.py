@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import types
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -166,72 +166,110 @@ def test_a_node_unlike_the_first_is_refused(here, tmp_path, change, differs):
 
 
 class Jobs:
-    """Stands in for submitit: runs a job's calls in the thread that asks for its result, once it is told to."""
+    """Stands in for submitit: a job is a thread; `born` says whether it gets as far as its first call."""
 
-    cluster = "slurm"
+    cluster, born = "slurm", True
 
     def __init__(self, **_):
-        self.sizes, self.go, self.lost = [], threading.Event(), ()
+        self.jobs = []
 
     def update_parameters(self, **_):
         pass
 
-    def submit(self, function, calls):
-        self.sizes.append(len(calls))
+    def submit(self, function, *arguments):
+        def job_of():
+            with contextlib.suppress(SystemExit):
+                function(*arguments)
 
-        def result():
-            assert self.go.wait(20)
-            if {call for _, call in calls} & set(self.lost):
-                raise OSError("the job is gone")
-            return function(calls)
+        thread = threading.Thread(target=job_of if self.born else int, daemon=True)
+        thread.start()
+        job = types.SimpleNamespace(
+            job_id=len(self.jobs), state="GONE", done=lambda: not thread.is_alive(), cancel=lambda check: None
+        )
+        self.jobs.append(job)
+        return job
 
-        return types.SimpleNamespace(result=result, cancel=lambda check: self.go.set())
 
-
-def submitit_of(tmp_path, monkeypatch, at_once):
+@pytest.fixture
+def submitit_of(tmp_path, monkeypatch):
+    """Slurm of jobs that are threads, ended with the test."""
     monkeypatch.setitem(sys.modules, "submitit", types.SimpleNamespace(AutoExecutor=Jobs))
-    return Submitit("", threads=1, gpus=0, logs=tmp_path, at_once=at_once)
+    monkeypatch.setattr(engines, "POLL_S", 0.01)
+    made = []
+
+    def make(at_once):
+        made.append(Submitit("", threads=1, gpus=0, logs=tmp_path, at_once=at_once))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()
+    deadline = time.monotonic() + 20
+    while not all(job.done() for engine in made for job in engine.executor.jobs):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def answer_of(call):
+    """What a node does with a call: one named lost ends its job."""
+    if call == "lost":
+        raise SystemExit
+    return f"{call} done"
 
 
 def asked(engine, calls):
-    """Ask for calls from as many threads, and wait until all have begun or wait."""
     pool = ThreadPoolExecutor(len(calls))
-    answers = {call: pool.submit(engine.run, lambda call: f"{call} done", call) for call in calls}
+    return {call: pool.submit(engine.run, answer_of, call) for call in calls}
+
+
+def test_a_job_answers_one_call_after_the_other(submitit_of):
+    engine = submitit_of(at_once=2)
+    for calls in (["a", "b", "c"], ["d"]):
+        answers = asked(engine, calls)
+        assert {call: answer.result(20) for call, answer in answers.items()} == {call: f"{call} done" for call in calls}
+    assert 1 <= len(engine.executor.jobs) <= 2
+
+
+def test_a_call_that_ends_its_job_takes_no_other_with_it(submitit_of):
+    engine = submitit_of(at_once=1)
+    answers = asked(engine, ["a", "lost", "b", "c"])
+    with pytest.raises(OSError, match=r"job \d+ ended with it: GONE"):
+        answers.pop("lost").result(20)
+    assert [answer.result(20) for answer in answers.values()] == [f"{call} done" for call in answers]
+    assert len(engine.executor.jobs) == 2
+
+
+def test_jobs_that_end_before_they_take_a_call_are_no_endless_loop(submitit_of, monkeypatch):
+    monkeypatch.setattr(Jobs, "born", False)
+    engine = submitit_of(at_once=1)
+    with pytest.raises(OSError, match="no job took it; see the logs of the jobs"):
+        engine.run(answer_of, "a")
+    assert len(engine.executor.jobs) in (3, 4)
+
+
+def test_a_job_ends_where_no_call_comes_and_where_the_command_is_done(submitit_of, monkeypatch):
+    monkeypatch.setattr(engines, "IDLE_S", 0.1)
+    engine = submitit_of(at_once=1)
+    assert engine.run(answer_of, "a") == "a done"
     deadline = time.monotonic() + 20
-    while sum(engine.executor.sizes) + len(engine._waiting) < len(calls):
+    while not engine.executor.jobs[0].done():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return answers
+    assert engine.run(answer_of, "b") == "b done"
+    monkeypatch.setattr(engines, "IDLE_S", 600.0)
+    assert engine.run(answer_of, "c") == "c done"  # the fixture sees that its job ends all the same
 
 
-def test_jobs_take_several_calls_where_more_wait_than_run(tmp_path, monkeypatch):
-    engine = submitit_of(tmp_path, monkeypatch, at_once=2)
-    answers = asked(engine, [str(number) for number in range(18)])
-    assert engine.executor.sizes == [1, 1]  # what comes first waits for nothing
-    engine.executor.go.set()
-    assert {call: answer.result(20) for call, answer in answers.items()} == {call: f"{call} done" for call in answers}
-    assert max(engine.executor.sizes) in (3, 4)  # a quarter of what waits, for two jobs
-    assert len(engine.executor.sizes) < 18
-
-
-def test_a_call_that_ends_its_job_takes_no_other_with_it(tmp_path, monkeypatch):
-    engine = submitit_of(tmp_path, monkeypatch, at_once=1)
-    engine.executor.lost = ("5",)
-    answers = asked(engine, [str(number) for number in range(9)])
-    engine.executor.go.set()
-    with pytest.raises(OSError, match="the job is gone"):
-        answers.pop("5").result(20)
-    assert [answer.result(20) for answer in answers.values()] == [f"{call} done" for call in answers]
-
-
-def test_closing_gives_up_what_waits_and_starts_no_further_job(tmp_path, monkeypatch):
-    engine = submitit_of(tmp_path, monkeypatch, at_once=1)
-    engine.executor.lost = tuple("0123456")
-    answers = asked(engine, list(engine.executor.lost))
+def test_closing_gives_up_what_waits_and_starts_no_further_job(submitit_of, monkeypatch):
+    monkeypatch.setattr(engines, "serve_calls", lambda folder, name: time.sleep(0.5))
+    engine = submitit_of(at_once=1)
+    answers = asked(engine, list("abc"))
+    while not engine.executor.jobs:
+        time.sleep(0.01)
     engine.close()
     for answer in answers.values():
-        assert isinstance(answer.exception(20), OSError | CancelledError)
-    assert engine.executor.sizes == [1]
+        assert isinstance(answer.exception(20), OSError)
+    assert len(engine.executor.jobs) == 1
 
 
 @pytest.mark.slow
