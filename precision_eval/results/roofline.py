@@ -10,7 +10,7 @@ differ, the difference is a reason, by name.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -189,7 +189,7 @@ def _reasons(work: Work, full: Counter[tuple[str, str]], peaks: Peaks) -> Iterab
 
 def _unmeasured(full: Counter[tuple[str, str]], peaks: Peaks) -> Iterable[str]:
     """Say which parts of a fix's time rest on rates that its peaks do not hold: where a miss may come from."""
-    shares: Counter[str] = Counter()
+    shares: defaultdict[str, float] = defaultdict(float)
     total = full.total() or 1.0
     for (kind, dtype), seconds in full.items():
         if kind == "other":  # in a half format it may be computed in float32, number by number
@@ -197,7 +197,9 @@ def _unmeasured(full: Counter[tuple[str, str]], peaks: Peaks) -> Iterable[str]:
         elif kind not in _COSTS and f"{kind} {dtype}" not in peaks.streams:
             shares[f"{kind} in {dtype} from memory"] += seconds / total
     return (
-        f"{text} ({percent(share, decimals=0)} of its time)" for text, share in shares.most_common() if share >= _NAMED
+        f"{text} ({percent(share, decimals=0)} of its time)"
+        for text, share in sorted(shares.items(), key=lambda item: -item[1])
+        if share >= _NAMED
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import replace
@@ -89,7 +89,7 @@ class Durations:
 
     def __init__(self, measures: Iterable[Measure]) -> None:
         self.measures = tuple(measures)
-        self._off: Counter[str | tuple[str, str]] = Counter()
+        self._off: defaultdict[str | tuple[str, str], float] = defaultdict(float)
         self._count: Counter[str | tuple[str, str]] = Counter()
 
     def add(self, cell: Cell, seconds: float) -> None:
