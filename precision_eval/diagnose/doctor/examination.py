@@ -61,7 +61,10 @@ from precision_eval.trace.provenance import named_tensors
 REPEATABLE = 1e-6
 """Relative difference of two calls up to which a model is called repeatable though not bit-identical."""
 
-_OF_DTYPES = re.compile(r"dtype|scalar type|result type|\bHalf\b|BFloat16|float16|bfloat16|data type", re.IGNORECASE)
+_OF_DTYPES = re.compile(
+    r"dtype|scalar type|result type|\bHalf\b|BFloat16|float16|bfloat16|data type|not implemented for '",
+    re.IGNORECASE,
+)
 
 
 def examine(

@@ -176,7 +176,8 @@ def _judged(event: Event) -> tuple[Severity, str]:
     if event.kind in ("mixed_norm", "mixed_mask"):
         return "risk", _DEVICE_RISKS.get(event.name, "weights wider than the input")
     if event.kind == "kept_narrowed":
-        return "fault", "the model's class keeps this in float32, since its values overflow a half; it is stored in one"
+        why = "its values overflow it" if event.result is torch.float16 else "it holds too few digits"
+        return "fault", f"the model's class keeps this in float32; it is stored in {short(event.result)}, and {why}"
     if event.kind == "first_non_finite":
         return "fault", "the first result that is not finite though its operands are, and the output is not finite"
     return "note", "a wider destination: exact"

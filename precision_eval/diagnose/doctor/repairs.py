@@ -165,6 +165,8 @@ def _followed(way: str, step: Step, subject: ExaminedModel, reference: Reference
             event = _last_meeting(faults) if way == "widened" else _to_mend(faults)
             at = None if event is None else _identity(event)
             tries = event is not None and (event.kind in _INSIDE or at not in mended)
+            if event is not None and event.kind == "raise" and not event.operands:
+                tries = False  # it knows none of what it was given, and nothing of it floats
             change = step(event, base) if event is not None and tries else ()
         repair.left = tuple(dict.fromkeys(f"{finding.kind} at {finding.place}" for finding, _ in faults))
         if not change:

@@ -131,7 +131,7 @@ def test_a_narrower_cache_is_written_in_silence(way):
 
 def test_an_index_refuses():
     found = told(Cache("index"), torch.ones(2, D))
-    assert (found.status, found.first_split.kind, found.first_split.op) == ("raised", "raise", "__setitem__")
+    assert (found.status, found.first_split.kind, found.first_split.op.strip("_")) == ("raised", "raise", "__setitem__")
 
 
 class Homecoming(nn.Module):
@@ -181,10 +181,24 @@ class Kept(nn.Module):
 def test_half_on_a_module_that_its_class_keeps_wide():
     first = told(Kept().half(), half(2, D)).first_split
     assert (first.kind, first.module) == ("kept_narrowed", "wo")
+    assert first.reason.endswith("it is stored in float16, and its values overflow it")
     kept = Kept().half()
     kept.wo.float()
     assert told(kept, half(2, D)).faults == ()
     assert told(Kept().bfloat16(), torch.ones(2, D, dtype=torch.bfloat16)).faults == ()
+    kept = Kept().bfloat16()
+    kept._keep_in_fp32_modules_strict = ("wo",)
+    first = told(kept, torch.ones(2, D, dtype=torch.bfloat16)).first_split
+    assert first.reason.endswith("it is stored in bfloat16, and it holds too few digits")
+
+
+def test_an_operation_that_knows_no_such_dtype_is_an_error_of_dtypes():
+    class Repeated(nn.Module):
+        def forward(self, x):
+            return torch.repeat_interleave(x, (torch.arange(D) % 2).float(), dim=1)
+
+    found = told(Repeated(), torch.ones(2, D))
+    assert (found.status, found.first_split.kind, found.first_split.op) == ("raised", "raise", "repeat_interleave")
 
 
 def test_what_autocast_does_is_no_fault_and_is_told():
