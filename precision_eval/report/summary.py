@@ -22,6 +22,7 @@ from precision_eval.core.formatting import (
     ratio_text,
     scientific,
     status_text,
+    visible,
 )
 from precision_eval.core.table import Strong, Table, without_empty_columns
 from precision_eval.report.choice_text import tie_lines, untried_modes
@@ -270,4 +271,4 @@ def print_summary(run: Run, console: Console) -> None:
         *dict.fromkeys(f"{summary.group.case}: {note}." for summary in summaries for note in summary.group.notes),
     ]
     for line in filter(None, notes):
-        console.print(line, highlight=False, markup=False)
+        console.print(visible(line), highlight=False, markup=False)
