@@ -14,7 +14,7 @@ import typer
 
 from precision_eval.cli.application import flowing, run_application, split
 from tools.torch_versions.publish import asv_page_command
-from tools.voice.commands import check, judge, train
+from tools.voice.commands import check, judge, ship, train
 
 app = typer.Typer(
     name="tools",
@@ -187,6 +187,7 @@ The original speech and its tokens through codec and vocoder stand beside the fr
 """
 app.command(name="judge-voice", help=flowing(_JUDGE_HELP))(judge)
 app.command(name="train-voice", help=flowing(_TRAIN_HELP))(train)
+app.command(name="ship-voice")(ship)
 app.command(name="check-voice", help=flowing(_CHECK_HELP))(check)
 
 

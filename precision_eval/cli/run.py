@@ -581,10 +581,10 @@ def _run_to_report(
 
     if execution.here:
         _check_fits(draft)
-    if any(cell.case == "voice" for cell in draft.cells):
-        from precision_eval.cases.voice.assets import check_files
+    from precision_eval.cases.voice.assets import VOICES, check_files
 
-        check_files()
+    for case in {cell.case for cell in draft.cells} & set(VOICES):
+        check_files(VOICES[case])
     remove_unfinished(execution.out)
     reading = records.read()
     if reading.torn_bytes:

@@ -11,6 +11,7 @@ A case from outside has no original. Each of its streams is held to the referenc
 noise that no condition is given: a fix that speaks as the reference does lies as far from it as the reference does.
 What counts as no worse is then how far the drop-outs of the margin move the reference's own streams: no change of a
 distance to anything else can be larger. Where another seed gives the same sound, distances are to the reference itself.
+A voice beside the first has margins of its own too: what the drop-outs add to its reference's distances.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ import numpy as np
 
 from precision_eval.cases.own import OwnCase, built, digest_of, own_case
 from precision_eval.cases.systems.voice import CHECKPOINT_DTYPE_OF_SIZE
-from precision_eval.cases.voice.assets import asset_path, load_streams, manifest
-from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_CODEBOOKS, SAMPLE_RATE_HZ, load_codec
+from precision_eval.cases.voice.assets import VOICES, asset_path, load_streams, sha256_of
+from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_CODEBOOKS, SAMPLE_RATE_HZ, Codec
 from precision_eval.cases.voice.conditions import noise_seed, opened
 from precision_eval.cases.voice.recogniser import SILENCE_ID, Recogniser
 from precision_eval.cases.voice.synthesis import Stream, free_run
-from precision_eval.cases.voice.vocoder import vocode
+from precision_eval.cases.voice.vocoder import MagnitudeNetwork, vocode
 from precision_eval.core.cells import Cell, Outcome, failed, passed
 from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.files import written_whole
@@ -57,9 +58,9 @@ def stream_frames(minutes: float) -> int:
     return round(min(max(20.0 * minutes, SHORTEST_STREAM_S), LONGEST_STREAM_S) * FRAME_RATE_HZ)
 
 
-def passages(count: int, *, n_frames: int) -> list[Stream]:
-    """Return passages that do not overlap, each preceded by the longest prompt."""
-    return load_streams(count, n_frames=LONG_PROMPT_FRAMES + n_frames)
+def passages(count: int, *, n_frames: int, voice: Path | None = None) -> list[Stream]:
+    """Return passages that do not overlap where the scripts are long enough, each preceded by the longest prompt."""
+    return load_streams(count, n_frames=LONG_PROMPT_FRAMES + n_frames, voice=voice)
 
 
 def spoken_tokens(
@@ -71,6 +72,7 @@ def spoken_tokens(
     mode: str = "eager",
     device: str = "cpu",
     checkpoint_dtype: str = "float32",
+    voice: Path | None = None,
 ) -> np.ndarray:
     """Speak the passages in batches of 16, on one set of weights at a time; tokens (streams, n_frames, K)."""
     prompt = PROMPTS.get(condition, PROMPT_FRAMES)
@@ -84,6 +86,7 @@ def spoken_tokens(
             mode=mode,
             device=device,
             checkpoint_dtype=checkpoint_dtype,
+            voice=voice,
         ) as decoder:
             key = noise_seed(condition, seed) + _NEXT_BATCH * number
             frames = free_run(decoder, voices, prompt_frames=prompt, n_frames=n_frames, seed=key)
@@ -100,10 +103,13 @@ def _from(stream: Stream, frame: int) -> Stream:
     return Stream(stream.conditioning[frame:], stream.tokens[frame:])
 
 
-def waveforms(tokens: np.ndarray) -> np.ndarray:
+def waveforms(tokens: np.ndarray, voice: Path | None = None) -> np.ndarray:
     """Samples of each row of tokens, (streams, n_samples), float32."""
-    mels = np.stack([load_codec().decode(row) for row in tokens])
-    return np.concatenate([vocode(mels[first : first + _VOCODED]) for first in range(0, len(mels), _VOCODED)])
+    codec = Codec.load(asset_path("codec.safetensors", voice))
+    network = MagnitudeNetwork.load(asset_path("vocoder.safetensors", voice))
+    mels = np.stack([codec.decode(row) for row in tokens])
+    parts = [mels[first : first + _VOCODED] for first in range(0, len(mels), _VOCODED)]
+    return np.concatenate([vocode(part, network=network) for part in parts])
 
 
 def original_tokens(streams: Sequence[Stream], *, n_frames: int) -> np.ndarray:
@@ -112,16 +118,21 @@ def original_tokens(streams: Sequence[Stream], *, n_frames: int) -> np.ndarray:
 
 
 class Listener:
-    """Hears a rendering of each passage against its original, and lets a panel of judges hear it."""
+    """Hears a rendering of each passage against its original, and lets a panel of judges hear it.
 
-    def __init__(self, streams: Sequence[Stream], originals: np.ndarray, panel: Panel | None = None) -> None:
+    Phonemes are recognised of the first voice alone.
+    """
+
+    def __init__(
+        self, streams: Sequence[Stream], originals: np.ndarray, panel: Panel | None = None, voice: Path | None = None
+    ) -> None:
         self._panel = Panel(()) if panel is None else panel
         n_frames = originals.shape[1] // HOP_SAMPLES
         passage = slice(LONG_PROMPT_FRAMES, LONG_PROMPT_FRAMES + n_frames)
         self._labels = [stream.conditioning.phoneme[passage] for stream in streams]
         self._originals = originals
         self._truths = [self._panel.hear(original) for original in originals]
-        self._recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
+        self._recogniser = Recogniser.load(asset_path("recogniser.safetensors")) if voice is None else None
 
     def heard(self, renderings: np.ndarray) -> dict[str, list[float]]:
         """Return each metric's values, one per stream: distances in dB, phonemes as a fraction of the speech frames."""
@@ -133,9 +144,10 @@ class Listener:
         self, original: np.ndarray, samples: np.ndarray, labels: np.ndarray, truth: dict[str, Any]
     ) -> dict[str, float]:
         heard = distances(original, samples, rate_hz=SAMPLE_RATE_HZ)  # first: it refuses what is not finite
-        speech = labels != SILENCE_ID
-        named = self._recogniser.recognise(samples)
-        heard["phonemes_right"] = float((named == labels)[speech].mean())
+        if self._recogniser is not None:
+            speech = labels != SILENCE_ID
+            named = self._recogniser.recognise(samples)
+            heard["phonemes_right"] = float((named == labels)[speech].mean())
         return heard | self._panel.scores(truth, self._panel.hear(samples))
 
 
@@ -160,8 +172,8 @@ def sound(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 
 def _heard(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:
-    n_frames = stream_frames(cell.options.minutes)
-    streams = passages(cell.options.streams, n_frames=n_frames)
+    n_frames, voice = stream_frames(cell.options.minutes), VOICES[cell.case]
+    streams = passages(cell.options.streams, n_frames=n_frames, voice=voice)
     cpu_start_s = time.process_time()
     tokens = spoken_tokens(
         condition,
@@ -171,15 +183,23 @@ def _heard(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:
         mode=cell.mode,
         device=cell.device,
         checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[cell.size],
+        voice=voice,
     )
-    renderings = waveforms(tokens)
+    renderings = waveforms(tokens, voice)
     cpu_s = time.process_time() - cpu_start_s
     duration_s = n_frames / FRAME_RATE_HZ
     panel = Panel(chosen_judges(cell.options.judges))
+    listener = Listener(streams, _originals(run_dir, streams, n_frames, voice), panel, voice)
+    heard, own = listener.heard(renderings), {}
+    if condition == "reference" and voice is not None:
+        seeded = (_with_drop_outs(w, rate_hz=SAMPLE_RATE_HZ, seed=n) for n, w in enumerate(renderings))
+        moved = listener.heard(np.stack(list(seeded)))
+        own = {"margins": {name: max(0.0, float(np.mean(moved[name]) - np.mean(heard[name]))) for name in heard}}
     return {
+        **own,
         "streams": len(streams),
         "stream_s": duration_s,
-        "heard": Listener(streams, _originals(run_dir, streams, n_frames), panel).heard(renderings),
+        "heard": heard,
         "doubts": panel.missing,
         "tokens": [hashlib.sha256(row.tobytes()).hexdigest()[:12] for row in tokens],
         "real_time_factor": len(streams) * duration_s / cpu_s,
@@ -253,15 +273,14 @@ def _with_drop_outs(wave: np.ndarray, *, rate_hz: int, seed: int) -> np.ndarray:
     return result
 
 
-def _originals(run_dir: Path, streams: Sequence[Stream], n_frames: int) -> np.ndarray:
+def _originals(run_dir: Path, streams: Sequence[Stream], n_frames: int, voice: Path | None) -> np.ndarray:
     """Original speech of the passages; made once per run and kept in its folder."""
-    files = manifest()["files"]
-    made_of = "".join(files[f"{name}.safetensors"]["sha256"] for name in ("scripts", "codec", "vocoder"))
+    made_of = "".join(sha256_of(asset_path(f"{name}.safetensors", voice)) for name in ("scripts", "codec", "vocoder"))
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
     path = run_dir / "streams" / f"original-sound.{digest}.{len(streams)}x{n_frames}.npz"
     stored = stored_arrays(path)
     if stored is None:
-        stored = {"samples": waveforms(original_tokens(streams, n_frames=n_frames))}
+        stored = {"samples": waveforms(original_tokens(streams, n_frames=n_frames), voice)}
         with written_whole(path) as partial, partial.open("wb") as file:
             np.savez(file, samples=stored["samples"])
     return stored["samples"]

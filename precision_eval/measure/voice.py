@@ -28,7 +28,7 @@ from torch import Tensor
 
 from precision_eval.cases.own import built, digest_of, own_case
 from precision_eval.cases.systems.voice import CHECKPOINT_DTYPE_OF_SIZE
-from precision_eval.cases.voice.assets import asset_path, load_streams, manifest, original_speech, sha256_of
+from precision_eval.cases.voice.assets import VOICES, asset_path, load_streams, manifest, original_speech, sha256_of
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_CODEBOOKS, SAMPLE_RATE_HZ, Codec
 from precision_eval.cases.voice.conditions import comparator_by_id, noise_seed, opened
 from precision_eval.cases.voice.script import Conditioning, segments_of
@@ -73,7 +73,8 @@ def _stem(cell: Cell, condition: str) -> str:
         name = re.sub(r"[^\w.+-]+", "_", f"{Path(cell.case).name}.{Path(condition).name}.{mode}")
         return f"{name}.{hashlib.sha256(f'{cell.case} {condition}'.encode()).hexdigest()[:8]}{device}"
     plain = mode == "eager" and cell.size == "default"
-    return (condition if plain else f"{condition}.{mode}.{cell.size}") + device
+    case = "" if cell.case == "voice" else f"{cell.case}."
+    return case + (condition if plain else f"{condition}.{mode}.{cell.size}") + device
 
 
 def _tokens_path(cell: Cell, run_dir: Path, condition: str) -> Path:
@@ -92,6 +93,7 @@ def _opened(cell: Cell, condition: str, *, n_streams: int, n_frames: int) -> Abs
         mode=cell.mode,
         device=cell.device,
         checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[cell.size],
+        voice=VOICES[cell.case],
     )
 
 
@@ -100,9 +102,9 @@ def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     (condition,) = cell.fixes
     if is_target(cell.case):
         return [_own_drift(cell, run_dir, condition)]
-    options, checkpoint = cell.options, CHECKPOINT_DTYPE_OF_SIZE[cell.size]
-    voices = load_streams(min(options.streams, MAX_TEACHER_FORCED_STREAMS), n_frames=options.steps)
-    truth = _reference_logits(run_dir, voices, n_frames=options.steps, checkpoint_dtype=checkpoint)
+    options, checkpoint, voice = cell.options, CHECKPOINT_DTYPE_OF_SIZE[cell.size], VOICES[cell.case]
+    voices = load_streams(min(options.streams, MAX_TEACHER_FORCED_STREAMS), n_frames=options.steps, voice=voice)
+    truth = _reference_logits(run_dir, voices, n_frames=options.steps, checkpoint_dtype=checkpoint, voice=voice)
     # a compiled graph no longer looks attention up, so there is nothing to probe
     probe = probing(every=PROBE_EVERY_CALLS) if cell.mode == "eager" else nullcontext(AttentionSharpness())
     with (
@@ -137,16 +139,16 @@ def _own_drift(cell: Cell, run_dir: Path, condition: str) -> Outcome:
 
 
 def _reference_logits(
-    run_dir: Path, voices: list[Stream], *, n_frames: int, checkpoint_dtype: str
+    run_dir: Path, voices: list[Stream], *, n_frames: int, checkpoint_dtype: str, voice: Path | None
 ) -> list[torch.Tensor]:
     """Float64 logits of the original speech, (B, K, V) per frame; computed once per run and kept in its folder."""
-    weights = manifest()["files"]["voice.safetensors"]["sha256"][:12]
+    weights = manifest(voice)["files"]["voice.safetensors"]["sha256"][:12]
     name = f"reference-logits.{weights}.{checkpoint_dtype}.{len(voices)}x{n_frames}.torch{torch.__version__}.npz"
     path = run_dir / "streams" / name
     stored = stored_arrays(path)
     if stored is None:
         with opened(
-            "reference", n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype
+            "reference", n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype, voice=voice
         ) as decoder:
             logits = np.stack([step.numpy() for step in teacher_forced(decoder, voices, n_frames=n_frames)])
         with written_whole(path) as partial, partial.open("wb") as file:
@@ -239,7 +241,7 @@ def streams(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 def _free_running_voices(cell: Cell, condition: str) -> np.ndarray:
     n_streams, n_steps = cell.options.streams, cell.options.steps
-    voices = load_streams(n_streams, n_frames=STREAM_PROMPT_FRAMES + n_steps)
+    voices = load_streams(n_streams, n_frames=STREAM_PROMPT_FRAMES + n_steps, voice=VOICES[cell.case])
     n_frames = STREAM_PROMPT_FRAMES + n_steps + N_CODEBOOKS  # the delay pattern runs K − 1 frames on
     with _opened(cell, condition, n_streams=n_streams, n_frames=n_frames) as decoder:
         seed = noise_seed(condition, cell.options.seed)

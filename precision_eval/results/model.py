@@ -338,7 +338,7 @@ class Group:
 
     def measure_of(self, axis: str) -> str:
         """Return the measure that gives an axis of this case."""
-        return "teacher_forced_drift" if axis == "drift" and self.case == "voice" else MEASURE_OF[axis]
+        return "teacher_forced_drift" if axis == "drift" and self.case.startswith("voice") else MEASURE_OF[axis]
 
 
 def order_of(fix: str) -> tuple[int, str]:

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from precision_eval.cases.voice.assets import VOICES
 from tools.voice import judging
 from tools.voice.judging import MOST_FRAMES, PROMPT_FRAMES, parts_of
 
@@ -58,3 +59,13 @@ def test_precision_of_the_shipped_voice_orders_as_its_formats_do() -> None:
     assert single["divergence"]["diverged"] == 0
     assert single["max_abs_logit"] > 8.0  # which capped attention cannot reach
     assert single["attention_entropy_nats"] > 0.0
+
+
+def test_attention_of_the_capped_twin_is_capped_and_that_of_its_like_is_not() -> None:
+    fixes = ("full_float32",)
+    sharpest = {
+        case: judging.precision(VOICES[case], fixes=fixes, seed=0, n_streams=1, n_frames=PROMPT_FRAMES + 20)
+        for case in ("voice-natural", "voice-natural-capped")
+    }
+    plain, capped = (found["full_float32"]["max_abs_logit"] for found in sharpest.values())
+    assert capped <= 8.001 < plain

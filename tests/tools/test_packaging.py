@@ -10,11 +10,20 @@ import soundfile
 from safetensors.numpy import load_file
 from safetensors.torch import save_file as save_torch
 
-from precision_eval.cases.voice.assets import ASSETS, MANIFEST, asset_path, load_model, load_streams
+from precision_eval.cases.voice.assets import (
+    ASSETS,
+    MANIFEST,
+    asset_path,
+    load_model,
+    load_streams,
+    original_speech,
+    packed,
+    unpacked,
+)
 from precision_eval.cases.voice.codec import HOP_SAMPLES, load_codec
 from precision_eval.cases.voice.model import VoiceConfig, VoiceModel
 from precision_eval.cases.voice.script import conditioning_from_lengths
-from precision_eval.core.errors import IntegrityError, ParameterError
+from precision_eval.core.errors import IntegrityError, ParameterError, UnknownNameError
 from tools.voice import packaging
 from tools.voice.packaging import install, write_scripts
 
@@ -56,6 +65,42 @@ def test_a_voice_of_other_speech_is_a_folder_and_leaves_the_package_alone(
     asset_path.cache_clear()
     with pytest.raises(IntegrityError, match="is damaged"):
         load_model(voice=voice)
+
+
+def test_shipped_weights_are_close_hold_no_half_format_and_share_what_a_twin_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    voices = {"voice-natural": tmp_path / "natural", "voice-natural-capped": tmp_path / "capped"}
+    monkeypatch.setattr(packaging, "VOICES", voices)
+    with pytest.raises(UnknownNameError, match="voice-natural"):
+        packaging.ship(ASSETS, "voice-natrual")
+    (tmp_path / "capped").mkdir()
+    packaging.ship(ASSETS, "voice-natural")
+    packaging.ship(ASSETS, "voice-natural-capped", shares="natural")
+    names = {path.name for path in (tmp_path / "capped").iterdir()}
+    assert names.isdisjoint({"codec.safetensors", "vocoder.safetensors", "scripts.safetensors", "speech.flac"})
+    assert "Apache-2.0" in (tmp_path / "natural" / "LICENSE.md").read_text()
+    assert len(original_speech(tmp_path / "capped")[0]) == 64 * 16_000
+    assert len(load_streams(2, n_frames=100, voice=tmp_path / "capped")) == 2
+    trained = load_model().state_dict()
+    for name, value in load_model(voice=tmp_path / "capped").state_dict().items():
+        if value.ndim == 2:
+            step = trained[name].abs().amax(1, keepdim=True) / 2047
+            assert ((value - trained[name]).abs() <= 0.501 * step + 1e-9).all()
+            assert (value.half().float() != value).float().mean() > 0.8
+    (tmp_path / "natural" / "codec.safetensors").write_bytes(b"another")
+    with pytest.raises(IntegrityError, match="cannot be shared"):
+        packaging.ship(ASSETS, "voice-natural-capped", shares="natural")
+
+
+def test_a_matrix_is_packed_by_hand() -> None:
+    matrix = np.array([[2047.0, -2047.0], [0.5, -0.25], [0.0, 0.0]], np.float32)
+    stored = packed({"w": matrix, "norm": np.ones(3, np.float32)})
+    assert stored["w.packed"].tolist()[0] == [0xFF, 0xF0, 0x01]  # 4095 and 1
+    assert stored["w.packed"].nbytes == 9
+    back = unpacked(stored)
+    np.testing.assert_allclose(back["w"], matrix, atol=0.5 / 4094)
+    assert back["norm"].tolist() == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.espeak

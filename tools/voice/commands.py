@@ -1,4 +1,4 @@
-"""The commands ``train-voice``, ``check-voice`` and ``judge-voice``."""
+"""The commands ``train-voice``, ``ship-voice``, ``check-voice`` and ``judge-voice``."""
 
 from __future__ import annotations
 
@@ -56,6 +56,19 @@ def train(
     console.print(f"float32 weights: {path}", highlight=False)
     if install:
         console.print(f"installed: {packaging.install(out)}", highlight=False)
+
+
+def ship(
+    folder: Annotated[Path, Argument(help="Folder that --install wrote.")],
+    case: Annotated[str, Argument(help="The case that it becomes.")],
+    shares: Annotated[str, Option(help="Folder of the voice whose codec, vocoder and scripts it has.")] = "",
+) -> None:
+    """Put a trained voice into the package, weights packed, and say how large its folder is."""
+    from tools.voice import packaging
+
+    shipped = packaging.ship(folder, case, shares=shares).parent
+    size = sum(path.stat().st_size for path in shipped.iterdir())
+    Console().print(f"{shipped}: {size / 1e6:.2f} MB", highlight=False)
 
 
 def check(

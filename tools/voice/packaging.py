@@ -14,16 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
-from precision_eval.cases.voice.assets import ASSETS, MANIFEST, asset_path, manifest, sha256_of
+from precision_eval.cases.voice.assets import (
+    ASSETS,
+    MANIFEST,
+    VOICES,
+    asset_path,
+    manifest,
+    original_speech,
+    packed,
+    sha256_of,
+)
 from precision_eval.cases.voice.codec import HOP_SAMPLES, SAMPLE_RATE_HZ, Codec, log_mel
-from precision_eval.core.errors import IntegrityError
+from precision_eval.core.errors import IntegrityError, unknown_name
 from tools.voice.corpus import long_passage, source_by_name
 from tools.voice.training import FORMER_PLAN
 
 SCRIPT_MINUTES = 11.0
 ORIGINAL_SPEECH_S = 124.0  # the 4 s prompt and two minutes
+SHIPPED_SPEECH_S = 64  # of a voice beside the first
 SCRIPT_SEED = 20_261_120
 
 
@@ -93,20 +103,88 @@ def install(training_dir: Path) -> Path:
     )
 
 
-def write_manifest(provenance: dict[str, dict[str, Any]], *, folder: Path, config: dict[str, Any]) -> Path:
+def ship(installed: Path, case: str, *, shares: str = "") -> Path:
+    """Put a voice that was installed in a folder into the package, as that of a case; returns the manifest.
+
+    Weights are packed, the original speech is cut to a minute. One that `shares` another's codec leaves that and the
+    scripts to it, where they are the same.
+    """
+    import soundfile
+
+    folder = VOICES.get(case)
+    if folder is None:
+        raise unknown_name("case of a voice that a folder holds", case, [name for name, at in VOICES.items() if at])
+    provenance = {
+        name: {key: value for key, value in facts.items() if key not in ("sha256", "bytes")}
+        for name, facts in manifest(installed)["files"].items()
+    }
+    if shares:
+        for name in ("codec.safetensors", "vocoder.safetensors", "scripts.safetensors", "speech.flac"):
+            other = folder.parent / shares / name
+            if name != "speech.flac" and not _alike(other, asset_path(name, installed)):
+                raise IntegrityError(f"{name} of {installed} is not that of {other.parent}; it cannot be shared")
+            del provenance[name]
+    folder.mkdir(exist_ok=True)
+    for name in provenance:
+        if name == "speech.flac":
+            samples, rate_hz = original_speech(installed)
+            soundfile.write(folder / name, samples[: SHIPPED_SPEECH_S * rate_hz], rate_hz, subtype="PCM_16")
+        elif name == "voice.safetensors":
+            save_file(packed(load_file(asset_path(name, installed))), folder / name)
+            (folder / name).chmod(0o644)  # safetensors lets only the owner read
+        else:
+            shutil.copyfile(asset_path(name, installed), folder / name)
+    (folder / "LICENSE.md").write_text(_LICENCE, encoding="utf-8")
+    provenance["LICENSE.md"] = {"made_by": "python -m tools ship-voice"}
+    more = {"shares": shares} if shares else {}
+    return write_manifest(provenance, folder=folder, config=manifest(installed).get("config", {}), more=more)
+
+
+def _alike(path: Path, other: Path) -> bool:
+    """Whether two files hold the same tensors and metadata, which safetensors writes in any order."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        tensors, others = load_file(path), load_file(other)
+        with safe_open(path, framework="numpy") as file, safe_open(other, framework="numpy") as second:
+            same_facts = file.metadata() == second.metadata()
+    except SafetensorError:
+        return False
+    return (
+        same_facts and tensors.keys() == others.keys() and all(np.array_equal(tensors[k], others[k]) for k in tensors)
+    )
+
+
+def write_manifest(
+    provenance: dict[str, dict[str, Any]],
+    *,
+    folder: Path,
+    config: dict[str, Any],
+    more: dict[str, Any] | None = None,
+) -> Path:
     """Hash the files and write the manifest."""
     files = {
         name: {"sha256": sha256_of(folder / name), "bytes": (folder / name).stat().st_size, **facts}
         for name, facts in sorted(provenance.items())
     }
     path = folder / MANIFEST
-    content = {"files": files} | ({"config": config} if config else {})
+    content = {"files": files} | ({"config": config} if config else {}) | (more or {})
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     manifest.cache_clear()
     asset_path.cache_clear()
     return path
 
 
+_LICENCE = """# Licence of these weights: Apache-2.0
+
+Apache License, Version 2.0 (https://www.apache.org/licenses/LICENSE-2.0), all the way:
+
+1. Kokoro-82M (hexgrad), Apache-2.0: the text-to-speech model that hibari-tts says it was distilled from.
+2. hibari-tts 0.2.1, Apache-2.0, from PyPI: it spoke what this voice learned from, the held-out scripts and
+   `speech.flac`. None of its weights is here.
+3. This voice: trained from random weights by `python -m tools train-voice --speech hibari`; how, stands in
+   `manifest.json`.
+"""
 _TRAINED = "python -m tools train-voice"
 _NAMES = {"espeak": "espeak-ng", "hibari": "hibari-tts"}
 _FITTED = {

@@ -8,6 +8,7 @@ speech, and the step writes its last slot again and again, so that the call is r
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from precision_eval.cases.base import DECODING_MEASURES, SOUND_MEASURES, BuiltCase, Case
@@ -52,16 +53,17 @@ def _decode_step(model: VoiceModel) -> nn.Module:
     return DecodeStep().eval()
 
 
-def build_voice(size: str, *, device: str, seed: int) -> BuiltCase:
-    """Build one decode step of the trained voice on a ring full of held-out speech."""
+def build_voice(size: str, *, device: str, seed: int, case: str = "voice") -> BuiltCase:
+    """Build one decode step of a trained voice on a ring full of held-out speech."""
     import torch
 
-    from precision_eval.cases.voice.assets import load_model, load_streams
+    from precision_eval.cases.voice.assets import VOICES, load_model, load_streams
     from precision_eval.cases.voice.synthesis import Decoder, stacked, teacher_forced_inputs
 
-    model = load_model(checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[size])
+    voice = VOICES[case]
+    model = load_model(checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[size], voice=voice)
     window = model.config.window_frames
-    streams = load_streams(seed + 1, n_frames=window)[-1:]
+    streams = load_streams(seed + 1, n_frames=window, voice=voice)[-1:]
     inputs = teacher_forced_inputs(streams, n_frames=window, empty=model.config.codebook_size)
     model.allocate_cache(1, dtype=torch.float32)
     with torch.inference_mode():
@@ -89,4 +91,32 @@ VOICE = Case(
     controls=("control_rope_bfloat16", "control_long_window"),
     definition=("width 256, 4 layers, 4 heads, ring 512, cache float16", CHECKPOINT_DTYPE_OF_SIZE, "v1"),
     make=build_voice,
+)
+
+
+def _natural(case: str, title: str, explanation: str) -> Case:
+    return Case(
+        id=case,
+        title=title,
+        explanation=explanation,
+        source=VOICE.source,
+        sizes=("default",),
+        default_sizes=("default",),
+        measures=("trace", "latency", "memory", *DECODING_MEASURES, "sound"),
+        controls=VOICE.controls,
+        definition=("as voice, trained on hibari-tts 0.2.1, 12-bit weights", case, "v1"),
+        make=partial(build_voice, case=case),
+        by_default=False,
+    )
+
+
+VOICE_NATURAL = _natural(
+    "voice-natural",
+    "a voice that learned natural speech",
+    "The miniature voice's model and state, trained on 4 hours of a neural text-to-speech system.",
+)
+VOICE_NATURAL_CAPPED = _natural(
+    "voice-natural-capped",
+    "its twin with capped attention",
+    "The same training with normalised queries and keys, so that no attention logit passes 8.",
 )

@@ -3,6 +3,9 @@
 Nothing is loaded whose SHA-256 differs from the ``manifest.json`` beside it; nothing is pickled. The manifest also says
 where each file comes from and which command makes it anew, and what the model has that the shipped one has not. A voice
 that was trained elsewhere is the folder that ``python -m tools train-voice --install`` wrote, given as ``voice=``.
+The shipped ones beside the first are folders too: :data:`VOICES`. Their weights are integers of 12 bits with a float32
+scale per row, which gives float32 weights that no half format holds; a twin has its codec, vocoder and scripts from the
+voice that its manifest names under ``shares``.
 """
 
 from __future__ import annotations
@@ -15,13 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from precision_eval.core.errors import IntegrityError, ParameterError
+from precision_eval.core.errors import IntegrityError, ParameterError, UnsupportedError
 
 if TYPE_CHECKING:
     from precision_eval.cases.voice.model import VoiceModel
     from precision_eval.cases.voice.synthesis import Stream
 
 ASSETS = Path(__file__).parent / "data"
+VOICES: dict[str, Path | None] = {
+    "voice": None,
+    "voice-natural": ASSETS / "natural",
+    "voice-natural-capped": ASSETS / "natural-capped",
+}
+"""By case; None is the voice of ``ASSETS`` itself, the others are in the repository and not in the wheel."""
 MANIFEST = "manifest.json"
 CHECKPOINT_DTYPES = ("float32", "bfloat16")
 
@@ -36,6 +45,10 @@ def sha256_of(path: Path) -> str:
 def manifest(voice: Path | None = None) -> dict[str, Any]:
     """The manifest: ``{"files": {name: {"sha256", "bytes", "made_by", ...}}, "config": {...}}``."""
     path = (voice or ASSETS) / MANIFEST
+    if voice in VOICES.values() and voice is not None and not voice.is_dir():
+        raise UnsupportedError(
+            f"the weights of the voice '{voice.name}' are in the repository, not in the package; run in a clone"
+        )
     if not path.exists() and voice is not None:
         raise ParameterError(f"{voice} holds no voice: it has no {MANIFEST}; 'train-voice --install' writes one")
     if not path.exists():
@@ -50,6 +63,8 @@ def asset_path(name: str, voice: Path | None = None) -> Path:
     """Path of a shipped file, or of one of another voice, after checking its hash."""
     path = (voice or ASSETS) / name
     listed = manifest(voice)["files"].get(name)
+    if listed is None and voice is not None and "shares" in manifest(voice):
+        return asset_path(name, voice.parent / manifest(voice)["shares"])
     if listed is None or not path.exists():
         found = "not in the manifest" if listed is None else "missing"
         raise IntegrityError(f"shipped file {name} is {found}; reinstall precision-eval")
@@ -62,23 +77,51 @@ def asset_path(name: str, voice: Path | None = None) -> Path:
     return path
 
 
-def check_files() -> None:
-    """Check every shipped file against its hash, before a long run relies on them."""
-    for name in manifest()["files"]:
-        asset_path(name)
+def check_files(voice: Path | None = None) -> None:
+    """Check every file of a voice against its hash, before a long run relies on them."""
+    if voice is None or voice.is_dir():  # what is not here is unsupported, each cell says so
+        for name in manifest(voice)["files"]:
+            asset_path(name, voice)
+
+
+def packed(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Pack matrices with an even number of columns as integers of 12 bits, two in three bytes, and a scale per row."""
+    result: dict[str, np.ndarray] = {}
+    for name, value in weights.items():
+        if value.ndim != 2 or value.shape[1] % 2:
+            result[name] = value
+            continue
+        scale = np.maximum(np.abs(value).max(axis=1, keepdims=True), np.finfo(np.float32).tiny) / np.float32(2047)
+        whole = (np.rint(value / scale) + 2048).astype(np.uint16)
+        first, second = whole[:, ::2], whole[:, 1::2]
+        parts = (first >> 4, (first & 15) << 4 | second >> 8, second & 255)
+        result[f"{name}.packed"] = np.stack(parts, axis=-1).astype(np.uint8).reshape(len(value), -1)
+        result[f"{name}.scale"] = scale
+    return result
+
+
+def unpacked(stored: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return float32 weights of what :func:`packed` returned, or what is not packed as it is."""
+    result = {name: value for name, value in stored.items() if not name.endswith((".packed", ".scale"))}
+    for name in (key.removesuffix(".packed") for key in stored if key.endswith(".packed")):
+        a, b, c = np.moveaxis(stored[f"{name}.packed"].reshape(len(stored[f"{name}.packed"]), -1, 3), -1, 0).astype(int)
+        whole = np.stack([a << 4 | b >> 4, (b & 15) << 8 | c], axis=-1).reshape(len(a), -1) - 2048
+        result[name] = whole.astype(np.float32) * stored[f"{name}.scale"]
+    return result
 
 
 def load_model(*, checkpoint_dtype: str = "float32", voice: Path | None = None) -> VoiceModel:
     """Load the trained voice, in its as-shipped state except for the cache, which has yet to be allocated."""
     import torch
-    from safetensors.torch import load_file
+    from safetensors.numpy import load_file
 
     from precision_eval.cases.voice.model import VoiceConfig, VoiceModel
 
     if checkpoint_dtype not in CHECKPOINT_DTYPES:
         raise ParameterError(f"checkpoint_dtype must be one of {CHECKPOINT_DTYPES}, found {checkpoint_dtype!r}")
     model = VoiceModel(VoiceConfig(**manifest(voice).get("config", {})))
-    weights = load_file(asset_path("voice.safetensors", voice))
+    stored = unpacked(load_file(asset_path("voice.safetensors", voice)))
+    weights = {name: torch.from_numpy(value) for name, value in stored.items()}
     if checkpoint_dtype == "bfloat16":
         weights = {name: value.to(torch.bfloat16).float() for name, value in weights.items()}
     model.load_state_dict(weights)

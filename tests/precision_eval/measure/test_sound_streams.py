@@ -16,9 +16,9 @@ from validation.audio_ladder.degrade import add_noise
 N_FRAMES, STREAMS = 100, 3
 
 
-def cell_of(fix: str) -> Cell:
+def cell_of(fix: str, case: str = "voice") -> Cell:
     return Cell(
-        case="voice",
+        case=case,
         fixes=(fix,),
         mode="eager",
         device="cpu",
@@ -29,8 +29,8 @@ def cell_of(fix: str) -> Cell:
     )
 
 
-def measured(run_dir: Path, fix: str) -> dict:
-    (outcome,) = run_cell(cell_of(fix), run_dir).outcomes
+def measured(run_dir: Path, fix: str, case: str = "voice") -> dict:
+    (outcome,) = run_cell(cell_of(fix, case), run_dir).outcomes
     assert outcome.status == "passed", outcome.reason
     return outcome.data
 
@@ -66,6 +66,17 @@ def test_float32_says_what_the_reference_says_and_other_noise_does_not(run_dir, 
     assert len(list((run_dir / "streams").glob("original-sound*"))) == 1
 
 
+@pytest.mark.parametrize("case", ["voice-natural", "voice-natural-capped"])
+def test_a_natural_voice_has_margins_of_its_own_and_phonemes_that_nobody_recognises(case, tmp_path):
+    reference = measured(tmp_path, "reference", case)
+    assert set(reference["heard"]) == set(reference["margins"]) == {metric.name for metric in VOICE_METRICS[:3]}
+    assert min(reference["margins"].values()) > 0.0
+    assert misfit(reference, DATA["sound"], where="data") == ""
+    fix = measured(tmp_path, "kv_to_query", case)
+    assert "margins" not in fix
+    assert not set(fix["tokens"]) & set(measured(tmp_path, "kv_to_query")["tokens"])
+
+
 def test_a_stream_does_not_depend_on_its_batch(passages, monkeypatch):
     """Passages come in batches; each has noise of its own, and its first stream that of the seed."""
     whole = sound.spoken_tokens("full_float32", passages, n_frames=5, seed=0)
@@ -89,7 +100,8 @@ def test_the_original_is_heard_without_distance_and_what_is_planted_is_heard(pas
 
 def test_sound_that_is_not_finite_is_that_status(run_dir, reference, monkeypatch):
     spoil = sound.waveforms
-    monkeypatch.setattr(sound, "waveforms", lambda tokens: np.where(np.arange(32000) == 7, np.nan, spoil(tokens)))
+    planted = np.arange(32000) == 7
+    monkeypatch.setattr(sound, "waveforms", lambda tokens, voice=None: np.where(planted, np.nan, spoil(tokens)))
     (outcome,) = sound.sound(cell_of("full_float32"), run_dir)
     assert outcome.status == "non_finite"
 
