@@ -16,6 +16,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 _LINK = re.compile(r"\[([^\]\[]*)\]\((?!https?://|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+_UNSEARCHED = ("candidates.md", "validation.md")
+"""Pages of long tables, whose rows would fill what a search finds."""
 _UNNAMED = {'id="__search"': "Search", 'id="__drawer"': "Navigation", 'class="md-search"': "Search"}
 _SHOWN = (".md", ".png")
 """Of the files outside docs/, those that become part of the site."""
@@ -80,6 +82,8 @@ def on_post_template(output_content: str, template_name: str, **_: Any) -> str:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point the links of a page of docs/ at the site's files; generated ones do already."""
     place = f"docs/{page.file.src_uri}"
+    if page.file.src_uri in _UNSEARCHED:
+        page.meta["search"] = {"exclude": True}
     return for_site(markdown, place) if (ROOT / place).is_file() else markdown
 
 
