@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 _LINK = re.compile(r"\[([^\]\[]*)\]\((?!https?://|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
-_UNSEARCHED = ("candidates.md", "validation.md")
+_UNSEARCHED = ("candidates.md", "results.md", "sensitivity.md", "validation.md")
 """Pages of long tables, whose rows would fill what a search finds."""
 _UNNAMED = {'id="__search"': "Search", 'id="__drawer"': "Navigation", 'class="md-search"': "Search"}
 _SHOWN = (".md", ".png")

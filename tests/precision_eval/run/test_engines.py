@@ -236,7 +236,7 @@ def test_a_call_that_ends_its_job_takes_no_other_with_it(submitit_of):
     with pytest.raises(OSError, match=r"job \d+ ended with it: GONE"):
         answers.pop("lost").result(20)
     assert [answer.result(20) for answer in answers.values()] == [f"{call} done" for call in answers]
-    assert len(engine.executor.jobs) == 2
+    assert len(engine.executor.jobs) in (1, 2)  # one where the call that ends it came last
 
 
 def test_jobs_that_end_before_they_take_a_call_are_no_endless_loop(submitit_of, monkeypatch):
