@@ -3,7 +3,7 @@
 Its author had read neither the doctor's rules nor what it missed before, and never ran it on a plant. Plants have the
 form of the sixth set (``validation/doctor/scenes.py``): the truth, the lines marked ``# @name`` and some of a library,
 and what the careless twin does were fixed before any scoring. A row's words say what the user sees. Values that decide
-a choice are multiples of 1/32, so that every format holds them. ``tests/validation/test_doctor_seventh.py`` runs both
+a choice are multiples of 1/32, so that every format holds them. ``tests/validation/test_doctor_scenes.py`` runs both
 twins, and a float64 copy, by torch alone.
 """
 

@@ -4,7 +4,7 @@ Its author had read neither the doctor's rules nor what it missed before, and ne
 function, ``self.part`` of which has a dtype: in the careful twin float32, or the model's own where the fault is to
 widen; in the careless one what its row says. The truth was fixed before any scoring: the lines marked ``# @name``, and
 some of a library. Values that decide a choice are multiples of 1/32, so that every format holds them.
-``tests/validation/test_doctor_sixth.py`` runs both twins, and a float64 copy, by torch alone.
+``tests/validation/test_doctor_scenes.py`` runs both twins, and a float64 copy, by torch alone.
 """
 
 from __future__ import annotations

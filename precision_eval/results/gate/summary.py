@@ -72,7 +72,8 @@ def verdict_line(compared: GateResult) -> str:
 def _excluded(compared: GateResult) -> str:
     """Say how much slower no fix can have become, where both sides were timed together."""
     highs = [change.high for change in compared.changes if change.metric == "latency" and change.high is not None]
-    return f"; none is slower by {percent(max(highs) - 1.0)}" if compared.paired and highs and max(highs) > 1.0 else ""
+    highest = max(highs, default=1.0)
+    return f"; no fix is slower by more than {percent(highest - 1.0)}" if compared.paired and highest > 1.0 else ""
 
 
 def _sides(compared: GateResult) -> str:

@@ -131,3 +131,13 @@ def test_doubts_are_named_once_by_kind(run):
     both = doubts_line(tuple(doubted(one, {"kv_to_query"}, "fresh memory: 9 faults") for one in (first, second)))
     assert both == f"Doubts: fresh memory ({first.group.case} and {second.group.case}: kv_to_query), {pages}."
     assert doubts_line((doubted(second, every, "over budget: 12 rounds"),)) == doubts_line(()) == ""
+
+
+def test_what_a_record_says_cannot_move_the_terminal(run):
+    """A reason of a hostile record, which turns the direction of the text and its colour."""
+    reason = "\u202egnp.exe \x1b[31mred"
+    records = tuple(replace(r, reason=reason) if r.status == "raised" else r for r in run.records)
+    file = StringIO()
+    print_summary(replace(run, records=records), Console(file=file, width=80))
+    assert "gnp.exe" in file.getvalue()
+    assert not {"\u202e", "\x1b"} & set(file.getvalue())

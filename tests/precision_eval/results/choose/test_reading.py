@@ -146,6 +146,8 @@ def test_the_voice_reads_streams_survival_and_sound():
     assert row.drift.degrees == 11
     assert (row.sound.verdict, row.sound.reason) == ("undecided", "one recording per fix is not enough seeds")
     assert group.measure_of("drift") == "teacher_forced_drift"
+    (own,) = groups_of([record("float16", "drift", drift, case="voice.py:factory")])
+    assert own.measure_of("drift") == "drift"
 
 
 def test_pinned_settings_are_a_group_of_their_own():
