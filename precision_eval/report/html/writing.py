@@ -14,6 +14,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from precision_eval.cases.voice.assets import VOICES
 from precision_eval.core.drawing import STATUS_STYLES, file_stem
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
@@ -170,7 +171,8 @@ def _chance(places: Sequence[GroupView]) -> list[dict[str, Any]]:
     for place in places:
         sentences = sound_sentences(place.run, place.group)
         if sentences:
-            hear = place.group.command("synthesis,audio")
+            recorded = VOICES.get(place.group.case) is None  # voices beside the first make no recordings
+            hear = place.group.command("synthesis,audio") if recorded else ""
             groups.append({"place": place, "charts": change_charts(place), "sentences": sentences, "hear": hear})
     return groups
 

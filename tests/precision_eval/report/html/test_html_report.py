@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -339,3 +340,13 @@ def test_the_heading_names_case_processor_and_day(small):
     assert (
         subject(replace(run, environment=ENVIRONMENT | {"device": {"model": "A GPU"}})) == "attention-decode on A GPU"
     )
+
+
+def test_a_voice_that_makes_no_recordings_is_not_said_to_make_them(tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(Path(__file__).resolve().parents[4] / "results" / "natural-voices", run)
+    assert "To hear them" not in render_html(run)
+    path = run / "records.jsonl"
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if "voice-natural-capped" not in line]
+    path.write_text("\n".join(lines).replace("voice-natural", "voice") + "\n", encoding="utf-8")
+    assert "To hear them" in render_html(run)
