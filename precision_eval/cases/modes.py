@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -81,6 +81,40 @@ _LIKE = (torch.randn_like, torch.rand_like)
 _FRESH = (torch.randn, torch.rand, *_LIKE)
 _IN_PLACE = (torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.exponential_)
 _CHOOSING = (torch.multinomial, torch.bernoulli)
+
+
+class DrawnAs(TorchFunctionMode):
+    """Draws in the formats of an earlier run, in its order: from one seed each format draws other numbers.
+
+    Without an earlier run it draws as asked. What was drawn in, either way, is `drawn`.
+    """
+
+    def __init__(self, formats: Sequence[torch.dtype] = ()) -> None:
+        super().__init__()
+        self.formats = formats
+        self.drawn: list[torch.dtype] = []
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call, or draw in another format and give back the one that was asked for."""
+        kwargs = dict(kwargs or {})
+        if body := python_body(func):
+            with self:
+                return body(*args, **kwargs)
+        if (func not in _FRESH and func not in _IN_PLACE) or "out" in kwargs:
+            return func(*args, **kwargs)
+        if len(self.drawn) >= len(self.formats):
+            result = func(*args, **kwargs)
+            self.drawn.append(result.dtype)
+            return result
+        dtype = self.formats[len(self.drawn)]
+        self.drawn.append(dtype)
+        with torch._C.DisableTorchFunction():
+            if func in _IN_PLACE:
+                return args[0].copy_(func(torch.empty_like(args[0], dtype=dtype), *args[1:], **kwargs))
+            asked = kwargs.get("dtype") or (args[0].dtype if func in _LIKE else torch.get_default_dtype())
+            return func(*args, **kwargs | {"dtype": dtype}).to(asked)
 
 
 class SharedNoise(TorchFunctionMode):

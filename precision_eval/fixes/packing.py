@@ -42,6 +42,7 @@ class ExaminedModel(Packed):
         self.names = tuple(name for name, leaf in zip(names, leaves, strict=True) if isinstance(leaf, torch.Tensor))
         self._other_names = names
         self.listener: Callable[[str, Any], None] | None = None
+        self.drawn: tuple[torch.dtype, ...] | None = None  # formats in which it draws, once they are known
         self.tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         self._others = [None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves]
 

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from precision_eval.cases.modes import KeepingFloat64, KeepingWide
+from precision_eval.cases.modes import DrawnAs, KeepingFloat64, KeepingWide
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.model_calls import CallOutcome, attempt, copied, difference, is_beyond
@@ -106,20 +106,28 @@ def run_as(
     seed: int = 0,
     through: Callable[[ExaminedModel, tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...]] | None = None,
 ) -> CallOutcome:
-    """Call a copy held in a wider format; `through` calls it in another way."""
+    """Call a copy held in a wider format, in which it draws what the model draws; `through` calls it in another way."""
     twin = copied(subject)
+    drawing = DrawnAs(subject.drawn or ())
     inputs = tuple(t.to(wide) if t.is_floating_point() else t for t in twin.tensors)
     default = torch.get_default_dtype()
 
     def call() -> tuple[torch.Tensor, ...]:
-        with hold(twin):
+        with hold(twin), drawing:
             return twin(*inputs) if through is None else through(twin, inputs)
 
     torch.set_default_dtype(wide)
     try:
-        return attempt(call, seed=seed)
+        outcome = attempt(call, seed=seed)
     finally:
         torch.set_default_dtype(default)
+    if not drawing.drawn or subject.drawn is not None:
+        return outcome
+    fresh, drawing = copied(subject), DrawnAs()
+    with drawing:
+        attempt(lambda: fresh(*fresh.tensors), seed=seed)
+    subject.drawn = tuple(drawing.drawn)
+    return run_as(subject, hold, wide, seed=seed, through=through)
 
 
 def _widen(model: nn.Module, dtype: torch.dtype, *, kinds: tuple[str, ...]) -> None:

@@ -1,8 +1,8 @@
 """What a call's values do to a format's range: near overflow, subnormal, not finite, lost in a cast; imports torch.
 
 Conventions: *near overflow* is finite and beyond half of the largest number. Counted are the values of every result,
-not those of views. A result that is not finite though its operands are is remembered if it is the first; where a mask
-is written, infinity is meant.
+not those of views. Results that are not finite though their operands are, are remembered; where a mask is written,
+infinity is meant.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ValueCounts:
     def __init__(self) -> None:
         self.counts: dict[torch.dtype, FormatCounts] = {}
         self.casts: dict[tuple[CodeType, int, str, str, str], list[CastAccount]] = {}
-        self.first_broken: Provenance | None = None
+        self.broken: list[Provenance] = []
         self._waiting: list[tuple[torch.Tensor, Provenance, bool]] = []
         self._room = AT_ONCE
 
@@ -120,8 +120,8 @@ class ValueCounts:
             if small and count.first_subnormal is None:
                 count.first_subnormal = record
         record.finite = not broken or masks
-        if broken and not masks and self.first_broken is None and all(parent.finite for parent in record.parents):
-            self.first_broken = record
+        if broken and not masks and all(parent.finite for parent in record.parents):
+            self.broken.append(record)
 
     def cast(self, tensor: torch.Tensor, dtype: torch.dtype, line: Line, call: ModuleCall | None) -> None:
         """Account for a cast."""

@@ -531,9 +531,8 @@ class Recording:
 def relative_lengths(self: Stage, x: Tensor) -> Tensor:
     frames = exact(2, 1600, WIDTH, seed=4)
     frames[:, 1500:] *= 8
-    batch = Recording(
-        frames.to(x.dtype), torch.tensor([1555.5 / 1600, 1595.5 / 1600]).to(self.part)
-    )  # @relative_lengths
+    shares = torch.tensor([1555.5 / 1600, 1595.5 / 1600]).to(self.part)  # @relative_lengths
+    batch = Recording(frames.to(x.dtype), shares)
     mask = batch.mask()
     return x + (batch.frames * mask[..., None]).sum(dim=1, keepdim=True, dtype=wide(x).dtype).to(x.dtype) / 64
 

@@ -246,10 +246,10 @@ def rounded_run(subject: ExaminedModel, rounded: dict[int, TracedStep]) -> Steps
 
     def through(twin: ExaminedModel, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         runs.append(stepped(twin, inputs, rounded))
-        return runs[0].outputs
+        return runs[-1].outputs
 
     run_as(subject, in_float64, torch.float64, through=through)
-    return runs[0]
+    return runs[-1]
 
 
 def rounded_unseen(subject: ExaminedModel) -> tuple[TracedStep, torch.dtype] | None:

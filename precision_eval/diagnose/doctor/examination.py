@@ -62,7 +62,7 @@ REPEATABLE = 1e-6
 """Relative difference of two calls up to which a model is called repeatable though not bit-identical."""
 
 _OF_DTYPES = re.compile(
-    r"dtype|scalar type|result type|\bHalf\b|BFloat16|float16|bfloat16|data type|not implemented for '",
+    r"dtype|scalar type|result type|\bHalf\b|BFloat16|float16|bfloat16|data type|not implemented for '|a bool tensor",
     re.IGNORECASE,
 )
 

@@ -24,8 +24,7 @@ from precision_eval.diagnose.doctor.diagnosis import (
 from precision_eval.diagnose.doctor.source import called, expressions, python_frames, source_line
 from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, inside_event, is_internal
 from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names, short
-from precision_eval.trace.provenance import Provenance, dtype_bringer, dtype_chain, origin_of
-from precision_eval.trace.value_counts import ValueCounts
+from precision_eval.trace.provenance import Provenance, ancestors, dtype_bringer, dtype_chain, origin_of
 
 LONGEST_HISTORY = 12
 """Steps of a history that are told."""
@@ -111,7 +110,7 @@ def findings_of(
                 record.event.leaked = "raised an error further on"
     events += list(observer.uses.values())
     if broken and observer.numbers is not None:
-        events += _broken_events(observer.numbers, observer.number)
+        events += _broken_events(observer.numbers.broken, [observer.tensors[t] for t in outputs], observer.number)
     _spread(events, observer.base)
     groups: dict[Any, list[Event]] = {}
     for event in sorted(events, key=lambda e: e.number):
@@ -146,12 +145,11 @@ def _spread(events: list[Event], base: torch.dtype) -> None:
                 event.leaked = "was cast back, but the same tensor does harm further on"
 
 
-def _broken_events(numbers: ValueCounts, number: int) -> list[Event]:
-    """The first result that is not finite though its operands are."""
-    record = numbers.first_broken
-    if record is None or record.code is None:
-        return []
-    return [inside_event("first_non_finite", record, number)]
+def _broken_events(broken: list[Provenance], outputs: list[Provenance], number: int) -> list[Event]:
+    """The first result that is not finite though its operands are, of those that went into an output if any did."""
+    entered = {id(record) for output in outputs for record in (output, *ancestors(output))}
+    record = next((one for one in broken if id(one) in entered), broken[0] if broken else None)
+    return [] if record is None or record.code is None else [inside_event("first_non_finite", record, number)]
 
 
 def _judged(event: Event) -> tuple[Severity, str]:

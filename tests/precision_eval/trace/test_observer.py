@@ -53,7 +53,7 @@ def test_small_results_are_counted_together_as_they_are_counted_one_by_one(monke
         )
         totals = ("total", "near_overflow", "subnormal", "non_finite")
         counts = {dtype: [getattr(one, name) for name in totals] for dtype, one in observer.numbers.counts.items()}
-        return counts, observer.numbers.first_broken.name
+        return counts, observer.numbers.broken[0].name
 
     together = counted()
     monkeypatch.setattr(value_counts, "AT_ONCE", 0)

@@ -11,7 +11,7 @@ from precision_eval.diagnose.doctor.diagnosis import Remedy
 from precision_eval.diagnose.doctor.examination import examine
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure import float64_reference as reference
-from precision_eval.measure.model_calls import base_dtype, observe_call, relative_error, subject_of
+from precision_eval.measure.model_calls import base_dtype, observe_call, relative_error, seeded, subject_of
 from precision_eval.trace.provenance import named_tensors
 
 D = 8
@@ -174,6 +174,53 @@ def test_float32_is_the_last_resort_and_says_so():
     assert found.name == "float32"
     assert "no kernel for float64" in found.doubts[0]
     assert "held to float32" in found.doubts[-1]
+
+
+class Sampling(nn.Module):
+    """Adds noise from a generator of its own, drawn in the format of what it is given, as samplers do."""
+
+    def __init__(self, draw, dtype):
+        super().__init__()
+        self.draw = draw
+        self.dtype = dtype
+        self.weight = nn.Parameter(torch.full((D,), 1 / 3, dtype=dtype))
+
+    def forward(self, x):
+        draws = torch.Generator().manual_seed(5)
+        return x * self.weight + self.draw(x, draws)
+
+
+DRAWING = {
+    "named": lambda x, draws: torch.randn(x.shape, dtype=x.dtype, generator=draws),
+    "alike": lambda x, draws: torch.randn_like(x),
+    "in place": lambda x, draws: torch.empty_like(x).uniform_(-1, 3, generator=draws),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("way", list(DRAWING))
+def test_the_reference_draws_the_numbers_that_the_model_draws(way, dtype):
+    x = torch.ones(2, D, dtype=dtype)
+    subject = subject_of(Sampling(DRAWING[way], dtype), (x,))
+    found = reference.reference_of(subject, available_bytes=2**30)
+    with seeded(0):
+        drawn = DRAWING[way](x, torch.Generator().manual_seed(5))
+    assert torch.equal(found.outputs[0], subject.model.weight.double() + drawn.double())
+    assert subject.drawn == (dtype,)
+
+
+def test_two_draws_in_two_formats_are_told_apart():
+    def draw(x, draws):
+        first = torch.randn(x.shape, dtype=torch.float32, generator=draws)
+        return first + torch.randn(x.shape, dtype=x.dtype, generator=draws)
+
+    x = torch.ones(2, D).half()
+    subject = subject_of(Sampling(draw, torch.float16), (x,))
+    error = relative_error(
+        subject(*subject.tensors)[0], reference.reference_of(subject, available_bytes=2**30).outputs[0]
+    )
+    assert subject.drawn == (torch.float32, torch.float16)
+    assert error < 1e-3
 
 
 def test_ranking_puts_the_undominated_first_by_drift():

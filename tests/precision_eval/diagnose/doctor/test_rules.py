@@ -252,6 +252,27 @@ def test_values_that_a_cast_loses_and_the_first_that_is_not_finite():
     assert found.first_split.place.text == "x = x.half()"
 
 
+def test_what_overflows_beside_the_output_is_not_named_for_it():
+    class Beside(nn.Module):
+        def forward(self, x):
+            self.table = torch.full((2,), 1e30) ** 2  # infinite in every format the model has, and used by nothing
+            return x.half() * 4.0
+
+    found = told(Beside(), torch.tensor([1.0, 4e4]))
+    assert (found.status, found.first_split.kind) == ("non_finite", "first_non_finite")
+    assert found.first_split.place.text == "return x.half() * 4.0"
+
+
+def test_a_difference_of_bools_is_an_error_of_dtypes():
+    class Masked(nn.Module):
+        def forward(self, x):
+            mask = x > 0
+            return x * (1 - mask)
+
+    found = told(Masked(), torch.ones(4))
+    assert (found.status, found.first_split.place.text) == ("raised", "return x * (1 - mask)")
+
+
 def test_masks_of_minus_infinity_are_no_fault():
     class Masked(nn.Module):
         def forward(self, x):
