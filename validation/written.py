@@ -2,7 +2,8 @@
 
 One decoding step of attention with a KV cache: project, write one position, attend, project. Outputs are compared bit
 by bit, and times as paired ratios of blocks over several processes, 1 being equal; the source is timed against itself
-too, and what the fix does not pack is the same memory for all. A fix costs its calls through Python, so its share falls with the length.
+too, and what the fix does not pack is the same memory for all. A fix costs its calls through Python, so its share falls
+with the length.
 """
 
 from __future__ import annotations
