@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -28,19 +28,32 @@ _DRAWN: frozenset[Function] = frozenset((torch.randn, torch.rand))
 
 
 class KeepingWide(TorchFunctionMode):
-    """Turns casts of tensors in a wide dtype to narrower floating dtypes into no-ops."""
+    """Turns casts to narrower floating dtypes into no-ops: of tensors in a wide one, whole numbers and new tensors.
 
-    def __init__(self, wide: torch.dtype, *, factories: bool = False) -> None:
+    The wide dtype is the default meanwhile, so that what names none, such as ``torch.ones(2)`` or ``ids / 3``, is wide.
+    """
+
+    def __init__(self, wide: torch.dtype) -> None:
         super().__init__()
         self.wide = wide
-        self.factories = factories
+        self._before: list[torch.dtype] = []
+
+    def __enter__(self) -> Self:
+        self._before.append(torch.get_default_dtype())
+        torch.set_default_dtype(self.wide)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        torch.set_default_dtype(self._before.pop())
 
     def _keeps(self, func: Function, args: tuple[Any, ...]) -> bool:
         """Whether the narrow dtype that a call asks for is to be the wide one instead."""
         first = args[0] if args else None
         if isinstance(first, torch.Tensor):
-            return first.dtype is self.wide or (self.factories and not first.is_floating_point())
-        return self.factories and func in _FACTORIES
+            return first.dtype is self.wide or not first.is_floating_point()
+        return func in _FACTORIES
 
     def _is_narrow(self, value: Any) -> bool:
         return isinstance(value, torch.dtype) and value.is_floating_point and value.itemsize < self.wide.itemsize
@@ -54,7 +67,7 @@ class KeepingWide(TorchFunctionMode):
             with self:
                 return body(*args, **kwargs)
         if func in _DRAWN and kwargs.get("dtype") is None and "out" not in kwargs:
-            return func(*args, **kwargs | {"dtype": torch.float32}).to(torch.get_default_dtype())
+            return func(*args, **kwargs | {"dtype": torch.float32}).to(self.wide)
         if not self._keeps(func, args):
             return func(*args, **kwargs)
         if func in _NAMED_CASTS:
@@ -71,10 +84,10 @@ class KeepingWide(TorchFunctionMode):
 
 
 class KeepingFloat64(KeepingWide):
-    """Turns casts of float64 tensors to narrower floating dtypes into no-ops."""
+    """The same for float64."""
 
-    def __init__(self, *, factories: bool = False) -> None:
-        super().__init__(torch.float64, factories=factories)
+    def __init__(self) -> None:
+        super().__init__(torch.float64)
 
 
 _LIKE = (torch.randn_like, torch.rand_like)

@@ -75,7 +75,7 @@ def under(cell: Cell, condition: str, model: nn.Module, function: Callable[..., 
     subject = _Decoding(model, function).to(cell.device)
     if role_of(condition) != "fix":
         twin = in_float64(subject)
-        with KeepingFloat64(factories=True), torch.no_grad():
+        with KeepingFloat64(), torch.no_grad():
             yield twin, twin.model, torch.float64
         return
     with fix_by_id(condition).applied(subject, mode=cell.mode) as applied:

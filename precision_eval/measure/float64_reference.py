@@ -110,17 +110,12 @@ def run_as(
     twin = copied(subject)
     drawing = DrawnAs(subject.drawn or ())
     inputs = tuple(t.to(wide) if t.is_floating_point() else t for t in twin.tensors)
-    default = torch.get_default_dtype()
 
     def call() -> tuple[torch.Tensor, ...]:
         with hold(twin), drawing:
             return twin(*inputs) if through is None else through(twin, inputs)
 
-    torch.set_default_dtype(wide)
-    try:
-        outcome = attempt(call, seed=seed)
-    finally:
-        torch.set_default_dtype(default)
+    outcome = attempt(call, seed=seed)
     if not drawing.drawn or subject.drawn is not None:
         return outcome
     fresh, drawing = copied(subject), DrawnAs()
@@ -145,7 +140,7 @@ def _widen(model: nn.Module, dtype: torch.dtype, *, kinds: tuple[str, ...]) -> N
 def in_float64(twin: ExaminedModel) -> Iterator[None]:
     """Hold a copy in float64, in which casts to narrower formats do nothing."""
     _widen(twin, torch.float64, kinds=("parameter", "buffer", "attribute"))
-    with KeepingFloat64(factories=True):
+    with KeepingFloat64():
         yield
 
 
@@ -153,7 +148,7 @@ def in_float64(twin: ExaminedModel) -> Iterator[None]:
 def in_float32(twin: ExaminedModel) -> Iterator[None]:
     """Hold a copy in float32, in which casts to narrower formats do nothing."""
     _widen(twin, torch.float32, kinds=("parameter", "buffer", "attribute"))
-    with KeepingWide(torch.float32, factories=True):
+    with KeepingWide(torch.float32):
         yield
 
 
@@ -178,7 +173,7 @@ def _by_layer(twin: ExaminedModel) -> Iterator[None]:
         module_hooks.register_module_forward_hook(after, always_call=True),
     ]
     try:
-        with KeepingFloat64(factories=True):
+        with KeepingFloat64():
             yield
     finally:
         for handle in handles:

@@ -117,7 +117,7 @@ def _model(built: BuiltCase, applied: AppliedFix) -> nn.Module:
 
 def _kept_wide(model: nn.Module, *, casts: bool = False) -> AbstractContextManager[Any]:
     """Keep float64 wide in a model that does not do so itself, or on which somebody's candidate may cast."""
-    return nullcontext() if isinstance(model, System) and not casts else KeepingFloat64(factories=True)
+    return nullcontext() if isinstance(model, System) and not casts else KeepingFloat64()
 
 
 def _outputs(returned: Any) -> Tensors:

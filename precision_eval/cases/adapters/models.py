@@ -35,7 +35,7 @@ class WrappedModel(System):
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         """Call the library's model once, kept in float64 if this is the twin."""
-        with KeepingFloat64(factories=True) if self.working_dtype is torch.float64 else nullcontext():
+        with KeepingFloat64() if self.working_dtype is torch.float64 else nullcontext():
             return self.run(*inputs)
 
 

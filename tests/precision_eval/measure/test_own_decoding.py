@@ -79,13 +79,15 @@ def verdicts(found):
 def test_streams_of_ones_own_are_judged_by_margins_of_their_own(target, tmp_path):
     found = heard(target, tmp_path, "full_float32")
     reference, same = found["reference"], found["full_float32"]
-    assert reference["heard"] == same["heard"] != found["noise_floor"]["heard"]
+    for metric, values in same["heard"].items():  # what the voice makes of its tokens is float64's in the reference
+        assert reference["heard"][metric] == pytest.approx(values, abs=1e-3)
+        assert metric == "length_error" or found["noise_floor"]["heard"][metric] != pytest.approx(values, abs=1e-3)
     assert len(reference["heard"]["mel_mcd_db"]) == 8
     assert 0.0 < reference["margins"]["mel_mcd_db"] < 3.0
     verdict = verdicts(found)["full_float32"]
     assert set(verdict.metrics) == {"mel_mcd_db", "log_spectral_distance_db", "level_error_db", "length_error"}
     assert verdict.metrics["mel_mcd_db"].margin == reference["margins"]["mel_mcd_db"]
-    assert {decision.estimate for decision in verdict.metrics.values()} == {0.0}
+    assert [decision.estimate for decision in verdict.metrics.values()] == pytest.approx([0.0] * 4, abs=1e-3)
     far = {name: [value + 3.0 for value in values] for name, values in same["heard"].items()}
     assert verdicts(found | {"full_float32": same | {"heard": far}})["full_float32"].verdict == "worse"
 

@@ -59,7 +59,7 @@ def inputs_at(ticks):
 def test_our_embedding_agrees_with_the_whole_real_unet_in_float64(row):
     own, unet = own_and_real()
     theirs, ours = inputs_at(timestep_ticks(4)[row])
-    with KeepingFloat64(factories=True):
+    with KeepingFloat64():
         found = embedding_inside(unet, *theirs)
     assert found.dtype is torch.float64
     expected = own(*ours).repeat_interleave(FRAMES, dim=0)
