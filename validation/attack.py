@@ -49,7 +49,7 @@ _DEEP: Any = "deep"
 for _ in range(150):
     _DEEP = [_DEEP]
 
-DOCUMENTED = (0, 1, 2, 3, 4, 130, 143)
+DOCUMENTED = (0, 1, 2, 3, 4, 129, 130, 143)
 """Exit codes that ``--help`` names."""
 
 HOSTILE: tuple[Any, ...] = (

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError
 from precision_eval.core.formatting import visible
+from precision_eval.core.workers import STOPPING, signals_raise
 
 EXIT_DONE = 0
 EXIT_VERDICT = 1
@@ -22,11 +23,12 @@ EXIT_SUITE_FAILED = 3
 EXIT_COULD_NOT_TELL = 4
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
+EXIT_HUNG_UP = 129
 
 EXIT_CODES_HELP = (
     "Exit codes: 0 done, or compared and no worse; 1 a verdict says no (worse, a fault, no fix within the limits); "
     "2 bad input, or an output that cannot be written; 3 the suite itself failed; 4 could not tell; "
-    "130 and 143 stopped by Ctrl-C or SIGTERM, with what was measured kept."
+    "129, 130 and 143 stopped by a closed terminal, Ctrl-C or SIGTERM, with what was measured kept."
 )
 
 _TRACEBACK = "PRECISION_EVAL_TRACEBACK"
@@ -52,7 +54,7 @@ def run_application(app: Callable[[], None], name: str) -> None:
     if os.environ.get("NO_COLOR"):
         os.environ |= _NO_TERMINAL
     try:
-        with _sigterm_interrupts(), _no_interrupt_is_lost():
+        with _signals_interrupt(), _no_interrupt_is_lost():
             try:
                 app()
             except KeyboardInterrupt:  # typer's applications answer it themselves
@@ -79,44 +81,42 @@ def run_application(app: Callable[[], None], name: str) -> None:
 @contextmanager
 def leaving_is_noticed() -> Iterator[None]:
     """Refuse ``sys.exit`` and ``os._exit`` of a factory or a model: its 0 would read as a clean bill."""
-    leave, own = os._exit, os.getpid()
+    leave, own, left = os._exit, os.getpid(), False
 
     def noticed(status: int) -> NoReturn:
+        nonlocal left
         if os.getpid() != own:  # a process of the user's own, forked, ends so
             leave(status)
+        left = True  # of a thread, nothing else would tell
         raise SystemExit(status)
 
     os._exit = noticed
     try:
         yield
-    except SystemExit as error:
-        raise ParameterError("the model or its factory ends the program; expected that it returns") from error
+    except SystemExit:
+        left = True
     finally:
         os._exit = leave
+    if left:
+        raise ParameterError("the model or its factory ends the program; expected that it returns")
 
 
 @contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """Let SIGTERM, of a batch system or a shutdown, end a command as Ctrl-C does, with an exit code of its own."""
-    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
-        yield
-        return
-    stopped = False
+def _signals_interrupt() -> Iterator[None]:
+    """Let SIGTERM, and SIGHUP of a closed terminal, end a command as Ctrl-C does, with exit codes of their own."""
+    stopped: list[int] = []
 
-    def stop(*_: object) -> None:
-        nonlocal stopped
-        stopped = True
-        raise KeyboardInterrupt
+    def interrupt(number: int) -> BaseException:
+        stopped.append(number)
+        return KeyboardInterrupt()
 
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except SystemExit as ended:
-        if stopped and ended.code not in (EXIT_DONE, None):
-            sys.exit(EXIT_TERMINATED)
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with signals_raise(interrupt):
+        try:
+            yield
+        except SystemExit as ended:
+            if stopped and ended.code not in (EXIT_DONE, None):
+                sys.exit(EXIT_HUNG_UP if stopped[0] == signal.SIGHUP else EXIT_TERMINATED)
+            raise
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def _no_interrupt_is_lost() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = before
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, *STOPPING):
             atexit.register(signal.signal, number, signal.SIG_IGN)  # all is done but for unloading
 
 

@@ -105,6 +105,7 @@ def doctor(
     examination = {"fixes": fixes, "latency": latency, "compiled": compiled, "budget_s": budget}
     with leaving_is_noticed():
         target = _target(factory, hf, case, size=size, device=device, dtype=dtype, seed=seed)
+    with leaving_is_noticed():
         diagnosis = _examined_aloud(target, as_json=as_json, **examination)
     if write_patch is not None:
         _write(diagnosis, write_patch)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from precision_eval.cli import options
-from precision_eval.cli.application import EXIT_INTERRUPTED, EXIT_SUITE_FAILED, EXIT_TERMINATED, split
+from precision_eval.cli.application import EXIT_INTERRUPTED, EXIT_SUITE_FAILED, split
 from precision_eval.cli.report import Printing
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import command_line
@@ -346,33 +346,25 @@ def _measures_of(tier: Tier, cases: Sequence[str] | None) -> tuple[str, ...]:
 def run_selection(
     selection: Selection, execution: Execution, *, tier: Tier = DEFAULT, checkpoint_dtype: str = "float32"
 ) -> tuple[Record, ...]:
-    """Run a selection to its report; Ctrl-C and SIGTERM end it in order, with what was measured kept."""
+    """Run a selection to its report; Ctrl-C, and signals that become one, end it in order, with all results kept."""
     from precision_eval.core.files import check_own_folder
     from precision_eval.core.records import RecordFile
-    from precision_eval.core.workers import sigterm_raises
 
     out, console = execution.out, execution.printing.notes()
     check_own_folder(out, "records.jsonl")
     records = RecordFile(out / "records.jsonl")
     try:
-        with sigterm_raises(_Terminated()):
-            selection, candidates = with_plugins(selection, execution.candidates)
-            plan_without = partial(plan_of, selection, tier, checkpoint_dtype, selection.device)
-            own = admit(
-                selection,
-                candidates,
-                console,
-                plan_without=plan_without,
-                timeout_s=execution.timeout_s,
-                run_dir=out,
-            )
-            plan_on = partial(plan_of, selection, tier, checkpoint_dtype, own=own)
-            draft = plan_on(selection.device)  # bad names end here, before anything is started
-            with records.claimed():
-                return _run_to_report(draft, plan_on, execution, records, console)
-    except KeyboardInterrupt as stop:
+        selection, candidates = with_plugins(selection, execution.candidates)
+        plan_without = partial(plan_of, selection, tier, checkpoint_dtype, selection.device)
+        timeout_s = execution.timeout_s
+        own = admit(selection, candidates, console, plan_without=plan_without, timeout_s=timeout_s, run_dir=out)
+        plan_on = partial(plan_of, selection, tier, checkpoint_dtype, own=own)
+        draft = plan_on(selection.device)  # bad names end here, before anything is started
+        with records.claimed():
+            return _run_to_report(draft, plan_on, execution, records, console)
+    except KeyboardInterrupt:
         _tell_how_to_resume(records, console)
-        raise typer.Exit(EXIT_TERMINATED if isinstance(stop, _Terminated) else EXIT_INTERRUPTED) from None
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     except OSError as error:
         raise _unwritable(error, records.path) from error
 
@@ -722,10 +714,6 @@ def _copies(cell: Cell, shipped: float, storages: Mapping[str, str]) -> float:
     return max(wider) + twins + (2 * shipped if twins else 0.0)  # the fix has a copy, and the twin is made from one
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM: stops a run as Ctrl-C does."""
-
-
 def _unwritable(error: OSError, records: Path) -> RecordError:
     """Say what could not be written, what is kept and what to do."""
     from precision_eval.core.errors import RecordError
@@ -740,7 +728,7 @@ def _unwritable(error: OSError, records: Path) -> RecordError:
 
 
 def _tell_how_to_resume(records: RecordFile, console: Console) -> None:
-    """Say what is kept after Ctrl-C or SIGTERM, and how to go on."""
+    """Say what is kept after a stop, and how to go on."""
     kept = len(records.read().records)
     stopped = f"\nStopped. {kept} records are kept in {records.path}. To go on:"
     console.print(stopped, highlight=False, markup=False)

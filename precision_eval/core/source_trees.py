@@ -30,7 +30,7 @@ from pathlib import Path
 from types import ModuleType
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.workers import TERMINATED, sigterm_raises
+from precision_eval.core.workers import signals_raise
 
 _OWN = Path(__file__).resolve().parents[1]
 _GIT = ("git", "--no-optional-locks", "-c", f"core.hooksPath={os.devnull}")
@@ -80,7 +80,7 @@ def source_trees(base: str, head: str) -> Iterator[tuple[SourceTree, SourceTree]
         for role, name in (("base", base), ("head", head)):
             _check_clean(role, name, commits[role], top)
     folder = Path(tempfile.mkdtemp(prefix="precision-eval-gate-")).resolve()
-    with sigterm_raises(SystemExit(TERMINATED)):
+    with signals_raise():
         try:
             yield (
                 _tree("base", base, commits["base"], folder, top, here),

@@ -45,8 +45,8 @@ _SEND_LIMIT_S = 60.0
 _START_LIMIT_S = 300.0
 """How long a process may take to begin its call; the first one waits for the imports of the fork server."""
 
-TERMINATED = 128 + signal.SIGTERM
-"""Exit code of a process that SIGTERM ended."""
+STOPPING = (signal.SIGTERM, signal.SIGHUP)
+"""What a batch system or a shutdown sends, and a terminal that closes."""
 
 _NO_SERVER = "the process that starts workers has ended; see whether `python -c 'import torch'` ends by itself"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -220,7 +220,7 @@ def call_each(
     waiting = deque(enumerate(arguments))
     running: dict[int, Worker] = {}
     answers: list[Any] = [None] * len(arguments)
-    with sigterm_raises(SystemExit(TERMINATED)):
+    with signals_raise():
         try:
             while waiting or running:
                 while waiting and len(running) < at_once:
@@ -304,7 +304,9 @@ def _run_call(
     """Run one call in the new process and send its answer."""
     if copied is not None:
         copied.close()  # the parent's end, copied by forking: held open here, it would never tell that the parent died
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in STOPPING:
+        if callable(signal.getsignal(number)):  # the parent's, copied by forking
+            signal.signal(number, signal.SIG_DFL)
     os.setpgid(0, 0)  # its own group: Ctrl-C reaches the parent only, and the group can be killed as a whole
     threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
     _be_killed_with_the_starter()
@@ -390,17 +392,25 @@ def _limit_memory(limit_bytes: int) -> None:
 
 
 @contextmanager
-def sigterm_raises(error: BaseException) -> Iterator[None]:
-    """Let SIGTERM, of a batch system, a shutdown or a tool, pass through the code that ends workers and displays."""
+def signals_raise(error_of: Callable[[int], BaseException] = lambda number: SystemExit(128 + number)) -> Iterator[None]:
+    """Let the first of ``STOPPING`` pass through the code that ends workers and displays, and ignore those after it.
+
+    A signal that somebody else answers or, as ``nohup`` does, ignores is left to them.
+    """
     if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
         yield
         return
 
-    def stop(*_: object) -> None:
-        raise error
+    def stop(number: int, _: object) -> None:
+        for one in answered:
+            signal.signal(one, signal.SIG_IGN)
+        raise error_of(number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    answered = [number for number in STOPPING if signal.getsignal(number) is signal.SIG_DFL]
+    for number in answered:
+        signal.signal(number, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number in answered:
+            signal.signal(number, signal.SIG_DFL)

@@ -271,6 +271,8 @@ class Submitit:
 
     def __init__(self, cluster: str, *, threads: int, gpus: int, logs: Path, at_once: int | None) -> None:
         submitit = _required("submitit", "slurm")
+        logs.mkdir(parents=True, exist_ok=True)
+        logs.chmod(0o700)  # what jobs and this command read here are pickles
         try:
             self.executor = submitit.AutoExecutor(folder=logs.resolve(), cluster=cluster or "slurm")
         except (RuntimeError, ValueError) as error:

@@ -66,6 +66,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise ParameterError(f"{folder} has no config.json; give the folder that save_pretrained wrote")
+    check_links(folder)
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -85,6 +86,16 @@ def read_config(folder: Path) -> dict[str, Any]:
                 "checkpoint that was quantised, as it was before"
             )
     return config
+
+
+def check_links(folder: Path) -> None:
+    """Refuse a file that lies elsewhere; in the hub's cache, which is all links, outside of that checkpoint's part."""
+    home = folder.resolve()
+    cached = (path.parents[1] for path in (home, *home.parents) if path.parent.name == "snapshots")
+    home = next(cached, home)
+    for path in (*folder.glob("*"), *folder.glob("*/*")):
+        if not path.resolve().is_relative_to(home):
+            raise ParameterError(f"{path} is a link out of the checkpoint's folder; expected files: copy it there")
 
 
 def _names_code(config: Mapping[str, Any]) -> bool:
@@ -131,7 +142,7 @@ def _indexed(index: Path) -> list[Path]:
         names = sorted({str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ParameterError(f"{index} is no index of safetensors files ({error!r}); fetch it again") from error
-    absent = [name for name in names if not (index.parent / name).is_file()]
+    absent = [name for name in names if Path(name).name != name or not (index.parent / name).is_file()]
     if absent or not names:
         raise ParameterError(f"{index} names {some(absent) or 'no file'}, not found beside it; fetch it again")
     return [index.parent / name for name in names]

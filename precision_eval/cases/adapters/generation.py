@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from precision_eval.cases.adapters.base import as_dtype, checkpoint_folder, imported, load_checked
-from precision_eval.cases.adapters.checkpoints import held_back, one_line, read_config
+from precision_eval.cases.adapters.checkpoints import check_links, held_back, one_line, read_config
 from precision_eval.cases.modes import SharedNoise
 from precision_eval.cases.own import OwnCase
 from precision_eval.core.errors import ParameterError
@@ -109,10 +109,11 @@ def generation_case(
 
 def _loaded(place: str | Path, dtype: Any) -> Any:
     if (Path(place) / "model_index.json").is_file():
+        check_links(Path(place))
         wanted = {} if dtype is None else {"torch_dtype": as_dtype(dtype)}
         try:
             return imported("diffusers").DiffusionPipeline.from_pretrained(
-                place, use_safetensors=True, local_files_only=True, **wanted
+                place, use_safetensors=True, local_files_only=True, trust_remote_code=False, **wanted
             )
         except (OSError, ValueError, RuntimeError, AttributeError) as error:
             raise ParameterError(f"{place} does not load as a pipeline: {one_line(error)}; fetch it again") from error

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-FACTORIES = """import os
+FACTORIES = """import os, threading
 
 import torch
 from torch import nn
@@ -34,6 +34,10 @@ def unnamed(): return nn.Linear(8, 8), {1: torch.ones(2, 8)}
 def eight(): return nn.Linear(8, 8), (torch.ones(2, 8).to(torch.float8_e4m3fn),)
 def left(): return Leaving(), (torch.ones(2),)
 def gone(): os._exit(0)
+def threaded():
+    (thread := threading.Thread(target=os._exit, args=(0,))).start()
+    thread.join()
+    return clean()
 def forked():
     if (child := os.fork()) == 0:
         os._exit(3)
@@ -80,9 +84,11 @@ def test_a_clean_model_exits_with_0_and_json_is_strict(program):
         ("doctor_factories:eight", "the input 'input' is float8_e4m3fn; expected float16"),
         ("doctor_factories:left", "the model ends the program when it is called"),
         ("doctor_factories:gone", "the factory doctor_factories:gone ends the program; expected that it returns"),
+        ("doctor_factories:threaded", "the model or its factory ends the program; expected that it returns"),
         ("doctor_factories:forked", "the factory doctor_factories:forked ends the program; expected that it returns"),
     ],
 )
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # SystemExit, as threading takes it
 def test_a_slip_is_one_line_and_exits_with_2(refused, factory, message):
     """Others are those of an own case: see ``test_admission``."""
     refused(message, "doctor", factory, *FAST)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -23,9 +24,15 @@ run_application(app, "program")
 """
 
 
+def hear(*_):
+    """Undo ``nohup``, under which these tests may run."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def program(body, **options):
     command = [sys.executable, "-c", PROGRAM.format(body=body)]
-    return subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True, timeout=60, **options)
+    options = {"stderr": subprocess.PIPE, "text": True, "timeout": 60, "preexec_fn": hear, **options}
+    return subprocess.run(command, check=False, **options)
 
 
 def printed_on_a_terminal(body, **variables):
@@ -114,7 +121,7 @@ def test_a_closed_output_changes_no_exit_code(body, code):
     assert (done.returncode, done.stderr) == (code, "")
 
 
-@pytest.mark.parametrize(("sent", "code"), [("SIGINT", 0), ("SIGTERM", 0)])
+@pytest.mark.parametrize(("sent", "code"), [("SIGINT", 0), ("SIGTERM", 0), ("SIGHUP", 0)])
 def test_a_signal_to_a_command_that_is_done_changes_nothing(sent, code):
     unloading = f"import atexit, os, signal; atexit.register(lambda: os.kill(os.getpid(), signal.{sent}))"
     command = [sys.executable, "-c", unloading + PROGRAM.format(body="print(1)")]
@@ -134,7 +141,10 @@ def test_no_color_leaves_no_escape_sequence_not_even_bold(value):
     assert ("\x1b" in text, "bold" in text) == (not value, True)
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+SIGNALS = [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)]
+
+
+@pytest.mark.parametrize(("name", "code"), SIGNALS)
 def test_a_signal_ends_a_command_that_is_none_of_typers_in_one_line(name, code):
     body = f"""import os, signal
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -157,7 +167,27 @@ def test_an_interrupt_in_a_callback_ends_the_command_too():
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_that_comes_again_spoils_no_ending(name):
+    body = f"""import os, signal
+    try:
+        os.kill(os.getpid(), signal.{name})
+    finally:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            os.kill(os.getpid(), number)
+        print("cleaned", file=sys.stderr)"""
+    done = program(body)
+    assert done.returncode == dict(SIGNALS)[name]
+    assert done.stderr.startswith("cleaned")
+
+
+def test_nohup_is_respected():
+    body = "import os, signal; os.kill(os.getpid(), signal.SIGHUP)"
+    done = program(body, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("name", "code"), SIGNALS)
 def test_a_signal_ends_a_command_in_order(name, code):
     body = f"""import os, signal
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -222,6 +222,14 @@ def asked(engine, calls):
     return {call: pool.submit(engine.run, answer_of, call) for call in calls}
 
 
+def test_what_jobs_read_nobody_else_writes(submitit_of, tmp_path):
+    tmp_path.chmod(0o777)
+    engine = submitit_of(at_once=1)
+    assert engine.run(answer_of, "a") == "a done"  # its pickles were there, and the folder was looked at again
+    assert engine.folder.parent == tmp_path
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_job_answers_one_call_after_the_other(submitit_of):
     engine = submitit_of(at_once=2)
     for calls in (["a", "b", "c"], ["d"]):

@@ -134,6 +134,28 @@ def test_folders_that_are_no_checkpoint(tmp_path, stored):
         refused(folder, message)
 
 
+def test_links_out_of_a_checkpoint_are_refused(tmp_path, stored):
+    folder, elsewhere = stored(tmp_path / "folder"), tmp_path / "elsewhere.safetensors"
+    (folder / "model.safetensors").rename(elsewhere)
+    (folder / "model.safetensors").symlink_to(elsewhere)
+    for place in (folder, folder / ".." / "folder"):
+        with pytest.raises(ParameterError, match=r"model\.safetensors is a link out of the checkpoint's folder"):
+            load_checked(T5, place, dtype=torch.float16)
+    (folder / "model.safetensors").unlink()
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"shared.weight": "../elsewhere.safetensors"}}))
+    with pytest.raises(ParameterError, match=r"names \.\./elsewhere\.safetensors, not found beside it"):
+        load_checked(T5, folder, dtype=torch.float16)
+    (tmp_path / "hub" / "snapshots").mkdir(parents=True)  # as the hub's cache keeps a checkpoint
+    cached, blob = tmp_path / "hub" / "snapshots" / "1a2b", tmp_path / "hub" / "blobs" / "9f"
+    index.unlink()
+    folder.rename(cached)
+    blob.parent.mkdir()
+    elsewhere.rename(blob)
+    (cached / "model.safetensors").symlink_to(blob)
+    load_checked(T5, cached, dtype=torch.float16)
+
+
 def test_a_checkpoint_in_parts(tmp_path, stored):
     parts = tmp_path / "parts"
     load_checked(T5, stored(tmp_path / "one"), dtype=torch.float16).save_pretrained(parts, max_shard_size="1KB")
@@ -209,10 +231,9 @@ CASTS = [
 
 
 @pytest.mark.parametrize("cast", CASTS)
-@pytest.mark.parametrize("factories", [False, True])
-def test_no_cast_narrows_float64(cast, factories):
+def test_no_cast_narrows_float64(cast):
     assert cast(WIDE).double() != WIDE or cast(WIDE).dtype is not torch.float64
-    with KeepingFloat64(factories=factories):
+    with KeepingFloat64():
         kept = cast(WIDE)
     assert kept.dtype is torch.float64
     assert kept == WIDE
@@ -220,7 +241,7 @@ def test_no_cast_narrows_float64(cast, factories):
 
 def test_a_wide_dtype_that_is_kept_may_be_widened_further():
     single, double = torch.ones(2), WIDE
-    with KeepingWide(torch.float32, factories=True):
+    with KeepingWide(torch.float32):
         assert single.half().dtype is torch.float32
         assert single.to(torch.ones(1, dtype=torch.bfloat16)).dtype is torch.float32
         assert torch.zeros(2, dtype=torch.float16).dtype is torch.float32
@@ -236,10 +257,9 @@ def test_softmax_in_float32_is_float64s():
 
 
 def test_all_else_is_as_before():
+    single = torch.ones(2)
     with KeepingFloat64():
-        assert torch.ones(2).half().dtype is torch.float16
-        assert torch.arange(3).float().dtype is torch.float32
-        assert torch.arange(3, dtype=torch.float32).dtype is torch.float32
+        assert single.half().dtype is torch.float16
         assert WIDE.to(torch.int64).dtype is torch.int64
         assert WIDE.long().dtype is torch.int64
         assert WIDE.to(torch.complex64).dtype is torch.complex64
@@ -250,11 +270,15 @@ def test_all_else_is_as_before():
 
 
 def test_factories_make_float64_from_none():
-    with KeepingFloat64(factories=True):
+    with KeepingFloat64():
         assert torch.arange(3, dtype=torch.float32).dtype is torch.float64
         assert torch.full((2,), 1.0, dtype=torch.float16).dtype is torch.float64
         assert torch.arange(3).float().dtype is torch.float64
         assert torch.ones(2, dtype=torch.bool).to(dtype=torch.float32).dtype is torch.float64
         assert torch.zeros(2, dtype=torch.int64).dtype is torch.int64
-        assert torch.ones(2).dtype is torch.float32  # nobody asked for a dtype
-        assert torch.ones(2).half().dtype is torch.float16  # floating already, and not float64
+        assert torch.ones(2).dtype is torch.full((1,), 0.1).dtype is torch.float64
+        assert torch.full((1,), 0.1) == 0.1
+        assert torch.randn(2).dtype is torch.float64
+        assert (torch.arange(3) / 3).dtype is torch.eye(2).dtype is torch.float64
+        assert torch.arange(3).dtype is torch.full((1,), 2).dtype is torch.int64
+    assert torch.ones(2).dtype is torch.float32
