@@ -277,6 +277,20 @@ def test_a_float64_copy_that_leaves_float64_is_refused():
         drift_of(BuiltCase(Leaky().eval(), (torch.ones(1, 2),)), "query_to_half")
 
 
+@pytest.mark.parametrize("fix", ["as_shipped", "query_to_half"])
+def test_a_model_that_writes_what_names_no_dtype_into_a_half_cache_is_measured(fix):
+    class Cache(nn.Module):
+        def forward(self, query):
+            kept = torch.zeros(1, 1, 3, 4, dtype=torch.float16)
+            kept[:, :, 1] = torch.full((1, 1, 4), 0.5)
+            return F.scaled_dot_product_attention(query.half(), kept, kept) * torch.eye(4)
+
+    built = BuiltCase(Cache().eval(), (torch.zeros(1, 1, 1, 4),))
+    found = drift_of(built, fix)  # equal weights: a third of one half
+    assert found.doubts == ()
+    assert found.relative_error == pytest.approx(abs(float(torch.tensor(1 / 6).half()) * 6 - 1))
+
+
 def test_an_upstream_that_is_another_function_has_no_reference():
     built = BuiltCase(One(gain=1.001).eval(), (torch.ones(1, 2),))
     with pytest.raises(ParameterError, match=r"'upstream' is 1.0e-03 from the model as shipped"):
