@@ -3,8 +3,8 @@
 Each candidate is put on a copy of each case, built once per seed (weights, cache and input are drawn anew; of trained
 models what they hear), and its first output is held to float64. Drift is the geometric mean over seeds with a 95 % t
 interval of its logarithm. Bytes are counted: what the model stores, and the allocator's peak of one call beyond it,
-both of the first seed. No time is measured. Each line of FILE is a case, seed and fix; the same command goes on from
-there.
+both of the first seed. No time is measured. Each line of FILE is a case, seed and fix, with the environment whose file
+lies beside; the same command goes on from there. The tables are printed, and written beside as Markdown.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from scipy import stats
 from precision_eval.cases.own import digest_of
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import failure_of
-from precision_eval.core.environment import cpu_model
-from precision_eval.core.files import TrialFile
+from precision_eval.core.environment import collect, cpu_model, store_environment, stored_environments
+from precision_eval.core.files import TrialFile, written_whole
+from precision_eval.core.table import Code, make_table, to_markdown
 from precision_eval.core.targets import is_target
 from precision_eval.core.workers import WorkerError, call_isolated, one_thread
 from precision_eval.fixes.catalog import ALL_FIXES, fix_by_id
@@ -37,13 +38,16 @@ from precision_eval.measure.system_drift import exact_output, relative_error
 CASES = (
     *("attention-decode:tiny", "attention-prefill:tiny", "metavoice-decode:tiny", "metavoice-prefill-float32:tiny"),
     *("metavoice-t4:tiny", "dia-decode:tiny", "dia-encode:tiny", "imaginairy-time-embed:tiny"),
-    "cogvideo-t5-encoder:tiny",
+    *("cogvideo-t5-encoder:tiny", "voice:default", "voice-natural:default", "voice-natural-capped:default"),
 )
 FIXES = (
     "as_shipped,query_to_half,kv_to_query,full_float32,bfloat16,float16,autocast,cache_*,layercast,weights_int?,"
     "scores_*,softmax_float32,flex_lowp_cache,sdpa_math,sdpa_flash,batch_invariant,half_reductions"
 )
 LIMIT_S = 1800.0
+SUMMARISED = tuple(fix.id for fix in ALL_FIXES if not fix.caches.endswith(("/keys", "/values")))
+WIDE, HALF = "full_float32", "bfloat16"
+"""What the summary holds bytes, and drift, to."""
 
 
 @torch.no_grad()
@@ -75,7 +79,7 @@ def run(out: Path, cases: list[tuple[str, str]], fixes: tuple[str, ...], seeds: 
     """Measure what is missing; each case and seed in a process of its own."""
     out.parent.mkdir(parents=True, exist_ok=True)
     file = TrialFile(out)
-    done = file.keys()
+    done, environment = file.keys(), store_environment(collect("cpu"), out.parent)
     with one_thread():
         for case, size, seed in ((case, size, seed) for case, size in cases for seed in range(seeds)):
             keys = {fix: f"{torch.__version__}/{cpu_model()}/{case}/{size}/{seed}/{fix}" for fix in fixes}
@@ -88,7 +92,7 @@ def run(out: Path, cases: list[tuple[str, str]], fixes: tuple[str, ...], seeds: 
                 lost = {"case": case, "size": size, "seed": seed, "status": error.status, "reason": str(error)}
                 rows = [lost | {"fix": fix} for fix in missing]
             for row in rows:
-                file.append({"key": keys[row["fix"]], **row})
+                file.append({"key": keys[row["fix"]], **row, "environment": environment})
     return file
 
 
@@ -99,17 +103,67 @@ def interval(drifts: list[float]) -> tuple[float, float, float]:
     return tuple(float(np.exp(logs.mean() + sign * half)) for sign in (0, -1, 1))  # type: ignore[return-value]
 
 
+def by_case(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, list[dict[str, Any]]]]:
+    """Return case and size → fix → its rows, a seed each."""
+    found: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
+    for row in rows:
+        found.setdefault((row["case"], row["size"]), {}).setdefault(row["fix"], []).append(row)
+    return found
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    """Write one row a candidate over all cases: where it runs, the bytes stored, the drift."""
+    cases = list(by_case(rows).values())
+    lines = []
+    for fix in SUMMARISED:
+        if not any(fix in case for case in cases):
+            continue
+        ran = [case for case in cases if _passed(case.get(fix, []))]
+        drifts = [interval([row["drift"] for row in case[fix]])[0] for case in ran]
+        to_half = [
+            drift / interval([row["drift"] for row in case[HALF]])[0]
+            for case, drift in zip(ran, drifts, strict=True)
+            if _passed(case.get(HALF, []))
+        ]
+        stored = [100 * case[fix][0]["storage_bytes"] / case[WIDE][0]["storage_bytes"] for case in ran if WIDE in case]
+        cells = (_range(stored, ".0f", " %"), _range(drifts, ".1e"), _range(to_half, ".2g"))
+        lines.append((Code(fix), f"{len(ran)} of {len(cases)}", *cells))
+    head = ("candidate", "runs on", f"stored, of {WIDE}'s", "drift", f"drift ÷ {HALF}'s")
+    return to_markdown(make_table(head, lines))
+
+
+def _range(values: list[float], form: str, unit: str = "") -> str:
+    """Write the median, and the least and largest over the cases."""
+    if not values:
+        return "–"
+    middle, least, most = (f"{value:{form}}{unit}" for value in (np.median(values), min(values), max(values)))
+    return middle if least == most else f"{middle} ({least} to {most})"
+
+
+def provenance(rows: list[dict[str, Any]], folder: Path) -> str:
+    """Say by which commit each case was measured, and of which nothing says so."""
+    known = stored_environments(folder)
+    measured: dict[str, list[str]] = {}
+    for (case, size), fixes in by_case(rows).items():
+        shas = {row.get("environment", "") for own in fixes.values() for row in own}
+        for commit in {str(known[sha]["package"]["git_commit"] or "") if sha in known else "" for sha in shas}:
+            measured.setdefault(commit, []).append(f"{case}:{size}")
+    return "\n".join(
+        f"- {f'measured by commit {commit}' if commit else 'the commit was not recorded'}: {', '.join(cases)}"
+        for commit, cases in sorted(measured.items(), reverse=True)
+    )
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """Write rows as Markdown, one table a case; the reason of what raised stands once below."""
     lines: list[str] = []
-    for case, size in dict.fromkeys((row["case"], row["size"]) for row in rows):
-        own = [row for row in rows if (row["case"], row["size"]) == (case, size)]
-        fixes = {fix: [row for row in own if row["fix"] == fix] for fix in dict.fromkeys(row["fix"] for row in own)}
+    for (case, size), fixes in by_case(rows).items():
         head = ["| fix | stored bytes | peak of a call beyond it | drift [95 %] |", "|---|---|---|---|"]
         lines += ["", f"**{case} · {size}**, {max(map(len, fixes.values()))} seeds", "", *head]
         lines += [_line(fix, of_fix) for fix, of_fix in fixes.items()]
         drifts = {fix: [row["drift"] for row in of_fix] for fix, of_fix in fixes.items() if _passed(of_fix)}
-        reasons = {row["fix"]: f"{row['status']}: {row['reason']}" for row in own if row.get("reason")}
+        every = [row for of_fix in fixes.values() for row in of_fix]
+        reasons = {row["fix"]: f"{row['status']}: {row['reason']}" for row in every if row.get("reason")}
         by_reason = {text: [fix for fix, reason in reasons.items() if reason == text] for text in reasons.values()}
         lines += ["", *(f"- {', '.join(f'`{fix}`' for fix in named)}: {text}" for text, named in by_reason.items())]
         lines += keys_over_values(drifts)
@@ -153,7 +207,10 @@ def main() -> None:
     options = parser.parse_args()
     fixes = tuple(fix.id for fix in ALL_FIXES if any(fnmatchcase(fix.id, one) for one in options.fix.split(",")))
     cases = [(case, size) for case, _, size in (named.rpartition(":") for named in options.cases)]
-    print(table(run(options.out, cases, fixes, options.seeds).read()))
+    text = table(run(options.out, cases, fixes, options.seeds).read())
+    with written_whole(options.out.with_suffix(".md")) as partial_path:
+        partial_path.write_text(f"# Candidates, case by case\n\n{text}\n", encoding="utf-8")
+    print(text)
 
 
 if __name__ == "__main__":

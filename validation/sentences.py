@@ -48,12 +48,13 @@ _DIFFER = re.compile(
 )
 
 
-def calls(operation: Any) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
-    """Yield inputs of an operation that it takes in one dtype, with one tensor in another."""
+def calls(operation: Any, lacking: list[str]) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    """Yield inputs of an operation that it takes in one dtype, with one tensor in another; `lacking` has no samples."""
     for base, other in MIXED:
         try:
             samples = list(operation.sample_inputs("cpu", base))[:SAMPLES]
-        except Exception:  # noqa: BLE001,S112 - it has no samples in this dtype
+        except Exception as error:  # noqa: BLE001 - whatever the database raises, it has no samples in this dtype
+            lacking.append(f"{base}: {type(error).__name__}")
             continue
         for sample in samples:
             flat, spec = tree.tree_flatten((sample.input, sample.args, sample.kwargs))
@@ -83,9 +84,12 @@ def asked(operation: Any, budget_s: float) -> dict[str, Any]:
     """Call one operation in all ways; returns how many programs, and one message of each sentence."""
     started, programs, failing = time.monotonic(), 0, 0
     messages: dict[str, str] = {}
-    for inputs in calls(operation):
+    lacking: list[str] = []
+    status = "passed"
+    for inputs in calls(operation, lacking):
         if time.monotonic() - started > budget_s:
-            return {"programs": programs, "failing": failing, "messages": messages, "status": "cut short"}
+            status = "cut short"
+            break
         said = [raised(operation, *inputs)]
         if programs % FAKE_EVERY == 0:  # a fake call takes ten times as long
             with FakeTensorMode(allow_non_fake_inputs=True) as mode:
@@ -94,7 +98,7 @@ def asked(operation: Any, budget_s: float) -> dict[str, Any]:
         for message in filter(None, said):
             failing += 1
             messages.setdefault(sentence_of(message), message[:2000])
-    return {"programs": programs, "failing": failing, "messages": messages, "status": "passed"}
+    return {"programs": programs, "failing": failing, "messages": messages, "status": status, "lacking": lacking}
 
 
 def sentence_of(message: str) -> str:
@@ -135,6 +139,7 @@ def table(lines: Iterable[dict[str, Any]]) -> str:
     rows = [
         f"torch {torch.__version__}: {len(lines)} operations "
         f"({', '.join(f'{n} {name}' for name, n in statuses.items())}), {programs:,} programs, {failing:,} messages",
+        f"the database made no samples in a dtype: {_lacking(lines)}",
         "",
         "| sentences | all | recognised | operation | dtypes | what is asked |",
         "|---|---|---|---|---|---|",
@@ -148,6 +153,11 @@ def table(lines: Iterable[dict[str, Any]]) -> str:
         rows += ["", f"Not recognised, {title}:", ""]
         rows += [f"- {messages[one].splitlines()[0][:200]}" for one in unknown if verdicts[one]["two_dtypes"] is kept]
     return "\n".join(rows)
+
+
+def _lacking(lines: Iterable[dict[str, Any]]) -> str:
+    counted = [len(line["lacking"]) for line in lines if "lacking" in line]
+    return f"{sum(counted)} times, in {sum(map(bool, counted))} operations" if counted else "not counted"
 
 
 def database() -> list[Any]:

@@ -20,7 +20,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from precision_eval.core.environment import cpu_model
-from precision_eval.core.files import to_json
+from precision_eval.core.files import read_json, to_json
+from precision_eval.core.formatting import join
+from precision_eval.core.table import Code, make_table, to_markdown
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.measure.latency import Candidate, compare_latency
 
@@ -166,6 +168,31 @@ def compared(fix_id: str, length: int, *, budget_s: float, processes: int) -> di
     for name in ("outside", "source again"):
         row[name] = [ratios[name].ratio, ratios[name].ratio_low, ratios[name].ratio_high, ratios[name].verdict]
     return row
+
+
+def markdown(path: Path) -> str:
+    """Return the stored rows as a table, and whether all hold to the target."""
+    stored = read_json(path)
+    rows = stored["rows"]
+    lines = [
+        (Code(row["fix"]), f"{row['length']:,}", *(_ratio(row[name]) for name in ("outside", "source again")))
+        for row in rows
+    ]
+    shown: dict[bool, list[str]] = {True: [], False: []}
+    for row in rows:
+        within = max(abs(end - 1.0) for end in row["outside"][1:3]) <= WITHIN
+        shown[within].append(f"{row['fix']} at {row['length']:,}")
+    same = sum(row["same_bits"] for row in rows)
+    said = f"{same} of {len(rows)} give the bits of the source. Shown to be within {100 * WITHIN:g} %: "
+    said += f"{join(shown[True]) or 'none'}; not shown: {join(shown[False]) or 'none'}."
+    head = ("fix", "positions", "outside ÷ source [95 %]", "source ÷ itself [95 %]")
+    machine = stored["machine"]
+    measured = f"{machine['processor']}, torch {machine['torch']}, {machine['threads']} thread."
+    return f"{to_markdown(make_table(head, lines))}\n\n{said} {measured}"
+
+
+def _ratio(found: list[Any]) -> str:
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*found[:3])
 
 
 def main() -> None:

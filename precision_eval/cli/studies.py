@@ -109,15 +109,13 @@ CHOOSING, HELD_OUT, HELD_OUT_FIRST = 4, 8, 1000
 def run_policy(
     target: str, out: Path, *, format: str, seed: int = 0, max_drift: float | None = None, held_out: bool = True
 ) -> None:
-    """Find a policy for any case, write it, and hold it against every fix on other seeds."""
+    """Find a policy for any case, write it, and hold it against every candidate on other seeds."""
     from rich.console import Console
 
     from precision_eval.cases.systems import case_by_id
     from precision_eval.cli.progress import bar_on
-    from precision_eval.cli.run import evaluate
     from precision_eval.core.files import TrialFile
     from precision_eval.core.workers import one_thread
-    from precision_eval.report.summary import print_summary
     from precision_eval.studies.sensitivity.modules import policy_table, search_modules, write_policy
     from precision_eval.trace.sites import FORMATS
 
@@ -136,12 +134,20 @@ def run_policy(
     print(policy_table(policy))
     _print_answer([policy.sentence], [path], console)
     if held_out and policy.parts:
-        run = evaluate(
-            target, out=out / "held-out", candidates=(f"{path}:policy",), modes=("eager",), seed=seed + HELD_OUT_FIRST,
-            measures=("trace", "drift", "teacher_forced_drift", "memory", "latency"), seeds=HELD_OUT, quick=True,
-            device="cpu",
-        )  # fmt: skip
-        print_summary(run.run, console)
+        _held_out(target, out / "held-out", path, seed=seed + HELD_OUT_FIRST, console=console)
+
+
+def _held_out(target: str, out: Path, policy: Path, *, seed: int, console: Console) -> None:
+    """Hold a policy against every fix, and in drift and memory against today's other candidates."""
+    from precision_eval.cli.run import evaluate
+    from precision_eval.fixes.catalog import ALL_FIXES
+    from precision_eval.report.summary import print_summary
+
+    others = tuple(fix.id for fix in ALL_FIXES if "eager" in fix.modes and not fix.caches.endswith(("keys", "values")))
+    given: dict[str, Any] = {"candidates": (f"{policy}:policy",), "modes": ("eager",), "quick": True, "device": "cpu"}
+    given |= {"seed": seed, "seeds": HELD_OUT, "out": out}
+    evaluate(target, fixes=others, measures=("drift", "teacher_forced_drift", "memory"), **given)
+    print_summary(evaluate(target, measures=("trace", "latency"), **given).run, console)
 
 
 def run_sensitivity(plan: SensitivityPlan, out: Path, *, report_only: bool = False) -> None:

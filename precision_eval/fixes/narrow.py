@@ -16,6 +16,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -50,12 +51,13 @@ _METADATA = frozenset(
 )
 _CASTS = ("to", "type_as", "float", "half", "bfloat16", "double")
 _METHODS = ("__setitem__", "__getitem__", "copy_", "index_copy_", "index_put_", *_CASTS)
+_KNOWN = _METADATA.union(_METHODS)
 
 
 def _name_of(func: Callable[..., Any]) -> str:
     """Name what is called; while attributes of Tensor are swapped, torch hands over the one in its place."""
     name = getattr(func, "__name__", "")
-    if name in _METADATA or name in _METHODS:
+    if name in _KNOWN or type(func) is not FunctionType:  # what stands in an attribute's place is written in Python
         return name
     return next((method for method in _METHODS if getattr(torch.Tensor, method) is func), name)
 
@@ -203,7 +205,8 @@ def _cast_dtype(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tor
 def _read_inside(value: Any) -> Any:
     """Read narrow tensors, also those of lists, as ``torch.cat`` takes them."""
     if isinstance(value, NarrowTensor):
-        return read(value, value.dtype)
+        with torch._C.DisableTorchFunctionSubclass():  # or asking for the dtype would come by here too
+            return read(value, value.dtype)
     return type(value)(map(_read_inside, value)) if type(value) in (list, tuple) else value
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from precision_eval.core.errors import ParameterError
+from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.core.formats import ulp
 from precision_eval.stats import student_quantile
 
@@ -137,7 +137,7 @@ def _check(found: torch.Tensor, reference: torch.Tensor, yardstick: torch.Tensor
     if not all(bool(t.isfinite().all()) for t in (found, reference, yardstick)):
         raise ParameterError("an output is not finite; that is the status non_finite and has no drift")
     if not reference.any():
-        raise ParameterError("the reference is zero everywhere, so no relative error exists; use other inputs")
+        raise UnsupportedError("the reference is zero everywhere, so no relative error exists; use other inputs")
 
 
 def _bias_z(signed: torch.Tensor) -> float:

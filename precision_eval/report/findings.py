@@ -149,7 +149,7 @@ def findings_of(run: Run, section: Group) -> list[str]:
         _assessment_sentence(section),
         _front_sentence(section),
         _memory_sentence(section),
-        _narrow_cache_sentence(section),
+        narrow_cache_sentence(section),
         _divergence_sentence(run, section),
         _sound_sentence(run, section),
         *sound_sentences(run, section),
@@ -295,28 +295,34 @@ def _memory_sentence(section: Group) -> str:
     return f"Least memory (storage and peak): {lightest.fix}, {light}; most: {heaviest.fix}, {heavy}."
 
 
-def _narrow_cache_sentence(section: Group) -> str:
+def narrow_cache_sentence(section: Group) -> str:
     """Answer what an 8-bit cache would have cost in the place of the one that is kept, which is read wide."""
     base = next((row for row in section.curing if row.fix == "kv_to_query"), None)
     narrow = [row for row in section.curing if row.fix.startswith("cache_") and row.drift]
     if base is None or base.drift is None or not narrow:
         return ""
     least = min(narrow, key=lambda row: row.drift.value if row.drift else 0.0)
-    parts = []
-    for row in sorted(narrow, key=lambda row: row is not least):
-        assert row.drift is not None
-        costs = [f"drift {scientific(row.drift.value)} ({times_text(row.drift.value / base.drift.value)})"]
-        if base.stored_bytes and row.stored_bytes:
-            saved = base.stored_bytes - row.stored_bytes
-            costs.append(f"{memory_text(abs(saved))} {'less' if saved >= 0 else 'more'} stored")
-        if base.time and row.time:
-            costs.append(f"{times_text(row.time.value / base.time.value)} the time")
-        if row.sound is not None:
-            costs.append(f"sound {row.sound.verdict}")
-        parts.append(f"{row.fix} {', '.join(costs)}")
+    parts = [_narrow_costs(row, base) for row in sorted(narrow, key=lambda row: row is not least)]
     drift = scientific(base.drift.value)
     more = f"; {len(parts) - 3} more are in the table" if len(parts) > 3 else ""
     return f"An 8-bit cache instead of kv_to_query's, whose drift is {drift}: {'; '.join(parts[:3])}{more}."
+
+
+def _narrow_costs(row: Row, base: Row) -> str:
+    assert row.drift is not None
+    assert base.drift is not None
+    more = f" ({times_text(row.drift.value / base.drift.value)})" if base.drift.value else ""  # exact: of zeros
+    costs = [f"drift {scientific(row.drift.value)}{more}"]
+    if base.stored_bytes and row.stored_bytes:
+        saved = base.stored_bytes - row.stored_bytes
+        costs.append(f"{memory_text(abs(saved))} {'less' if saved >= 0 else 'more'} stored")
+    if base.time and row.time:
+        costs.append(f"{times_text(row.time.value / base.time.value)} the time")
+    if row.sound is not None:
+        costs.append(f"sound {row.sound.verdict}")
+    if words := row.data("transcription"):
+        costs.append(f"{words['words_changed']} of {words['words_heard']:,} words heard otherwise than in float64")
+    return f"{row.fix} {', '.join(costs)}"
 
 
 def _divergence_sentence(run: Run, section: Group) -> str:

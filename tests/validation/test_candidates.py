@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from validation.candidates import interval, run, table
+from validation.candidates import interval, provenance, run, summary, table
 
 
 def test_the_interval_by_hand():
@@ -22,6 +22,35 @@ def test_pairs_are_by_seed():
         for seed, drift in enumerate(drifts)
     ]  # fmt: skip
     assert "by seed: × 2.00 [2.00, 2.00]" in table(rows)
+
+
+def test_the_summary_is_over_cases_and_leaves_out_what_raises():
+    def rows(case, fix, drift, size):
+        found = {"case": case, "size": "s", "fix": fix, "storage_bytes": size}
+        passed = drift is not None
+        return [found | {"seed": seed, "status": "passed" if passed else "raised", "drift": drift} for seed in (0, 1)]
+
+    given = [
+        *rows("a", "full_float32", 1e-7, 100), *rows("a", "bfloat16", 1e-2, 50), *rows("a", "kv_to_query", 1e-4, 60),
+        *rows("b", "full_float32", 1e-7, 100), *rows("b", "bfloat16", 1e-2, 50), *rows("b", "kv_to_query", 4e-2, 80),
+        *rows("c", "full_float32", 1e-7, 100), *rows("c", "bfloat16", 1e-2, 50), *rows("c", "kv_to_query", None, None),
+        *rows("c", "cache_int8_head_keys", 1e-3, 70),
+    ]  # fmt: skip
+    (line,) = [line for line in summary(given).splitlines() if "kv_to_query" in line]
+    cells = [cell.strip() for cell in line.split("|")[1:-1]]
+    assert cells == [
+        "`kv_to_query`", "2 of 3", "70 % (60 % to 80 %)", "2.0e-02 (1.0e-04 to 4.0e-02)", "2 (0.01 to 4)",
+    ]  # fmt: skip
+    assert "_keys" not in summary(given)  # each half has its own line case by case
+
+
+def test_what_no_commit_is_known_of_is_named(tmp_path):
+    file = run(tmp_path / "rows.jsonl", [("attention-decode", "tiny")], ("kv_to_query",), 2)
+    older = {"case": "old", "size": "s", "fix": "kv_to_query", "status": "raised"}
+    lines = provenance([*file.read(), older], tmp_path).splitlines()
+    assert len(lines) == 2
+    assert sum("attention-decode:tiny" in line for line in lines) == 1
+    assert "- the commit was not recorded: old:s" in lines
 
 
 def test_statuses_bytes_and_drift_are_of_the_case_and_are_not_measured_twice(tmp_path):

@@ -17,6 +17,7 @@ from typing import Any
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import TrialFile
 from precision_eval.core.table import make_table, to_markdown
+from precision_eval.report.findings import narrow_cache_sentence, sound_sentences
 from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings
 from precision_eval.results.machines import merged
@@ -24,7 +25,7 @@ from precision_eval.results.reading import Run, load_run
 from precision_eval.studies.sensitivity.report import answer, contest_markdown
 from tools.docs.systems import ENVIRONMENT, OPERATIONS, VERSIONS, system_markdown
 from tools.docs.versions import versions_markdown
-from validation import candidates, lengths
+from validation import candidates, lengths, written
 from validation.report import reported_markdown, stored_markdown
 
 FIGURES_SHOWN = ("tradeoff-", "audio-")
@@ -62,9 +63,13 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "architectures": ("doctor-architectures.json", lambda source, page: stored_markdown("doctor", source)),
     "caches-metavoice": ("caches/metavoice", lambda source, page: fixes_markdown(source)),
     "caches-dia": ("caches/dia", lambda source, page: fixes_markdown(source)),
-    "candidates": ("candidates/candidates.jsonl", lambda source, page: trials_markdown(source, candidates.table)),
+    "caches-voice": ("caches/voice", lambda source, page: fixes_markdown(source)),
+    "caches-voices": ("caches/voices", lambda source, page: fixes_markdown(source)),
+    "caches-whisper-words": ("caches/whisper", lambda source, page: fixes_markdown(source)),
+    "candidates-summary": ("candidates", lambda source, page: candidates_markdown(source)),
     "caches-whisper": ("candidates/whisper.jsonl", lambda source, page: trials_markdown(source, candidates.table)),
     "lengths": ("lengths/lengths.jsonl", lambda source, page: trials_markdown(source, lengths.table)),
+    "written": ("written.json", lambda source, page: written.markdown(source)),
     "silent-costs": ("silent-costs.json", lambda source, page: stored_markdown("silent-costs", source)),
     "sound": ("sound/sound.json", lambda source, page: stored_markdown("sound", source)),
     "published": ("published/published.json", lambda source, page: stored_markdown("published", source)),
@@ -103,17 +108,26 @@ def results_markdown(run: Run, *, relative_to: Path) -> str:
 
 
 def fixes_markdown(source: Path) -> str:
-    """Return a table of fixes per case of a run; says so where there is none."""
+    """Return a table of fixes per case of a run, what a narrow cache costs and what is heard; or that there is none."""
     if not source.exists():
         return "Not measured."
-    run = load_run(source)
-    tables = [to_markdown(table, heading=True) for section in run.sections if (table := cost_table(section))]
-    return "\n\n".join([*tables, environment_line(run.environment)])
+    run, parts = load_run(source), []
+    for section in run.sections:
+        said = " ".join(filter(None, (narrow_cache_sentence(section), *sound_sentences(run, section))))
+        table = cost_table(section)
+        parts += [said, *([to_markdown(table, heading=True)] if table else [])]
+    return "\n\n".join(filter(None, [*parts, environment_line(run.environment)]))
 
 
 def trials_markdown(source: Path, table: Callable[[list[dict[str, Any]]], str]) -> str:
     """Return the tables of a file of trials; says so where there is none."""
     return table(TrialFile(source).read()) if source.exists() else "Not measured."
+
+
+def candidates_markdown(folder: Path) -> str:
+    """Return all candidates over all cases, Whisper's too, and by which commit each case was measured."""
+    rows = [row for path in sorted(folder.glob("*.jsonl")) for row in TrialFile(path).read()]
+    return f"{candidates.summary(rows)}\n\n{candidates.provenance(rows, folder)}"
 
 
 def voice_markdown(path: Path) -> str:

@@ -22,7 +22,7 @@ from precision_eval.core.formatting import grouped, join, one_line, visible
 from precision_eval.core.records import Record
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.report.facts import Figure, pointer
-from precision_eval.report.findings import sound_sentences
+from precision_eval.report.findings import narrow_cache_sentence, sound_sentences
 from precision_eval.report.html.answer import (
     GroupView,
     answer_rows,
@@ -108,6 +108,7 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
         "cards": cards,
         "answers": answers,
         "uncured": uncured(places),
+        "instead": [(place, line) for place in places if (line := narrow_cache_sentence(place.group))],
         "count": _counted,
         "tradeoff": _parts(places, tradeoff_charts, "tradeoff", ("latency", "drift", "memory")),
         "drift": _parts(places, drift_charts, "drift", ("teacher_forced_drift",)),

