@@ -57,7 +57,10 @@ def run_application(app: Callable[[], None], name: str) -> None:
         with _signals_interrupt(), _no_interrupt_is_lost():
             try:
                 app()
-            except KeyboardInterrupt:  # typer's applications answer it themselves
+            except (KeyboardInterrupt, SystemExit) as ended:
+                cause = getattr(ended.__context__, "__cause__", None)  # of typer's Exit, which says nothing
+                if not isinstance(ended, KeyboardInterrupt) and not isinstance(cause, KeyboardInterrupt):
+                    raise
                 print(f"{name}: stopped", file=sys.stderr)
                 sys.exit(EXIT_INTERRUPTED)
             finally:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
-from precision_eval.core.formatting import memory_text, one_line, scientific
+from precision_eval.core.formatting import memory_text, one_line, scientific, visible
 from precision_eval.core.records import Record
 from precision_eval.core.table import make_table, to_html, to_text
 from precision_eval.report.choice_text import COLUMNS, change_lines, doubt_lines, headline, table_rows, time_text
@@ -58,14 +58,14 @@ class LoadedChoice(Choice):
 
     def __repr__(self) -> str:
         lines = [f"{self.group.title}, {self.policy}: {self.headline}"]
-        return "\n".join([*lines, *(f"  would change it: {line}" for line in change_lines(self))])
+        return visible("\n".join([*lines, *(f"  would change it: {line}" for line in change_lines(self))]))
 
     def _repr_html_(self) -> str:
         title = f"{self.group.title}, {self.policy}"
         changes = [f"would change it: {line}" for line in change_lines(self)]
         doubts = [f"doubt: {line}" for line in doubt_lines(self)]
         return (
-            f"<p><b>{html.escape(self.headline)}</b></p>"
+            f"<p><b>{html.escape(visible(self.headline))}</b></p>"
             + to_html(make_table(COLUMNS, table_rows(self), title=title))
             + paragraphs([*changes, *doubts])
         )
@@ -99,7 +99,7 @@ class FixComparison:
         if self.group.fault:
             return self.group.fault
         table = to_text(make_table(*_comparison_table(self.group, self.noun)))
-        return "\n".join([self.group.title, table, *failing_lines(self.group)])
+        return visible("\n".join([self.group.title, table, *failing_lines(self.group)]))
 
     def _repr_html_(self) -> str:
         if self.group.fault:
@@ -122,7 +122,7 @@ def constraints_of(
 
 def paragraphs(lines: Sequence[str]) -> str:
     """Return lines as HTML, each escaped."""
-    return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+    return "".join(f"<p>{html.escape(visible(line))}</p>" for line in lines)
 
 
 def _comparison_table(group: Group, noun: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -142,7 +142,7 @@ def _figures(row: Row, axes: Sequence[str]) -> Iterator[str]:
 
 
 def _after(reason: str | None) -> str:
-    return "" if not reason else f" ({' '.join(reason.split())[:80]})"
+    return "" if not reason else f" ({one_line(reason.strip())[:80]})"
 
 
 KINDS = ("fixes", "records")

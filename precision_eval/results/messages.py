@@ -221,7 +221,7 @@ def _longest(matches: list[SentenceMatch]) -> list[SentenceMatch]:
 
 def short_reason(reason: str | None) -> str:
     """Shorten an error message to the known sentence in it, or else to its first line."""
-    if not reason:
+    if reason is None or not reason.strip():
         return "no reason recorded"
     members, _ = find_members(cleaned(reason))
     if members:

@@ -27,4 +27,4 @@ def test_addresses_differ_between_runs_and_are_left_out():
 def test_an_unknown_message_keeps_its_first_line():
     assert short_reason("KeyError: 'a'\nmore") == "KeyError: 'a'"
     assert len(short_reason("x" * 900)) == 200
-    assert short_reason(None) == "no reason recorded"
+    assert short_reason(None) == short_reason(" \n") == "no reason recorded"

@@ -133,6 +133,19 @@ def test_html_is_escaped(run):
     assert "raised (<script>)" in " ".join(cells_of(record._repr_html_()))
 
 
+def test_no_control_character_of_a_record_is_shown(run):
+    from dataclasses import replace
+
+    group = next(one for one in run.run.groups if one.failing)
+    failing = {row.fix for row in group.failing}
+    hostile = {id(row): replace(row, reason="\u202eexe.\x00\ud800") for row in group.rows if row.fix in failing}
+    shown = FixComparison(group=replace(group, rows=tuple(hostile.get(id(row), row) for row in group.rows)))
+    record = replace(run.records[LATENCY], reason="\u202eexe.\x00", status="raised", data=None)
+    for text in (repr(shown), shown._repr_html_(), repr(record), record._repr_html_()):
+        assert "exe." in text
+        assert not {"\u202e", "\x00", "\ud800"} & set(text)
+
+
 def test_choosing_in_python(run, folder):
     found = run.choose(case="voice", mode="eager", policy="quality")
     assert (len(found), found.fix, found[0].outcome) == (1, "full_float32", "one")
