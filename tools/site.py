@@ -16,10 +16,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 _LINK = re.compile(r"\[([^\]\[]*)\]\((?!https?://|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
-_UNSEARCHED = ("candidates.md", "results.md", "sensitivity.md", "validation.md")
+_UNSEARCHED = (
+    *("candidates.md", "results.md", "sensitivity.md", "validation.md"),
+    *("results/candidates/candidates.md", "results/sentences/family.md"),
+)
 """Pages of long tables, whose rows would fill what a search finds."""
 _UNNAMED = {'id="__search"': "Search", 'id="__drawer"': "Navigation", 'class="md-search"': "Search"}
-_SHOWN = (".md", ".png")
+_SHOWN = (".md", ".png", ".flac")
 """Of the files outside docs/, those that become part of the site."""
 
 

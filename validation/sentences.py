@@ -18,6 +18,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,8 +28,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as tree
 
 from precision_eval.core.files import TrialFile
+from precision_eval.core.table import make_table, to_markdown
 from precision_eval.core.workers import WorkerError, call_isolated, one_thread
-from precision_eval.diagnose.explain import explain
+from precision_eval.diagnose.explain import FAMILY, explain
 
 MIXED = (
     (torch.float32, torch.bfloat16),
@@ -155,6 +157,30 @@ def table(lines: Iterable[dict[str, Any]]) -> str:
     return "\n".join(rows)
 
 
+def family_table() -> str:
+    """Return every sentence that ``explain`` knows: what it asks, likely causes, fixes that apply, versions."""
+    rows = []
+    for member in FAMILY:
+        for sentence in member.sentences:
+            found = explain(_filled(sentence))
+            applies = [advice.fix for advice in found.fixes if advice.verdict == "applies"]
+            causes = "; ".join(cause.title for cause in found.causes)
+            seen = "" if member.seen_on == "cpu" else f", on {member.seen_on}"
+            known = found.member == member.id
+            title = sentence if known else f"{sentence} (read as another)"
+            rows.append(
+                (title, member.asks, causes or "–", ", ".join(applies) or "–", f"torch {member.versions}{seen}")
+            )
+    return to_markdown(make_table(("sentence", "what it asks", "likely causes", "fixes that apply", "raised by"), rows))
+
+
+def _filled(sentence: str) -> str:
+    """Put float32 in the first operand's place, half in the others', and a number and a word where they stand."""
+    dtypes = chain(("float",), repeat("c10::Half"))
+    plain = {"{#}": "1", "{*}": "x"}
+    return re.sub(r"\{[^{}]*\}", lambda match: plain.get(match[0]) or next(dtypes), sentence)
+
+
 def _lacking(lines: Iterable[dict[str, Any]]) -> str:
     counted = [len(line["lacking"]) for line in lines if "lacking" in line]
     return f"{sum(counted)} times, in {sum(map(bool, counted))} operations" if counted else "not counted"
@@ -174,7 +200,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m validation.sentences", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/sentences.jsonl"))
     parser.add_argument("--report-only", action="store_true")
+    parser.add_argument("--family", type=Path, help="Write the sentences that explain knows to this file, and end.")
     options = parser.parse_args()
+    if options.family is not None:
+        options.family.write_text(f"# Sentences that explain knows\n\n{family_table()}\n", encoding="utf-8")
+        return
     warnings.simplefilter("ignore")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     file = TrialFile(options.out)

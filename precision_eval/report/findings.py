@@ -304,7 +304,8 @@ def narrow_cache_sentence(section: Group) -> str:
     least = min(narrow, key=lambda row: row.drift.value if row.drift else 0.0)
     parts = [_narrow_costs(row, base) for row in sorted(narrow, key=lambda row: row is not least)]
     drift = scientific(base.drift.value)
-    more = f"; {len(parts) - 3} more are in the table" if len(parts) > 3 else ""
+    left = len(parts) - 3
+    more = f"; {left} more {plural(left, 'is', 'are')} in the table" if left > 0 else ""
     return f"An 8-bit cache instead of kv_to_query's, whose drift is {drift}: {'; '.join(parts[:3])}{more}."
 
 

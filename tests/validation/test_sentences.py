@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import torch
 
 from precision_eval.core.workers import WorkerTimedOutError
+from precision_eval.diagnose.explain import FAMILY
 from validation import sentences
 
 MIXED = "RuntimeError: expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16"
@@ -31,6 +32,27 @@ def test_the_table_counts_what_is_not_recognised_too():
     assert "1 operations (1 passed), 3 programs, 2 messages" in text
     assert "| that name two dtypes | 2 | 1 | 1 | 1 | 1 |" in text
     assert f"- {strange}" in text
+
+
+def test_every_sentence_that_is_known_has_a_row_and_is_read_as_itself():
+    lines = sentences.family_table().splitlines()[2:]
+    assert len(lines) == sum(len(member.sentences) for member in FAMILY)
+    assert not [line for line in lines if "(read as another)" in line]
+    (first,) = [line for line in lines if line.startswith("| Expected query, key, and value") and "{query} key" in line]
+    assert "kv_to_query" in first
+    assert "| torch 2.6–2.15 |" in first
+
+
+def test_a_dtype_without_samples_is_counted():
+    def samples(device, dtype):
+        if dtype is torch.float16:
+            raise RuntimeError("no samples")
+        yield SimpleNamespace(input=torch.ones(2, 2, dtype=dtype), args=(torch.ones(2, 2, dtype=dtype),), kwargs={})
+
+    found = sentences.asked(SimpleNamespace(op=torch.mm, sample_inputs=samples), 20.0)
+    assert found["lacking"] == ["torch.float16: RuntimeError"]
+    assert found["programs"] > 0
+    assert "no samples in a dtype: 1 times, in 1 operations" in sentences.table([found])
 
 
 def test_an_operation_that_hangs_is_one_line_and_the_rest_goes_on(monkeypatch, tmp_path, capsys):
