@@ -1,7 +1,8 @@
 """Lanes and engines beside one lane: are verdicts the same, how much sooner are untimed cells done, what is lost.
 
 Every lane and engine is started once and has answered before anything is counted; each cell has a fresh process, as in
-any run. A machine holds as many lanes as cores, at most the four that were asked for.
+any run. Verdicts are always of four lanes: on fewer cores some lanes share one, which disturbs them more than the
+command allows, since it refuses such lanes. Untimed cells are of as many lanes as there are cores, at most four.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ from precision_eval.core.cells import Options as CellOptions
 from precision_eval.core.environment import collect, usable_cores
 from precision_eval.core.records import RecordFile
 from precision_eval.results.reading import groups_of
-from precision_eval.run.engines import EngineExecutor, NodeCall, engine_named
+from precision_eval.run.engines import Engine, EngineExecutor, NodeCall, engine_named
 from precision_eval.run.executor import modules_to_preload
+from precision_eval.run.lanes import Lane, LocalLanes, lanes_of
 from precision_eval.run.plan import Selection, make_plan
 from precision_eval.run.runner import run_plan
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
-ONE, MANY = "local:1", f"local:{min(4, usable_cores())}"
+LANES = 4
+ONE, MANY, FOUR = "local:1", f"local:{min(LANES, usable_cores())}", f"{LANES} lanes"
 ENGINES = ("dask", "ray", "slurm:local")
 KINDS = ("verdicts", "untimed", *ENGINES)
 SAME, SPEED_UP, LOST_S = 0.98, 0.9, 2.0
 _CASES = ("attention-decode", "attention-prefill")
-_TIMED = Selection(cases=_CASES, measures=("latency",), options=CellOptions(budget_s=0.4))
+_TIMED = Selection(cases=_CASES, modes=("eager",), measures=("latency",), options=CellOptions(budget_s=0.4))
 _UNTIMED = Selection(cases=_CASES, sizes=("dia",), measures=("drift",))
 _SHORT = Selection(cases=_CASES[:1], sizes=("tiny",), measures=("drift",))
 
@@ -51,8 +54,9 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
             kind, number = trial.spec
             timed = replace(_TIMED, sizes=options["sizes"])
             selection = {"verdicts": timed, "untimed": _UNTIMED}.get(kind, _SHORT)
-            sides = {"one": ONE, "other": kind if kind in ENGINES else MANY}
-            line: Data = {"key": trial.key, "kind": kind, "engine": sides["other"], "load": os.getloadavg()[0]}
+            sides = {"one": ONE, "other": {"verdicts": FOUR, "untimed": MANY}.get(kind, kind)}
+            line: Data = {"key": trial.key, "kind": kind, "engine": sides["other"]}
+            line |= {"cores": usable_cores(), "load": os.getloadavg()[0]}
             for side in sorted(sides, reverse=bool(number % 2)):
                 folder = Path(name) / f"{trial.key} {side}"
                 line[side] = _side(started(sides[side]), selection, folder)
@@ -62,11 +66,20 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
 def _started(engine: str, folder: Path) -> EngineExecutor:
     """Return an engine of which every lane has loaded torch."""
     preload = modules_to_preload(*make_plan(_TIMED).modules, compiled=False)
-    runs_on = engine_named(engine, device="cpu", threads=1, run_dir=folder, workers=None)
+    if engine == FOUR:
+        runs_on: Engine = _four_lanes()
+    else:
+        runs_on = engine_named(engine, device="cpu", threads=1, run_dir=folder, workers=None)
     executor = EngineExecutor(runs_on, NodeCall(device="cpu", preload=preload, timeout_s=900.0))
     for asked in [executor.submit(time.sleep, 1.0) for _ in range(runs_on.lanes)]:
         asked.result()
     return executor
+
+
+def _four_lanes() -> LocalLanes:
+    """Return four lanes, in turns on the cores of this machine."""
+    cores = [lane.cores for lane in lanes_of(str(min(LANES, usable_cores())), device="cpu", threads=1)]
+    return LocalLanes([Lane(f"{n + 1} of {LANES}", cores=cores[n % len(cores)]) for n in range(LANES)])
 
 
 def _side(executor: EngineExecutor, selection: Selection, folder: Path) -> Data:
@@ -104,8 +117,9 @@ def _compared(pairs: Iterable[tuple[Data, Data]]) -> Counter[str]:
 
 def _verdicts(lines: list[Data]) -> list[Figure]:
     figures = []
+    where = f"{lines[0]['engine']} of {lines[0]['cores']} cores"
     sides = {
-        f"verdicts on {lines[0]['engine']} beside {ONE}": [(line["one"], line["other"]) for line in lines],
+        f"verdicts on {where} beside {ONE}": [(line["one"], line["other"]) for line in lines],
         f"{ONE} beside itself, one repeat after the other": list(pairwise(line["one"] for line in lines)),
     }
     for number, (name, pairs) in enumerate(sides.items()):
@@ -113,7 +127,8 @@ def _verdicts(lines: list[Data]) -> list[Figure]:
         met = counts["same"] >= SAME * counts.total() and not counts["unlike"] if number == 0 and counts else None
         text = f"{counts['same']} of {counts.total()} alike, {counts['undecided on one side']} undecided on one side"
         target = f"≥ {SAME:.0%}, none unlike" if number == 0 else ""
-        figures.append(Figure(f"{name}: {len(pairs)} pairs", f"{text}, {counts['unlike']} unlike", target, met))
+        found = f"{text}, {counts['unlike']} unlike; load {mean(line['load'] for line in lines):.0f}"
+        figures.append(Figure(f"{name}: {len(pairs)} pairs", found, target, met))
     return figures
 
 
@@ -137,17 +152,18 @@ def _engine(kind: str, lines: list[Data]) -> list[Figure]:
     return [Figure(figure.name, f"{figure.found}; {failed} failed; load {load:.0f}", figure.target, figure.met)]
 
 
-def _figures(lines: list[Data]) -> list[Figure]:
-    kinds = {kind: [line for line in lines if line["kind"] == kind] for kind in KINDS}
+def _figures(content: Data) -> list[Figure]:
+    kinds = {kind: [line for line in content["trials"] if line["kind"] == kind] for kind in KINDS}
     made = {kind: _verdicts(own) if kind == "verdicts" else _engine(kind, own) for kind, own in kinds.items() if own}
     return [figure for own in made.values() for figure in own]
 
 
 EXPERIMENT = Experiment(
     name="lanes",
-    title="two lanes or more beside one: verdicts, speed of untimed cells; what engines lose",
+    title="lanes beside one: verdicts of four, speed of untimed cells; what engines lose",
     trials=_trials,
     run=_run,
     figures=_figures,
-    settings={"kinds": (KINDS[:2], KINDS), "repeats": (3, 20), "pairs": (2, 5), "sizes": (("tiny",), ("tiny", "dia"))},
+    summary=lambda lines, options: {"trials": lines},
+    settings={"kinds": (KINDS[:2], KINDS), "repeats": (3, 20), "pairs": (2, 3), "sizes": (("tiny",), ("tiny", "dia"))},
 )

@@ -16,6 +16,8 @@ import multiprocessing
 import os
 import pickle
 import shutil
+import signal
+import subprocess
 import threading
 import time
 import uuid
@@ -30,6 +32,7 @@ from precision_eval.core.cells import Outcome
 from precision_eval.core.environment import collect, usable_cores
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
 from precision_eval.core.files import locked, read_json, write_json, written_whole
+from precision_eval.core.formatting import one_line
 from precision_eval.core.workers import WorkerCrashedError, WorkerStoppedError
 from precision_eval.measure.isolation import IsolationError
 from precision_eval.measure.registry import CellResult, run_cell
@@ -41,6 +44,13 @@ FOLDER = "engine"
 
 IDLE_S = 30.0
 """How long a job of Slurm waits for a further call."""
+
+SERVES_S, ASKS_MIN = 3 * 3600.0, 240
+"""How long a job of Slurm takes calls, and the minutes that it asks for, which leave an hour for the last one."""
+
+JOB_NAME = "precision-eval"
+SQUEUE_S = 5.0
+"""How often Slurm is asked which jobs there are."""
 
 POLL_S = 0.2
 """How often jobs look for calls, and the command for answers."""
@@ -209,7 +219,15 @@ def engine_named(name: str, *, device: str, threads: int, run_dir: Path, workers
     }
     if kind not in known:
         raise unknown_name("executor", kind, ("local", *known))
-    return known[kind]()
+    try:
+        return known[kind]()
+    except PrecisionEvalError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:  # each engine has its own where nobody answers
+        here = "slurm:local" if kind == "slurm" else kind
+        raise ParameterError(
+            f"--executor {name}: {one_line(str(error))}; run it where that answers, or try {here} on this machine"
+        ) from error
 
 
 def _required(module: str, extra: str) -> Any:
@@ -273,20 +291,17 @@ class Submitit:
         submitit = _required("submitit", "slurm")
         logs.mkdir(parents=True, exist_ok=True)
         logs.chmod(0o700)  # what jobs and this command read here are pickles
-        try:
-            self.executor = submitit.AutoExecutor(folder=logs.resolve(), cluster=cluster or "slurm")
-        except (RuntimeError, ValueError) as error:
-            raise ParameterError(f"--executor slurm: {error}; run it where sbatch is, or try slurm:local") from error
-        self.executor.update_parameters(
-            name="precision-eval", cpus_per_task=threads, gpus_per_node=gpus, timeout_min=24 * 60
-        )
+        self.executor = submitit.AutoExecutor(folder=logs.resolve(), cluster=cluster or "slurm")
+        asked = {"gpus_per_node": gpus} if gpus else {}  # a cluster without GPUs refuses none of them
+        self.executor.update_parameters(name=JOB_NAME, cpus_per_task=threads, timeout_min=ASKS_MIN, **asked)
         self.lanes = at_once or (16 if self.executor.cluster == "slurm" else 1)
         self.folder = logs.resolve() / f"calls-{uuid.uuid4().hex}"
         self.folder.mkdir(parents=True)
         self._jobs: dict[str, Any] = {}
         self._calls = self._barren = 0
         self._over: set[str] = set()
-        self._looked_s = 0.0
+        self._looked_s = self._asked_s = 0.0
+        self._queued: set[str] = set()
         self._changed = threading.Lock()
 
     def run(self, function: Callable[[NodeCall], Any], call: NodeCall) -> Any:
@@ -304,8 +319,8 @@ class Submitit:
                 job = None if taken is None else self._jobs.get(taken.suffix.removeprefix(".by-"))
                 if self.lanes == 0 or (job is None and self._barren - barren >= TRIES):
                     raise OSError("no job took it; see the logs of the jobs")
-                if job is not None and job.done() and not answer.exists():
-                    raise OSError(f"job {job.job_id} ended with it: {job.state}")
+                if job is not None and self._ended(job) and not answer.exists():
+                    raise OSError(f"job {job.job_id} ended with it; see its log")
                 _look_again(self.folder)
             return pickle.loads(answer.read_bytes())  # noqa: S301 - our own job's bytes
         finally:
@@ -317,13 +332,27 @@ class Submitit:
         with self._changed:
             if time.monotonic() < self._looked_s + 1.0:
                 return
-            for name in [name for name, job in self._jobs.items() if name not in self._over and job.done()]:
+            self._ask_slurm()
+            for name in [name for name, job in self._jobs.items() if name not in self._over and self._ended(job)]:
                 self._over.add(name)
                 self._barren += next(self.folder.glob(f"*.by-{name}"), None) is None
             for _ in range(min(self._calls, self.lanes) - len(self._jobs) + len(self._over)):
                 name = uuid.uuid4().hex
                 self._jobs[name] = self.executor.submit(serve_calls, self.folder, name)
+                self._queued.add(self._jobs[name].job_id)
             self._looked_s = time.monotonic()
+
+    def _ended(self, job: Any) -> bool:
+        """Say whether a job is over: of Slurm's by squeue, which tells at once, also where nothing is accounted."""
+        return job.job_id not in self._queued if self.executor.cluster == "slurm" else bool(job.done())
+
+    def _ask_slurm(self) -> None:
+        """Now and then, ask which jobs there are; where nobody answers, what is known stands."""
+        if self.executor.cluster == "slurm" and time.monotonic() > self._asked_s + SQUEUE_S:
+            asked = ["squeue", "--noheader", "--format=%A", f"--name={JOB_NAME}"]
+            told = subprocess.run(asked, capture_output=True, text=True, check=False)
+            self._queued = set(told.stdout.split()) if told.returncode == 0 else self._queued
+            self._asked_s = time.monotonic()
 
     def close(self) -> None:
         """Cancel what runs or waits."""
@@ -335,9 +364,16 @@ class Submitit:
 
 
 def serve_calls(folder: Path, name: str) -> None:
-    """Answer the calls of a folder until none has come for a while, or the folder is gone; a job's work."""
+    """Answer the calls of a folder until none has come for a while, or the folder or the time is gone; a job's work."""
+    ending = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: ending.set())  # the job is about to be ended, with all that it runs
+    for path in folder.glob(f"*.by-{name}"):  # taken before Slurm put this job into the queue again
+        if not path.with_suffix(".answer").exists():
+            path.rename(path.with_suffix(".call"))
     until_s = time.monotonic() + IDLE_S
-    while time.monotonic() < until_s and folder.exists():
+    end_s = time.monotonic() + SERVES_S
+    while time.monotonic() < min(until_s, end_s) and folder.exists() and not ending.is_set():
         for path in sorted(folder.glob("*.call")):
             own = path.with_suffix(f".by-{name}")
             try:
@@ -345,7 +381,9 @@ def serve_calls(folder: Path, name: str) -> None:
             except FileNotFoundError:  # another job's by now
                 continue
             function, call = pickle.loads(own.read_bytes())  # noqa: S301 - our own command's bytes
-            _write(path.with_suffix(".answer"), function(call))
+            answer = function(call)
+            if not ending.is_set():  # what the end has broken is no result, and another job's to do
+                _write(path.with_suffix(".answer"), answer)
             until_s = time.monotonic() + IDLE_S
             break
         else:

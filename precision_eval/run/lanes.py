@@ -60,7 +60,7 @@ def _lane(text: str, own: Sequence[int]) -> Lane:
 def _problem(lane: Lane, others: Sequence[Lane], *, device: str, threads: int) -> str:
     """Say why a lane cannot be one; empty where it can."""
     if (lane.gpu is None) == (device == "cuda"):
-        return f"is none of --device {device}; give lanes of that device"
+        return f"is none of --device {device}; give lanes of it, or --device {'cpu' if device == 'cuda' else 'cuda'}"
     if any(lane.cores & other.cores or (lane.gpu is not None and lane.gpu == other.gpu) for other in others):
         return "shares its device with another; give each GPU and core once"
     if lane.gpu is None and len(lane.cores) < threads:

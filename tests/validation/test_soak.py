@@ -8,14 +8,16 @@ import pytest
 
 from validation.robustness import soak
 
-KEPT = {"faults": 4, "lost": 0, "orphans": 0, "files": 0, "problems": []}
+KEPT = {"faults": 4, "lost": 0, "doubled": 0, "orphans": 0, "files": 0, "problems": []}
 
 
 def figures_of(*lines):
     return soak.EXPERIMENT.figures(soak.EXPERIMENT.summary(list(lines), None))
 
 
-@pytest.mark.parametrize("broken", [{"lost": 1}, {"orphans": 1}, {"files": 2}, {"problems": ["exit 1"]}])
+@pytest.mark.parametrize(
+    "broken", [{"lost": 1}, {"doubled": 1}, {"orphans": 1}, {"files": 2}, {"problems": ["exit 1"]}]
+)
 def test_whatever_is_broken_is_counted(broken):
     assert all(figure.met for figure in figures_of(KEPT, KEPT))
     assert [figure.met for figure in figures_of(KEPT, KEPT | broken)].count(False) == 1

@@ -16,11 +16,12 @@ from typing import Any
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import TrialFile
+from precision_eval.core.formatting import MISSING, fixed
 from precision_eval.core.table import make_table, to_markdown
 from precision_eval.report.findings import narrow_cache_sentence, sound_sentences
 from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings
-from precision_eval.results.machines import merged
+from precision_eval.results.machines import MachineComparison, merged
 from precision_eval.results.reading import Run, load_run
 from precision_eval.studies.sensitivity.report import answer, contest_markdown
 from tools.docs.systems import ENVIRONMENT, OPERATIONS, VERSIONS, system_markdown
@@ -205,14 +206,20 @@ def replaced(text: str, name: str, content: str, *, page: Path) -> str:
 
 
 def machines_markdown(folder: Path) -> str:
-    """Return one row per processor and torch version: what is fastest there, case by case."""
+    """Return one row per processor and torch version: what is fastest there and what slowest, case by case."""
     runs = merged(sorted(path for path in folder.iterdir() if path.is_dir()))
-    rows = []
-    for machine in runs.machines:
-        fastest = [" ≈ ".join(comparison.fastest(machine.name)) or "–" for comparison in runs.comparisons]
-        rows.append((machine.name, *fastest))
-    columns = ("machine", *(f"fastest: {comparison.title}" for comparison in runs.comparisons))
-    return to_markdown(make_table(columns, rows))
+    rows = [(own.name, *(_ends(comparison, own.name) for comparison in runs.comparisons)) for own in runs.machines]
+    return to_markdown(make_table(("machine", *(comparison.title for comparison in runs.comparisons)), rows))
+
+
+def _ends(comparison: MachineComparison, machine: str) -> str:
+    """Say which fix is fastest on a machine, or not told apart from it, and which slowest: time over the baseline's."""
+    times = {row.fix: row.time.value for row in comparison.groups[machine].curing if row.time is not None}
+    if not times:
+        return MISSING
+    texts = {fix: f"{fix} ({fixed(value, decimals=2)})" for fix, value in times.items()}
+    slowest = max(times, key=times.__getitem__)
+    return f"{' ≈ '.join(map(texts.__getitem__, comparison.fastest(machine)))}; slowest {texts[slowest]}"
 
 
 def page_text(page: Path, results: Path) -> str:

@@ -28,7 +28,9 @@ import numpy as np
 import psutil
 
 import precision_eval
+from precision_eval.core.environment import usable_cores
 from precision_eval.core.files import PARTIAL
+from precision_eval.run.engines import FOLDER
 from validation.frame import Data, Experiment, Figure, Options, Trial, each
 
 _ROOT = str(Path(precision_eval.__file__).parents[1])
@@ -43,11 +45,14 @@ _UNCLEAN = re.compile(
     r"Traceback \(most|Fatal Python|Aborted|Exception ignored|leaked semaphore|internal error|^Process "
 )
 
+_ATTENTION = (
+    *("--case", "attention-decode", "--size", "tiny", "--measure", "trace,drift,memory,latency"),
+    *("--budget", "0.05", "--processes", "1"),
+)
+
 JOBS: Mapping[str, tuple[str, ...]] = {
-    "attention": (
-        *("--case", "attention-decode", "--size", "tiny", "--measure", "trace,drift,memory,latency"),
-        *("--budget", "0.05", "--processes", "1"),
-    ),
+    "attention": _ATTENTION,
+    "lanes": (*_ATTENTION, "--executor", f"local:{min(2, usable_cores())}"),
     "compiled": (*("--case", "attention-decode", "--size", "tiny", "--mode", "compiled", "--measure", "trace,drift"),),
     "voice": (
         *("--case", "voice", "--minutes", "0.02", "--streams", "2", "--steps", "10"),
@@ -62,9 +67,13 @@ SIGNALS: Mapping[str, tuple[int, str, tuple[int, ...]]] = {
     "hang_up": (signal.SIGHUP, "group", (-1, 129)),
     "terminate": (signal.SIGTERM, "parent", (143,)),
     "kill_worker": (signal.SIGKILL, "worker", (3,)),
+    "kill_any": (signal.SIGKILL, "any", (-9, 3)),
     "hung_worker": (signal.SIGSTOP, "worker", (3,)),
 }
-"""Kind to: signal, who gets it, the exit codes that it may lead to beside 0, where the command was done before."""
+"""Kind to: signal, who gets it, the exit codes that it may lead to beside 0, where the command was done before.
+
+*Any* is any process of the round: the command, a lane, a fork server, a worker or what watches over them.
+"""
 
 LIMITS: Mapping[str, tuple[int, ...]] = {"full_disk": (2, 3), "memory_limit": (2, 3), "read_only": (2,)}
 """Kind to the exit codes that it may lead to beside 0."""
@@ -82,11 +91,13 @@ def play(job: str, seed: int, kinds: Sequence[str], faults: int) -> Data:
         folder = Path(name)
         lost, problems, orphans = 0, [], 0
         ends: Counter[str] = Counter()
+        kept: set[tuple[str, float]] = set()
         for number in range(faults + 1):
             kind = str(rng.choice(kinds)) if number < faults else ""
             before = _records(folder / "run")
             code, output, living = _give(JOBS[job], folder, kind, rng)
             lost += sum((Counter(before) - Counter(_records(folder / "run"))).values())
+            kept |= _kept_by_nodes(folder / "run")
             orphans += len(living)
             ends[f"{kind or 'undisturbed'}: {code}"] += 1
             where = f"{job}/{seed} {number} {kind or 'undisturbed'}"
@@ -95,12 +106,16 @@ def play(job: str, seed: int, kinds: Sequence[str], faults: int) -> Data:
             problems += [f"{where}: left over {one}" for one in living]
             if unclean := _UNCLEAN.search(output):
                 problems.append(f"{where}: printed {output[unclean.start() :][:300]!r}")
+        records = [json.loads(line) for line in _records(folder / "run")]
+        lost += len(kept - {(record["started_at"], record["wall_s"]) for record in records})
+        passed = Counter(record["cell"] for record in records if record["status"] == "passed")
         files = [path.name for path in (folder / "run").rglob(f"*{PARTIAL}")]
         files += _left_in(folder / "tmp")
         problems += [f"{job}/{seed}: {left} was left" for left in files]
     return {
         "faults": faults,
         "lost": lost,
+        "doubled": passed.total() - len(passed),
         "orphans": orphans,
         "files": len(files),
         "problems": problems,
@@ -163,8 +178,8 @@ def _send(kind: str, process: subprocess.Popen[bytes], folder: Path, rng: np.ran
             os.killpg(process.pid, number)
         elif whom == "parent":
             process.send_signal(number)
-        elif workers := [one for one in _of(folder) if os.getpgid(one.pid) == one.pid != process.pid]:
-            workers[int(rng.integers(len(workers)))].send_signal(number)
+        elif victims := [one for one in _of(folder) if whom == "any" or os.getpgid(one.pid) == one.pid != process.pid]:
+            victims[int(rng.integers(len(victims)))].send_signal(number)
 
 
 @contextlib.contextmanager
@@ -234,6 +249,12 @@ def _records(run_dir: Path) -> list[bytes]:
     return [line for line in lines if line.startswith(b"{")]
 
 
+def _kept_by_nodes(run_dir: Path) -> set[tuple[str, float]]:
+    """Return when each cell began, and what it took, that a lane has finished and the command has not recorded."""
+    kept = [json.loads(path.read_bytes()) for path in (run_dir / FOLDER).glob("*.json")]
+    return {(content["started_at"], round(content["wall_s"], 3)) for content in kept}
+
+
 _PARENT = """
 import contextlib, gc, json, sys, tempfile, threading, psutil
 from precision_eval import evaluate
@@ -292,6 +313,7 @@ def _trials(options: Options) -> list[Trial]:
 
 _COUNTED = {
     "lost": "finished cells lost",
+    "doubled": "finished cells recorded twice",
     "orphans": "processes left over after 2 s",
     "files": "files leaked",
 }
@@ -303,7 +325,7 @@ def _summary(lines: list[Data], options: Options) -> Data:
     return {
         "rounds": len(lines),
         "faults": sum(line["faults"] for line in lines),
-        **{key: sum(line[key] for line in lines) for key in _COUNTED},
+        **{key: sum(line.get(key, 0) for line in lines) for key in _COUNTED},
         "problems": [problem for line in lines for problem in line["problems"]],
         "ends": {end: ends[end] for end in sorted(ends)},
         "parents": [{key: line[key] for key in ("growth", "handles", "turns")} for line in lines if "growth" in line],
@@ -314,7 +336,8 @@ def _figures(content: Data) -> list[Figure]:
     """Show the counts, and how the processes that evaluate again and again have grown at most."""
     problems, parents = content["problems"], content["parents"]
     where = f"{content['faults']} faults in {content['rounds']} rounds"
-    figures = [Figure(f"{text}, {where}", str(content[key]), "0", not content[key]) for key, text in _COUNTED.items()]
+    counts = {text: content[key] for key, text in _COUNTED.items() if key in content}
+    figures = [Figure(f"{text}, {where}", str(count), "0", not count) for text, count in counts.items()]
     figures.append(
         Figure("commands that ended or printed otherwise than promised", str(len(problems)), "0", not problems)
     )

@@ -20,9 +20,9 @@ from toy_plans import Inline, plan_of, ran, run, status
 from precision_eval.core.environment import usable_cores
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.records import RecordFile
-from precision_eval.run import engines
+from precision_eval.run import engines, lanes
 from precision_eval.run.engines import EngineExecutor, NodeCall, Submitit, engine_named
-from precision_eval.run.lanes import Lane, LocalLanes, lanes_of
+from precision_eval.run.lanes import Lane, LocalLanes, enter_lane, lanes_of
 
 SUPPORT = str(Path(__file__).parents[2] / "support")
 CALL = NodeCall(device="cpu", preload=("torch",), timeout_s=60.0)
@@ -123,6 +123,33 @@ def test_a_missing_extra_is_one_line(refused, tmp_path, monkeypatch, name, modul
     refused(f"needs {module}, which is not installed; pip install 'precision-eval[{name}]'", *arguments)
 
 
+def _nobody(**_):
+    raise ConnectionError("no answer\nfrom there")
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "remedy"),
+    [
+        ("ray:there:1", types.SimpleNamespace(init=_nobody), "or try ray on this machine"),
+        ("slurm", types.SimpleNamespace(AutoExecutor=_nobody), "or try slurm:local on this machine"),
+    ],
+)
+def test_an_engine_that_does_not_answer_is_one_line(tmp_path, monkeypatch, name, module, remedy):
+    monkeypatch.setitem(sys.modules, {"slurm": "submitit"}.get(name, "ray"), module)
+    with pytest.raises(ParameterError, match=f"{name}: no answer from there; run it where that answers, {remedy}"):
+        engine_named(name, device="cpu", threads=1, run_dir=tmp_path, workers=None)
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpu", "own"), [("", 1, "1"), ("3,5", 1, "5"), ("GPU-8a,MIG-1b", 0, "GPU-8a"), ("3", 1, "-1")]
+)
+def test_a_lane_of_a_gpu_sees_that_one_alone(monkeypatch, visible, gpu, own):
+    monkeypatch.setattr(lanes, "_end_with_starter", lambda: None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    enter_lane(Lane(f"cuda:{gpu}", gpu))
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == own
+
+
 def test_a_call_that_is_lost_is_handed_out_again(here, tmp_path):
     plan = plan_of("a", "b", measures=("first",))
     assert set(status(on(Here(losses=2), plan, tmp_path)).values()) == {"passed"}
@@ -168,7 +195,7 @@ def test_a_node_unlike_the_first_is_refused(here, tmp_path, change, differs):
 class Jobs:
     """Stands in for submitit: a job is a thread; `born` says whether it gets as far as its first call."""
 
-    cluster, born = "slurm", True
+    cluster, born = "local", True
 
     def __init__(self, **_):
         self.jobs = []
@@ -184,7 +211,7 @@ class Jobs:
         thread = threading.Thread(target=job_of if self.born else int, daemon=True)
         thread.start()
         job = types.SimpleNamespace(
-            job_id=len(self.jobs), state="GONE", done=lambda: not thread.is_alive(), cancel=lambda check: None
+            job_id=str(len(self.jobs)), done=lambda: not thread.is_alive(), cancel=lambda check: None
         )
         self.jobs.append(job)
         return job
@@ -241,10 +268,26 @@ def test_a_job_answers_one_call_after_the_other(submitit_of):
 def test_a_call_that_ends_its_job_takes_no_other_with_it(submitit_of):
     engine = submitit_of(at_once=1)
     answers = asked(engine, ["a", "lost", "b", "c"])
-    with pytest.raises(OSError, match=r"job \d+ ended with it: GONE"):
+    with pytest.raises(OSError, match=r"job \d+ ended with it; see its log"):
         answers.pop("lost").result(20)
     assert [answer.result(20) for answer in answers.values()] == [f"{call} done" for call in answers]
     assert len(engine.executor.jobs) in (1, 2)  # one where the call that ends it came last
+
+
+def test_a_job_that_squeue_no_longer_names_has_ended(submitit_of, monkeypatch):
+    """Slurm's own word, with and without accounting; while it does not answer, no job is given up."""
+    said = iter([(1, ""), (0, ""), (0, "7\n")])
+    told = [types.SimpleNamespace(returncode=code, stdout=text) for code, text in said]
+    monkeypatch.setattr(engines.subprocess, "run", lambda *_, **__: told.pop(0))
+    monkeypatch.setattr(engines, "SQUEUE_S", -1.0)
+    engine, (first, seventh) = submitit_of(at_once=1), [types.SimpleNamespace(job_id=name) for name in ("0", "7")]
+    monkeypatch.setattr(Jobs, "cluster", "slurm")
+    engine._queued = {"0", "7"}
+    seen = []
+    while told:
+        engine._ask_slurm()
+        seen.append((engine._ended(first), engine._ended(seventh)))
+    assert seen == [(False, False), (True, True), (True, False)]
 
 
 def test_jobs_that_end_before_they_take_a_call_are_no_endless_loop(submitit_of, monkeypatch):
@@ -253,6 +296,27 @@ def test_jobs_that_end_before_they_take_a_call_are_no_endless_loop(submitit_of, 
     with pytest.raises(OSError, match="no job took it; see the logs of the jobs"):
         engine.run(answer_of, "a")
     assert len(engine.executor.jobs) in (3, 4)
+
+
+def test_a_job_that_is_put_into_the_queue_again_does_what_it_had_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(engines, "IDLE_S", 0.1)
+    for number, taken in enumerate(("by-mine", "by-other", "by-mine")):
+        engines._write(tmp_path / f"{number}.{taken}", (answer_of, str(number)))
+    (tmp_path / "2.answer").write_bytes(b"there")
+    engines.serve_calls(tmp_path, "mine")
+    assert sorted(path.name for path in tmp_path.glob("*.answer")) == ["0.answer", "2.answer"]
+    assert (tmp_path / "2.answer").read_bytes() == b"there"
+
+
+def test_a_job_that_is_being_ended_answers_nothing_and_takes_nothing(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        for name in ("0.call", "1.call"):
+            engines._write(tmp_path / name, (signal.raise_signal, signal.SIGTERM))
+        engines.serve_calls(tmp_path, "mine")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert [path.suffix for path in sorted(tmp_path.iterdir())] == [".by-mine", ".call"]
 
 
 def test_a_job_ends_where_no_call_comes_and_where_the_command_is_done(submitit_of, monkeypatch):
@@ -266,6 +330,15 @@ def test_a_job_ends_where_no_call_comes_and_where_the_command_is_done(submitit_o
     assert engine.run(answer_of, "b") == "b done"
     monkeypatch.setattr(engines, "IDLE_S", 600.0)
     assert engine.run(answer_of, "c") == "c done"  # the fixture sees that its job ends all the same
+
+
+def test_a_job_takes_no_further_call_near_the_end_of_its_time(submitit_of, monkeypatch):
+    monkeypatch.setattr(engines, "SERVES_S", 0.1)
+    engine = submitit_of(at_once=1)
+    for call in "ab":
+        assert engine.run(answer_of, call) == f"{call} done"
+        time.sleep(0.2)
+    assert len(engine.executor.jobs) == 2
 
 
 def test_closing_gives_up_what_waits_and_starts_no_further_job(submitit_of, monkeypatch):
