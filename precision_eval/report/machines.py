@@ -70,8 +70,9 @@ def comparison_tables(comparison: MachineComparison) -> Iterator[Table]:
             (name, *(_cell(comparison, axis, name, comparison.row(name, fix)) for fix in comparison.fixes))
             for name in comparison.groups
         ]
-        columns = ("machine", *comparison.fixes)
-        yield Table(columns=columns, rows=tuple(rows), title=f"{comparison.title}: {title}")
+        if axis == TIMES or any(row.drift for group in comparison.groups.values() for row in group.curing):
+            columns = ("machine", *comparison.fixes)
+            yield Table(columns=columns, rows=tuple(rows), title=f"{comparison.title}: {title}")
 
 
 def _cell(comparison: MachineComparison, axis: str, machine: str, row: Row | None) -> str:
