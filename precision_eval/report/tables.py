@@ -33,6 +33,7 @@ from precision_eval.results.messages import short_reason
 from precision_eval.results.minutes import courses_of, flags_text
 from precision_eval.results.model import Group, Row, figure_of
 from precision_eval.results.reading import Run
+from precision_eval.results.sound import SOUND_METRICS
 
 VOICE_WINDOW_FRAMES = 512
 """Positions that the voice attends over at most; a test holds this to the model's own figure."""
@@ -59,7 +60,7 @@ _COMPILED = ("compiled-inductor", "compiled-aot_eager")
 def tables_of(run: Run, section: Group) -> tuple[Table, ...]:
     """Return every table of `section` that has something to say."""
     found = (
-        *(cost_table(section), audio_table(run, section), minutes_table(run, section)),
+        *(cost_table(section), streams_table(run, section), audio_table(run, section), minutes_table(run, section)),
         *(trace_table(section), parts_table(section)),
     )
     return tuple(table for table in found if table is not None)
@@ -99,6 +100,30 @@ def _plugin_fact(path: tuple[str, ...]) -> Fact:
         page=title,
         read=lambda row, section: figure(record_of(row, path[0]), *path[1:], write=lambda value: f"{value:.4g}"),
     )
+
+
+def streams_table(run: Run, section: Group) -> Table | None:
+    """Return what each metric and judge heard of each fix and control; None where no streams were judged."""
+    controls = [row for row in run.comparators(section, "sound") if row.role == "control"]
+    fixes, beside = (
+        {row.fix: row.sound for row in rows if row.sound is not None and row.sound.metrics}
+        for rows in (section.fixes, controls)
+    )
+    if not fixes:
+        return None
+    first = next(iter(fixes.values()))
+    metrics = [metric for metric in SOUND_METRICS if metric.name in first.metrics]
+    lines = [
+        (fix, sound.verdict, *(metric.range_text(sound.metrics[metric.name]) for metric in metrics))
+        for fix, sound in (fixes | beside).items()
+    ]
+    margins = (MISSING if m.only_against else m.text(first.metrics[m.name].margin) for m in metrics)
+    least = (m.text(max(sound.detectable[m.name] for sound in fixes.values())) for m in metrics)
+    lines += [("margin", MISSING, *margins), ("detectable", MISSING, *least)]
+    title = f"Sound of {first.streams} streams of {first.stream_s:g} s · {section.title}"
+    table = make_table(("condition", "verdict", *(metric.title for metric in metrics)), lines, title=title)
+    note = "margin: within it a fix is no worse; detectable: what would have been found in 80 % of runs, of every fix."
+    return replace(table, notes=(note,))
 
 
 def audio_table(run: Run, section: Group, *, page: bool = False) -> Table | None:

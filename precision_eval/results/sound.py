@@ -48,10 +48,10 @@ class SoundMetric:
         return f"{'' if number.startswith('−') else '+'}{number}{self.unit}"
 
     def range_text(self, decision: DifferenceDecision) -> str:
-        """Write a change with its interval: ``MCD +0.55 dB [0.41, 0.69]``."""
+        """Write a change with its interval: ``+0.55 dB [0.41, 0.69]``."""
         low, high = sorted((decision.low * self.worse, decision.high * self.worse))
         ends = ", ".join(fixed(end, decimals=self.decimals) for end in (low, high))
-        return f"{self.title} {self.text(decision.estimate)} [{ends}]"
+        return f"{self.text(decision.estimate)} [{ends}]"
 
 
 VOICE_METRICS: tuple[SoundMetric, ...] = (
@@ -126,7 +126,7 @@ class SoundVerdict:
     def decisive(self) -> str:
         """The metrics that the verdict comes from; of *undecided*, those that are not known to be no worse."""
         found = [
-            metric.range_text(one)
+            f"{metric.title} {metric.range_text(one)}"
             for metric in SOUND_METRICS
             if (one := self.metrics.get(metric.name)) is not None
             and (one.verdict == self.verdict if self.verdict in ("worse", "better") else not one.no_worse)

@@ -19,7 +19,7 @@ from precision_eval.core.files import TrialFile
 from precision_eval.core.formatting import MISSING, fixed
 from precision_eval.core.table import make_table, to_markdown
 from precision_eval.report.findings import narrow_cache_sentence, sound_sentences
-from precision_eval.report.tables import audio_table, cost_table
+from precision_eval.report.tables import audio_table, cost_table, streams_table
 from precision_eval.report.text import environment_line, findings
 from precision_eval.results.machines import MachineComparison, merged
 from precision_eval.results.reading import Run, load_run
@@ -44,6 +44,9 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "sensitivity": ("sensitivity", lambda source, page: sensitivity_markdown(source, relative_to=page.parent)),
     "voice": ("voice-quality.json", lambda source, page: voice_markdown(source)),
     "voices": ("voices", lambda source, page: voices_markdown(source)),
+    "heard-voice": ("cpu", lambda source, page: heard_markdown(source)),
+    "heard-natural": ("natural-voices", lambda source, page: heard_markdown(source)),
+    "heard-judges": ("natural-judges", lambda source, page: heard_markdown(source)),
     "proof": ("proof/figures.json", lambda source, page: reported_markdown(source)),
     "faults": ("faults.json", lambda source, page: stored_markdown("faults", source, judged_only=True)),
     "faults-unseen": (
@@ -106,6 +109,15 @@ def results_markdown(run: Run, *, relative_to: Path) -> str:
     shown = [path for path in drawn if path.name.startswith(FIGURES_SHOWN)]
     parts += [f"![{path.stem}]({Path(os.path.relpath(path, relative_to)).as_posix()})" for path in shown]
     return "\n\n".join(part for part in parts if part)
+
+
+def heard_markdown(source: Path) -> str:
+    """Return what each metric and judge heard of each fix of a run; says so where there is none."""
+    if not source.exists():
+        return "Not measured."
+    run = load_run(source)
+    tables = [to_markdown(table, heading=True) for section in run.sections if (table := streams_table(run, section))]
+    return "\n\n".join([*tables, environment_line(run.environment)])
 
 
 def fixes_markdown(source: Path) -> str:

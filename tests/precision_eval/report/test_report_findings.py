@@ -11,6 +11,7 @@ from precision_eval.report.findings import (
     silent_controls,
     sound_sentences,
 )
+from precision_eval.report.tables import streams_table
 from precision_eval.results.choose import Choice
 from precision_eval.results.choose.choosing import choices_of, choose_from
 from precision_eval.results.choose.comparing import leaders
@@ -136,6 +137,20 @@ def test_what_is_undecided_says_what_would_decide(voice):
     assert "of float16 it is undecided" in recommendation(loaded, section)
     assert f"--streams {sound.needed} would probably decide" in sound.doubt
     assert sound.needed > 16
+
+
+def test_the_table_of_streams_holds_every_condition_its_interval_and_the_margin(voice):
+    loaded, section = voice(AS_ON_A_GOOD_DAY | {"float16": (0.1, -0.01, 1.0)})
+    table = streams_table(loaded, section)
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert {"float16", "control_long_window", "control_rope_bfloat16"} < set(rows)
+    assert [*rows][-2:] == ["margin", "detectable"]
+    mcd = section.row("float16").sound.metrics["mel_mcd_db"]
+    assert rows["float16"]["verdict"] == "undecided"
+    assert rows["float16"]["MCD"] == f"+0.10 dB [{mcd.low:.2f}, {mcd.high:.2f}]".replace("-", "−")
+    assert rows["margin"]["MCD"] == f"+{mcd.margin:.2f} dB"
+    few, section = voice(streams=4)
+    assert streams_table(few, section) is None
 
 
 def test_a_control_that_is_not_heard_leaves_sound_out(voice):
