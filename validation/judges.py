@@ -212,7 +212,8 @@ def _text(verdict: Data, metrics: Sequence[SoundMetric]) -> str:
 
 def _ranges(verdict: Data, metrics: Sequence[SoundMetric]) -> str:
     decisions = {name: DifferenceDecision(**decision) for name, decision in verdict["metrics"].items()}
-    return f"{verdict['verdict']}: {'; '.join(spanned(m.range_text(decisions[m.name])) for m in metrics)}"
+    changes = (f"{m.title} {spanned(m.range_text(decisions[m.name]))}" for m in metrics)
+    return f"{verdict['verdict']}: {'; '.join(changes)}"
 
 
 def _smallest(rungs: Sequence[Rung], verdicts: Data) -> str:
