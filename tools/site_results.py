@@ -46,6 +46,7 @@ TRIALS: tuple[tuple[str, str, str], ...] = (
     ("Claims of the suite", "claims", "claims.json"),
     ("Hostile files and random commands", "attack", "attack.json"),
     ("Faults at any time", "soak", "soak.json"),
+    ("Four lanes beside one", "lanes", "lanes/lanes.json"),
 )
 """Title, experiment, and the file that its trials are stored in."""
 

@@ -51,16 +51,16 @@ def machines_table(runs: MergedRuns) -> Table:
 
 
 def fastest_table(runs: MergedRuns) -> Table:
-    """Return which fix is fastest where, and how many orders of two fixes travel: one row per case."""
-    names = [machine.name for machine in runs.machines]
-    rows = []
-    for comparison in filter(lambda comparison: comparison.cured, runs.comparisons):
-        fastest = [" ≈ ".join(comparison.fastest(name)) if name in comparison.groups else MISSING for name in names]
-        verdicts = [pair.verdict for pair in comparison.orders if pair.axis == TIMES]
-        counts = [str(verdicts.count(verdict)) for verdict in ("holds", "turns over", "not called everywhere")]
-        rows.append((comparison.title, *(cell or MISSING for cell in fastest), *counts))
-    columns = ("case", *names, "orders hold", "turn over", "not called everywhere")
-    return Table(columns=columns, rows=tuple(rows), title="Fastest fix", notes=NOTES)
+    """Return which fix is fastest where, a row per machine; below, how many orders of two fixes travel."""
+    cured = [comparison for comparison in runs.comparisons if comparison.cured]
+    rows = [
+        (name, *(" ≈ ".join(own.fastest(name)) or MISSING if name in own.groups else MISSING for own in cured))
+        for name in (machine.name for machine in runs.machines)
+    ]
+    for verdict, title in (("holds", "orders hold"), ("turns over", "turn over"), ("not called everywhere",) * 2):
+        verdicts = ([pair.verdict for pair in own.orders if pair.axis == TIMES] for own in cured)
+        rows.append((title, *(str(own.count(verdict)) for own in verdicts)))
+    return Table(columns=("machine", *(own.title for own in cured)), rows=tuple(rows), title="Fastest fix")
 
 
 def comparison_tables(comparison: MachineComparison) -> Iterator[Table]:
@@ -132,7 +132,7 @@ def _against(pair: PairOrder, baseline: str | None, relation: str) -> Iterator[s
 
 def sections_of(runs: MergedRuns) -> Iterator[tuple[str, tuple[Table, ...], tuple[str, ...]]]:
     """Yield title, tables and lines: of the machines, of each case, and of what is not compared."""
-    yield "", (machines_table(runs), fastest_table(runs)), ()
+    yield "", (machines_table(runs), fastest_table(runs)), NOTES
     rest = []
     for comparison in runs.comparisons:
         if comparison.cured:
