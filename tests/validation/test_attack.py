@@ -50,7 +50,9 @@ def test_what_would_run_is_counted_where_it_would_run(tmp_path, name, text, foun
     assert attack._leaks(tmp_path, ()) == found
 
 
-@pytest.mark.parametrize(("target", "seed"), [("asv", 403), ("sweep", 487), ("sweep", 1456), ("records", 159)])
+@pytest.mark.parametrize(
+    ("target", "seed"), [("asv", 403), ("sweep", 487), ("sweep", 1456), ("sweep", 2506), ("records", 159)]
+)
 def test_characters_of_control_that_once_reached_an_output(target, seed):
     assert attack.attack(target, seed)["faults"] == []
 

@@ -27,7 +27,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
 from precision_eval.core.files import to_json
 from precision_eval.core.formatting import MISSING, counted, duration_text, grouped, join, range_text
-from precision_eval.core.table import make_table, markdown_text, to_markdown
+from precision_eval.core.table import make_table, to_markdown
 from precision_eval.stats import PairedRatio
 from precision_eval.stats.crossover import Crossing, Crossover
 from precision_eval.studies.sweep.plan import BASELINE, CASTS, NOISE_FLOOR, REVISION, TO_HALF, TO_QUERY
@@ -261,7 +261,7 @@ def _grouped(curves: Iterable[LengthCurve], key: Callable[[LengthCurve], Hashabl
 
 
 def _bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
+    return "\n".join(f"- {line.replace('<', '&lt;')}" for line in lines)  # what stored lines say is text
 
 
 def _by_length(curves: Sequence[LengthCurve], cell: Callable[[LengthPoint], str]) -> str:
@@ -298,7 +298,7 @@ def _failures(curves: Sequence[LengthCurve]) -> list[str]:
         for point in curve.points
         for fix, why in point.failures.items()
     )
-    return [f"{title}, `{fix}` at {', '.join(at)}: {markdown_text(why)}" for (title, fix, why), at in lengths.items()]
+    return [f"{title}, `{fix}` at {', '.join(at)}: {why}" for (title, fix, why), at in lengths.items()]
 
 
 def _doubts(curves: Sequence[LengthCurve]) -> list[str]:
@@ -309,8 +309,7 @@ def _doubts(curves: Sequence[LengthCurve]) -> list[str]:
         for doubt in point.ratios[CASTS].doubts:
             kind = doubt.split(" processes: ")[-1].split(":")[0].split(",")[0]
             raised.setdefault(kind, []).append(f"{curve.configuration.title}, {slots(point.length)}: {doubt}")
-    counts = {kind: f"{len(where)} of {len(points)} points; first {where[0]}" for kind, where in raised.items()}
-    return [markdown_text(f"{kind}: {text}") for kind, text in counts.items()]
+    return [f"{kind}: {len(where)} of {len(points)} points; first {where[0]}" for kind, where in raised.items()]
 
 
 _COLUMNS = 4
