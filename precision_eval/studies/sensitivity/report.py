@@ -21,7 +21,7 @@ from scipy.stats import rankdata
 
 from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
 from precision_eval.core.errors import RecordError
-from precision_eval.core.formatting import grouped
+from precision_eval.core.formatting import grouped, percent
 from precision_eval.core.table import Code, Table, make_table, to_csv, to_markdown
 from precision_eval.results.choose import point_front
 from precision_eval.stats import bootstrap_interval
@@ -44,15 +44,10 @@ def number(value: float | None) -> str:
     return f"{value:.2f}" if 0.1 <= abs(value) < 1000 or value == 0 else f"{value:.1e}"
 
 
-def percent(value: float | None) -> str:
-    """Whole per cent, or a dash."""
-    return "–" if value is None else f"{100 * value:.0f} %"
-
-
 def _effect_row(effect: Mapping[str, Any]) -> list[str]:
     tied = " =" if effect["tied_with_next"] else ""
     added = f"{number(effect['added'])} [{number(effect['added_low'])}, {number(effect['added_high'])}]"
-    carried = f"{percent(effect['carried'])} [{percent(effect['carried_low'])}, {percent(effect['carried_high'])}]"
+    carried = "{} [{}, {}]".format(*(percent(effect[f"carried{end}"], decimals=0) for end in ("", "_low", "_high")))
     return [f"{effect['rank']}{tied}", Code(effect["name"]), added, carried]
 
 

@@ -36,6 +36,8 @@ EQUAL_DRIFT = 0.1
 BITS_PER_DOUBLING = 13.0
 """Bits of drift that a factor 2 in time is worth, as in the house's balanced policy."""
 STEPS = 6
+CHOOSING, PROVING = slice(None, None, 2), slice(1, None, 2)
+"""Units that policies are chosen on, and those that they are proved on."""
 WITHOUT_PRODUCTS = ("residual", "norm", "stem", "positions")
 """Roles whose holding turns no matrix product wide; they are also held together, one more at a time."""
 LEAST_COST = 0.005
@@ -57,16 +59,6 @@ class PolicyRun:
         return {**asdict(self), "id": self.policy.id}
 
 
-def even(values: np.ndarray) -> np.ndarray:
-    """Units for choosing."""
-    return values[::2]
-
-
-def odd(values: np.ndarray) -> np.ndarray:
-    """Units for proving."""
-    return values[1::2]
-
-
 class _Search:
     """One target's search."""
 
@@ -79,7 +71,7 @@ class _Search:
         self.points: dict[object, PolicyRun] = {}
 
     def foretell(self, policy: MixedPolicy) -> float:
-        return float(even(self.mapped.drift(policy.foretold(self.sites))).mean())
+        return float(self.mapped.drift(policy.foretold(self.sites))[CHOOSING].mean())
 
     def run(self, policy: MixedPolicy) -> PolicyRun:
         """Really run a policy, once for its drift and then against the uniform format for its time."""
@@ -88,7 +80,7 @@ class _Search:
             subject = self.mapped.subject
             applied = put_on(subject, policy)
             with applied.agreeing():
-                drift = float(even(subject.drift(applied(), self.mapped.reference)).mean())
+                drift = float(subject.drift(applied(), self.mapped.reference)[CHOOSING].mean())
             own = policy.format == self.base.format and not policy.cache
             foretold = self.foretell(policy) if own else None
             ratio = 1.0 if policy == self.base else self._time_ratio(policy)
@@ -284,7 +276,7 @@ def _tried(subject: MapSubject, reference: torch.Tensor, fix: str) -> _Fix:
     except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
         outcome = failure_of(fix, error)
         return _Fix(fix, outcome.status, outcome.reason or "", None)
-    drift = odd(subject.drift(output, reference))
+    drift = subject.drift(output, reference)[PROVING]
     if not np.isfinite(drift).all():
         return _Fix(fix, "non_finite", "an output value is NaN or infinite", None)
     return _Fix(fix, "passed", "", drift)
@@ -307,13 +299,13 @@ def contest(
     tried = [_tried(subject, reference, fix) for fix in fixes]
     if any(policy.in_blocks for policy in policies.values()):
         with put_on(subject, IN_BLOCKS).agreeing() as control:
-            tried.append(_Fix(CONTROL, "passed", "", odd(subject.drift(control(), reference))))
+            tried.append(_Fix(CONTROL, "passed", "", subject.drift(control(), reference)[PROVING]))
     cured = tuple(fix.id for fix in tried if fix.drift is not None)
     contests = []
     for index, (rule, policy) in enumerate(policies.items()):
         progress(index, len(policies), f"{target}: timing {policy.id}")
         with put_on(subject, policy).agreeing() as applied:
-            drift = odd(subject.drift(applied(), reference))
+            drift = subject.drift(applied(), reference)[PROVING]
         ratios = compare_latency(
             partial(_candidates, target, policy, cured, size=size, seed=seed),
             baseline="policy",

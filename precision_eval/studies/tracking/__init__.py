@@ -309,11 +309,6 @@ def version_of(case: Case, mode: str, metric: TrackedMetric) -> str:
     return _digest(content)
 
 
-def fix_digest(fix: Fix) -> str:
-    """Digest of what a fix does; its words are left out."""
-    return _digest([fix.id, _first_word(fix.storage), _first_word(fix.agreement), fix.modes, fix.suppress_errors])
-
-
 def _meaning(metric: TrackedMetric) -> dict[str, Any]:
     meaning = {name: value for name, value in asdict(metric).items() if name not in ("title", "only", "by_seed")}
     return {
