@@ -108,7 +108,7 @@ def play(job: str, seed: int, kinds: Sequence[str], faults: int) -> Data:
                 problems.append(f"{where}: printed {output[unclean.start() :][:300]!r}")
         records = [json.loads(line) for line in _records(folder / "run")]
         lost += len(kept - {(record["started_at"], record["wall_s"]) for record in records})
-        passed = Counter(record["cell"] for record in records if record["status"] == "passed")
+        passed = Counter((record["cell"], record["environment"]) for record in records if record["status"] == "passed")
         files = [path.name for path in (folder / "run").rglob(f"*{PARTIAL}")]
         files += _left_in(folder / "tmp")
         problems += [f"{job}/{seed}: {left} was left" for left in files]
