@@ -12,6 +12,7 @@ from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT, leaving_is_noticed
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
+from precision_eval.core.formatting import visible
 
 if TYPE_CHECKING:
     from precision_eval.diagnose.doctor import Diagnosis
@@ -68,7 +69,7 @@ def init(folder: Annotated[Path, typer.Argument(help="Root of your repository.")
     from precision_eval.studies.starter import write_files
 
     for path in write_files(folder):
-        print(f"written: {path}")
+        print(visible(f"written: {path}"))
 
 
 def doctor(

@@ -12,6 +12,7 @@ import typer
 from precision_eval.cli import options
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import to_json
+from precision_eval.core.formatting import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -117,7 +118,7 @@ def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, A
     if not printing.verbose:
         print_summary(run, console)
     took = "" if seconds["measured_s"] is None else f" (measured in {seconds['measured_s']:.0f} s)"
-    line = f"HTML report{took}: {path}"
+    line = visible(f"HTML report{took}: {path}")
     console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

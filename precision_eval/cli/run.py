@@ -19,7 +19,7 @@ from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, EXIT_SUITE_FAILED, split
 from precision_eval.cli.report import Printing
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.formatting import command_line
+from precision_eval.core.formatting import command_line, visible
 from precision_eval.core.targets import RUN_DIR, is_target, plugins
 
 if TYPE_CHECKING:
@@ -730,6 +730,6 @@ def _unwritable(error: OSError, records: Path) -> RecordError:
 def _tell_how_to_resume(records: RecordFile, console: Console) -> None:
     """Say what is kept after a stop, and how to go on."""
     kept = len(records.read().records)
-    stopped = f"\nStopped. {kept} records are kept in {records.path}. To go on:"
+    stopped = visible(f"\nStopped. {kept} records are kept in {records.path}. To go on:")
     console.print(stopped, highlight=False, markup=False)
     console.print(f"  {command_line(*sys.argv[1:])}", highlight=False, soft_wrap=True, markup=False)

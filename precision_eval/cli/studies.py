@@ -15,7 +15,7 @@ from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, leaving_is_noticed, split
 from precision_eval.core.errors import ParameterError, RecordError, unknown_name
 from precision_eval.core.files import check_own_folder, claimed, written_whole
-from precision_eval.core.formatting import command_line
+from precision_eval.core.formatting import command_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -181,7 +181,7 @@ def _print_answer(lines: Sequence[str], written: Sequence[Path], console: Consol
 
     for line in lines:
         console.print(one_line(line), style="bold", highlight=False, markup=False)
-    console.print(f"written: {', '.join(map(str, written))}", style="dim", highlight=False, markup=False)
+    console.print(visible(f"written: {', '.join(map(str, written))}"), style="dim", highlight=False, markup=False)
 
 
 def _write(files: Sequence[Path], texts: Sequence[str]) -> None:
@@ -193,7 +193,6 @@ def _write(files: Sequence[Path], texts: Sequence[str]) -> None:
 def _report_sensitivity(out: Path, console: Console) -> None:
     """Write tables and figures from the runs alone."""
     from precision_eval.core.files import worked_out_from
-    from precision_eval.core.formatting import visible
     from precision_eval.core.table import print_table
     from precision_eval.studies.sensitivity.campaign import write_summary
     from precision_eval.studies.sensitivity.report import (
@@ -303,7 +302,7 @@ def _report_sweep(out: Path, file: TrialFile, console: Console) -> None:
     if not lines:
         raise RecordError(f"{file.path} holds no lines; run `{command_line('sweep', '--out', out)}` first")
     from precision_eval.core.files import worked_out_from
-    from precision_eval.core.formatting import one_line, visible
+    from precision_eval.core.formatting import one_line
     from precision_eval.studies.sweep.report import answer, crossover_json, draw, sentence, summary_markdown
     from precision_eval.studies.sweep.running import curves_of
 

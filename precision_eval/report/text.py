@@ -143,7 +143,9 @@ def print_report(run: Run, said: Findings, *, console: Console, files: Sequence[
         console.print(f"  · {line}", highlight=False, markup=False)
     if files:
         console.print()
-        console.print(f"Written to {run.directory}: " + ", ".join(_written(run, files)), highlight=False, markup=False)
+        console.print(
+            visible(f"Written to {run.directory}: " + ", ".join(_written(run, files))), highlight=False, markup=False
+        )
 
 
 def reading_guide(run: Run) -> list[str]:

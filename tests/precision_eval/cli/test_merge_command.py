@@ -30,3 +30,16 @@ def test_a_run_is_packed_into_one_file(program, refused, tmp_path, machines):
     assert code == 0
     assert "Turns over: time of kv_to_query / float16" in out
     refused("takes one RUN, 2 were given", "merge", *machines, "--pack", tmp_path / "two.jsonl")
+
+
+def test_a_name_that_turns_the_line_round_is_printed_as_what_it_is(program, tmp_path, machines):
+    code, out, _ = program("merge", *machines, "--out", tmp_path / "a\u202eb")
+    assert code == 0
+    assert "\u202e" not in out
+    assert (tmp_path / "a\u202eb" / "machines.md").exists()
+    renamed = machines[0].rename(machines[0].with_name("c\u202ed"))
+    for words in (("report", renamed), ("report", renamed, "--verbose")):
+        code, out, _ = program(*words)
+        assert code == 0, words
+        assert "\u202e" not in out
+        assert "c\\u202ed" in out.replace("\n", "")
