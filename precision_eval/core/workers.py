@@ -48,6 +48,9 @@ _START_LIMIT_S = 300.0
 STOPPING = (signal.SIGTERM, signal.SIGHUP)
 """What a batch system or a shutdown sends, and a terminal that closes."""
 
+AGAIN_S = 2.0
+"""So soon after another a signal is the same wish to stop; later it is a new one, since loading torch may lose one."""
+
 _NO_SERVER = "the process that starts workers has ended; see whether `python -c 'import torch'` ends by itself"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -393,17 +396,20 @@ def _limit_memory(limit_bytes: int) -> None:
 
 @contextmanager
 def signals_raise(error_of: Callable[[int], BaseException] = lambda number: SystemExit(128 + number)) -> Iterator[None]:
-    """Let the first of ``STOPPING`` pass through the code that ends workers and displays, and ignore those after it.
+    """Let ``STOPPING`` pass through the code that ends workers and displays, which one right after it does not disturb.
 
     A signal that somebody else answers or, as ``nohup`` does, ignores is left to them.
     """
     if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
         yield
         return
+    last_s = -AGAIN_S
 
     def stop(number: int, _: object) -> None:
-        for one in answered:
-            signal.signal(one, signal.SIG_IGN)
+        nonlocal last_s
+        if time.monotonic() < last_s + AGAIN_S:  # monotonic() counts from the start of the machine or before
+            return
+        last_s = time.monotonic()
         raise error_of(number)
 
     answered = [number for number in STOPPING if signal.getsignal(number) is signal.SIG_DFL]

@@ -181,6 +181,19 @@ def test_a_signal_that_comes_again_spoils_no_ending(name):
     assert done.stderr.startswith("cleaned")
 
 
+def test_a_signal_that_was_lost_can_be_sent_again():
+    body = """import os, signal
+    from contextlib import suppress
+    from precision_eval.core import workers
+    workers.AGAIN_S = 0.0
+    with suppress(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("not stopped", file=sys.stderr)"""
+    done = program(body)
+    assert (done.returncode, done.stderr) == (143, "program: stopped\n")
+
+
 def test_nohup_is_respected():
     body = "import os, signal; os.kill(os.getpid(), signal.SIGHUP)"
     done = program(body, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
