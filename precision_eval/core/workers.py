@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal
@@ -171,7 +172,16 @@ class Worker:
 
 
 def context_of(start: Start) -> Any:
-    """Return the way to start processes; macOS, where forking is unsafe, spawns."""
+    """Return the way to start processes; macOS, where forking is unsafe, spawns.
+
+    Python's resource tracker is running then, with a closed terminal's signal held back: it would end before its
+    parent, and print a traceback for each thing that the parent then gives back.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP,))
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return multiprocessing.get_context("spawn" if platform.system() == "Darwin" else start)
 
 

@@ -118,13 +118,14 @@ class IsolatedExecutor(Executor):
 
     def stop(self) -> None:
         """Cancel what waits and kill what runs, now."""
+        self.shutdown(wait=False, cancel_futures=True)  # first: who loses a worker takes the next call
         with self._stop_lock:
             if not self._stop.closed:
                 self._stop.close()  # readable (end of file) in every supervisor
         importing = threading.Timer(_GRACE_S, end_fork_server)  # it starts no worker, and answers no supervisor
         importing.start()
         try:
-            self.shutdown(wait=True, cancel_futures=True)
+            self.shutdown(wait=True)
         finally:
             importing.cancel()
             importing.join()

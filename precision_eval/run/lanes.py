@@ -14,6 +14,7 @@ from typing import Any
 
 from precision_eval.core.environment import usable_cores
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.workers import context_of
 
 
 @dataclass(frozen=True)
@@ -117,5 +118,4 @@ class LocalLanes:
 
 
 def _pool_of(lane: Lane) -> ProcessPoolExecutor:
-    spawned = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(1, mp_context=spawned, initializer=enter_lane, initargs=(lane,))
+    return ProcessPoolExecutor(1, mp_context=context_of("spawn"), initializer=enter_lane, initargs=(lane,))

@@ -194,6 +194,22 @@ def test_a_signal_that_was_lost_can_be_sent_again():
     assert (done.returncode, done.stderr) == (143, "program: stopped\n")
 
 
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups here")
+def test_a_closed_terminal_leaves_what_python_keeps_track_of_in_order():
+    body = """import os, signal, time
+    from precision_eval.core.workers import context_of
+    context = context_of("spawn")
+    held = [context.Lock() for _ in range(3)]
+    try:
+        os.killpg(0, signal.SIGHUP)
+        time.sleep(60)
+    finally:
+        time.sleep(0.2)  # the tracker, where it hears the signal, ends
+        held.clear()"""
+    done = program(body, start_new_session=True)
+    assert (done.returncode, done.stderr) == (129, "program: stopped\n")
+
+
 def test_nohup_is_respected():
     body = "import os, signal; os.kill(os.getpid(), signal.SIGHUP)"
     done = program(body, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
