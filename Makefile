@@ -101,7 +101,7 @@ SYSTEMS_OUT ?= runs/systems
 PAGES := $(addprefix docs/,cogvideo-t5.md dia.md imaginairy.md metavoice-t4.md metavoice.md)
 
 systems: $(DEV_STAMP)
-	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode eager --out $(SYSTEMS_OUT) --processes 5 --budget 5
+	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode eager --out $(SYSTEMS_OUT) --processes 8 --budget 40
 	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode compiled --measure trace,latency --out $(SYSTEMS_OUT) --budget 2
 
 site: $(DEV_STAMP)
