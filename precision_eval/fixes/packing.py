@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.fixes.storage import tensors_in
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type)
 
@@ -46,6 +47,19 @@ class ExaminedModel(Packed):
         self.tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         self._others = [None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves]
 
+    @property
+    def own(self) -> nn.Module:
+        """The user's model, out of what calls it."""
+        model = self.model
+        while isinstance(model, Packed):
+            model = model.model
+        return model
+
+    @property
+    def prefix(self) -> str:
+        """What the paths of its parts begin with here."""
+        return next(f"{path}." for path, module in self.named_modules() if module is self.own)
+
     def arguments(self, tensors: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Put inputs together again; objects that a call may change are copied."""
         rest = iter(tensors)
@@ -68,9 +82,10 @@ class ExaminedModel(Packed):
         return [(name, other[0]) for name, other in others if other and not isinstance(other[0], _PLAIN)]
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the model."""
+        """Call the model; where it returns floating tensors inside an object alone, such as a cache, those."""
         args, kwargs = self.arguments(tensors)
-        return floating_leaves(self.model(*args, **kwargs))
+        output = self.model(*args, **kwargs)
+        return floating_leaves(output) or tuple(tensor for _, tensor in tensors_in("output", output))
 
 
 class _Rebuild:

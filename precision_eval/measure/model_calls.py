@@ -29,7 +29,6 @@ from precision_eval.trace.operations import FLOATS
 from precision_eval.trace.provenance import ProvenanceMap, modules_by_path, named_tensors
 from precision_eval.trace.value_counts import ValueCounts
 
-PREFIX = "model."
 BEYOND = 10.0
 """Two differences of one origin, such as the order of a sum on a GPU, are taken to be within this factor."""
 
@@ -38,7 +37,7 @@ def subject_of(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
     """Check a model and its inputs, and put them together."""
     subject = packed(model, inputs)
     named = dict(zip(subject.names, subject.tensors, strict=True))
-    for role, name, tensor in named_tensors(subject, named, prefix=PREFIX):
+    for role, name, tensor in named_tensors(subject, named, prefix=subject.prefix):
         if tensor.dtype not in FLOATS:
             raise ParameterError(
                 f"the {role} '{name}' is {str(tensor.dtype).removeprefix('torch.')}; expected float16, bfloat16, "
@@ -141,7 +140,7 @@ def run_twice(subject: ExaminedModel) -> Repeatability:
     """Call two copies, one of them once more, and a third with another seed."""
     first = run_fresh(subject)
     fresh = copied(subject)
-    before = [(name, tensor, tensor.clone()) for _, name, tensor in named_tensors(fresh, (), prefix=PREFIX)]
+    before = [(name, tensor, tensor.clone()) for _, name, tensor in named_tensors(fresh, (), prefix=fresh.prefix)]
     second = attempt(lambda: fresh(*fresh.tensors))
     changed = tuple(name for name, tensor, was in before if not name.startswith("tensors[") and not _same(tensor, was))
     third = attempt(lambda: fresh(*fresh.tensors)) if second.error is None else second
@@ -190,7 +189,7 @@ def base_dtype(subject: ExaminedModel) -> torch.dtype:
     return torch.get_default_dtype()
 
 
-def _declared_wide(modules: list[tuple[str, nn.Module]]) -> dict[str, frozenset[torch.dtype]]:
+def _declared_wide(modules: list[tuple[str, nn.Module]], prefix: str) -> dict[str, frozenset[torch.dtype]]:
     """Read which parameters a model's class declares to be kept in float32, as transformers' classes do."""
     widths: dict[str, frozenset[torch.dtype]] = {}
     kinds = (
@@ -206,14 +205,14 @@ def _declared_wide(modules: list[tuple[str, nn.Module]]) -> dict[str, frozenset[
             pattern = re.compile("|".join(rf"((^|\.){re.escape(str(name))}($|\.))" for name in names))
             for name, _ in module.named_parameters():
                 if pattern.search(name):
-                    full = (f"{path}.{name}" if path else name).removeprefix(PREFIX)
+                    full = (f"{path}.{name}" if path else name).removeprefix(prefix)
                     widths[full] = widths.get(full, frozenset()) | refused
     return widths
 
 
-def module_paths(modules: list[tuple[str, nn.Module]]) -> dict[int, str]:
+def module_paths(modules: list[tuple[str, nn.Module]], prefix: str) -> dict[int, str]:
     """Identity of each module of a subject → its path in the model as the user knows it."""
-    return {id(module): "" if f"{path}." == PREFIX else path.removeprefix(PREFIX) for path, module in modules}
+    return {id(m): "" if prefix.startswith(f"{path}.") else path.removeprefix(prefix) for path, m in modules}
 
 
 def observe_call(
@@ -223,19 +222,21 @@ def observe_call(
     *,
     base: torch.dtype,
     values: bool | ValueCounts,
+    flow: type[DtypeFlow] = DtypeFlow,
 ) -> tuple[DtypeFlow, CallOutcome]:
-    """Observe one call; `values` says whether results are counted, or by what."""
-    modules = modules_by_path(model)
-    declared = _declared_wide(modules)
+    """Observe one call; `values` says whether results are counted, or by what; `flow` follows it."""
+    modules, prefix = modules_by_path(model), model.prefix
+    declared = _declared_wide(modules, prefix)
     named = dict(zip(model.names, inputs, strict=True))
     stored = [
         entry
-        for entry in named_tensors(model, named, prefix=PREFIX, by_path=modules)
+        for entry in named_tensors(model, named, prefix=prefix, by_path=modules)
         if not entry[1].startswith("tensors[")
     ]
     kept = frozenset(name for kind, name, t in stored if name in declared and t.dtype is not base)
     narrowed = frozenset(name for kind, name, t in stored if t.dtype in declared.get(name, ()))
-    observer = DtypeFlow(ProvenanceMap(stored, kept), base, module_paths(modules), watched=narrowed, values=values)
+    paths = module_paths(modules, prefix)
+    observer = flow(ProvenanceMap(stored, kept), base, paths, watched=narrowed, values=values)
 
     def listen(name: str, value: Any) -> None:
         for path, tensor in tensors_in(name, value):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+import sysconfig
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,21 +48,28 @@ TURNING = frozenset(("sin", "cos", "tan", "sin_", "cos_", "polar"))
 _MASKS = frozenset(("masked_fill", "where", "full", "full_like", "masked_fill_", "fill_", "triu", "tril"))
 _CARRIERS = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN, OperationKind.NORM)
 _COMPUTING = (OperationKind.PRODUCT, OperationKind.NORM, OperationKind.PLAIN)
-_HEAVY = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN)
 # looked up at each operation: a member of an enumeration takes several times as long
 _SKIP, _DTYPE, _VIEW, _CAST, _WRITE = (OperationKind[name] for name in ("SKIP", "DTYPE", "VIEW", "CAST", "WRITE"))
 _ATTENTION, _MULTIHEAD = OperationKind.ATTENTION, OperationKind.MULTIHEAD
 
-_TORCH = str(Path(torch.__file__).parent)
+_TORCH, _PYTHON = str(Path(torch.__file__).parent), sysconfig.get_path("stdlib")
 _PACKAGE = Path(__file__).parents[1]
 _OWN = tuple(str(_PACKAGE / name) for name in ("diagnose", "measure", "trace", "fixes"))
-_WRAPPING = frozenset(str(_PACKAGE / "cases" / name) for name in ("adapters/models.py", "own.py"))
+_WRAPPING = frozenset(
+    str(_PACKAGE / "cases" / name) for name in ("adapters/generation.py", "adapters/models.py", "modes.py", "own.py")
+)
 
 
 @cache
 def is_internal(file: str) -> bool:
     """Say whether a file is torch's or the observer's, so that a line in it is not what a user wants to see."""
     return file.startswith((_TORCH, *_OWN)) or file in _WRAPPING
+
+
+@cache
+def is_installed(file: str) -> bool:
+    """Say whether a file is an installed package's, or Python's own."""
+    return "site-packages" in file or "dist-packages" in file or file.startswith(_PYTHON)
 
 
 MOST_BACKENDS = 4096
@@ -100,33 +108,6 @@ class Event:
     was_cast_back: bool = False
     reached_output: bool = False
     caller: CodeLine | None = None
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class CastSeen:
-    """One cast that changed a dtype: its result's record, and which memory it read."""
-
-    record: Provenance
-    elements: int
-    address: int
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class WideProduct:
-    """A product in float32 where the model, or autocast, is in a narrower dtype."""
-
-    event: Event
-    narrow: torch.dtype
-    under_autocast: bool
-
-
-def _unfused_because(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[Key, str]:
-    """Say which operand keeps attention from a fused kernel that this machine may have, and what would let it in."""
-    given = floating_operands(args, kwargs)
-    if given[0][1].dim() == 3:
-        return {key: ".unsqueeze(0)" for key, tensor in given if tensor.dim() == 3}
-    changes = {key: ".contiguous()" for key, tensor in given if tensor.stride(-1) != 1}
-    return changes | {key: ".detach()" for key, tensor in given[3:] if tensor.requires_grad}
 
 
 def inside_event(kind: str, record: Provenance, number: int) -> Event:
@@ -240,10 +221,7 @@ class DtypeFlow(TorchFunctionMode):
         self.attention: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self.angles: list[Provenance] = []  # of what sines and cosines are taken
         self.dead: Counter[tuple[str, str, str, CodeType, int]] = Counter()
-        self.casts: list[CastSeen] = []
-        self.wide: list[WideProduct] = []
-        self.unfused: list[tuple[Event, dict[Key, str]]] = []  # attention without a fused kernel, and why
-        self._backend = ""
+        self.backend = ""  # of the last attention
         self.number = 0
         self._giver: tuple[int, Provenance | None] = -1, None  # whose dtype the code read last, and when
 
@@ -312,7 +290,7 @@ class DtypeFlow(TorchFunctionMode):
         else:
             result = func(*args, **kwargs)
         self.attention[backend, tuple(short(t.dtype) for t in tensors[:3])] += 1
-        self._backend = backend
+        self.backend = backend
         return result
 
     def _inside(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -355,9 +333,6 @@ class DtypeFlow(TorchFunctionMode):
         dtype, name = PART_DTYPES[results[0].dtype] if results else None, name_of(func)
         if name in TURNING:
             self.angles += records[:1]
-        if kind in _HEAVY and results:
-            operation = Operation(func, kind, args, kwargs, operands, records, line[:2], line[2], call)
-            self._note_heavy(operation, results[0])
         plain = dtype is self.base and kind is not _CAST and kind is not _WRITE
         for record in records if plain else ():
             if record.dtype is not dtype or record.event is not None:
@@ -373,17 +348,6 @@ class DtypeFlow(TorchFunctionMode):
             if numbers is not None and record.dtype is result.dtype:
                 numbers.result(result, record, masks=name in _MASKS)
             tensors[result] = record
-
-    def _note_heavy(self, operation: Operation, result: torch.Tensor) -> None:
-        """Note a product in float32 where the model, or autocast, is in half, and attention without a fused kernel."""
-        device = result.device.type
-        autocast = torch.is_autocast_enabled(device)
-        narrow = torch.get_autocast_dtype(device) if autocast else self.base
-        if result.dtype is torch.float32 and narrow.itemsize < result.dtype.itemsize:
-            self.wide.append(WideProduct(self._event("wide", operation, result.dtype), narrow, autocast))
-        if operation.kind is _ATTENTION and self._backend == "math":
-            why = _unfused_because(operation.args, operation.kwargs or {})
-            self.unfused.append((self._event("unfused", operation, result.dtype), why))
 
     def _follow_unlike(
         self, operation: Operation, results: tuple[torch.Tensor, ...], dtype: torch.dtype | None
@@ -599,8 +563,6 @@ class DtypeFlow(TorchFunctionMode):
         if records and records[0].event is not None and result.dtype is self.base:
             records[0].event.was_cast_back = True
         self.tensors[result] = record
-        if records and source.numel():
-            self.casts.append(CastSeen(record, source.numel(), source.data_ptr()))
 
     def _given(self, records: list[Provenance], dtype: torch.dtype) -> Provenance | None:
         """Find the tensor to whose dtype a cast was: ``x.type_as(y)``, ``x.to(y)``, ``x.to(y.dtype)``."""

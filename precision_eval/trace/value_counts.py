@@ -49,6 +49,13 @@ class FormatCounts:
     first_subnormal: Provenance | None = None
 
 
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """Take a tensor out of a transform, such as vmap."""
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
+
+
 class ValueCounts:
     """Counts of one call."""
 
@@ -61,8 +68,7 @@ class ValueCounts:
 
     def result(self, tensor: torch.Tensor, record: Provenance, *, masks: bool) -> None:
         """Count a result's values, now or with others; :meth:`settle` is called before any of them is written to."""
-        while functorch.is_functorch_wrapped_tensor(tensor):  # of a transform, such as vmap, which ends before that
-            tensor = functorch.get_unwrapped(tensor)
+        tensor = unwrapped(tensor)  # a transform ends before that
         self._waiting.append((tensor, record, masks))
         self._room -= tensor.numel()
         if self._room < 0:

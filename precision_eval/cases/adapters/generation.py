@@ -61,7 +61,7 @@ def generation_case(
         A model of transformers or a pipeline of diffusers, or the folder or hub name of a checkpoint of one.
     inputs : mapping, optional
         What ``generate``, or the pipeline, is called with, as its processor returns it. Without, random ones are drawn
-        where the class takes ``input_ids``, ``input_features`` or ``input_values``.
+        where the class takes ``input_ids``, ``input_features``, ``input_values`` or ``pixel_values``.
     dtype : str or torch.dtype, optional
         That a checkpoint is loaded in; else in its own.
     rate_hz : int, optional
@@ -120,8 +120,9 @@ def _loaded(place: str | Path, dtype: Any) -> Any:
     folder = checkpoint_folder(place)
     config = read_config(folder)
     names = config.get("architectures") or []
-    kind = getattr(imported("transformers"), str(names[0]), None) if names else None
-    if kind is None:
+    transformers = imported("transformers")
+    kind = getattr(transformers, str(names[0]), None) if names else None
+    if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
         raise ParameterError(
             f"{folder / 'config.json'} names {names or 'no class'} as its architectures; expected one of transformers: "
             "load the model in a factory of your own, and give it to generation_case"
@@ -140,7 +141,13 @@ def _random_inputs(model: Any, seed: int) -> dict[str, Any]:
         return {name: torch.randn(1, config.num_mel_bins, 2 * config.max_source_positions, generator=generator)}
     if name == "input_values":
         return {name: torch.randn(1, 16000, generator=generator)}
-    raise ParameterError(f"it is not known what {type(model).__name__} is called with; give inputs={{...}}")
+    if name == "pixel_values" and hasattr(config, "image_size"):
+        size = config.image_size if isinstance(config.image_size, list | tuple) else 2 * [config.image_size]
+        return {name: torch.randn(1, config.num_channels, *size, generator=generator)}
+    raise ParameterError(
+        f"it is not known what {type(model).__name__} is called with; give generation_case(model, inputs) in a factory "
+        "of your own"
+    )
 
 
 def _decoder(model: Any) -> Any:

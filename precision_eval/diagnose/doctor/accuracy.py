@@ -19,6 +19,7 @@ from precision_eval.diagnose.doctor.error_budget import (
     TracedStep,
     drift_between,
     first_rounding,
+    kept_results,
     largest_shares,
     rounded_unseen,
     rounding,
@@ -26,12 +27,11 @@ from precision_eval.diagnose.doctor.error_budget import (
 )
 from precision_eval.diagnose.doctor.source import source_line
 from precision_eval.fixes.packing import ExaminedModel
-from precision_eval.measure.float64_reference import Reference, in_float32, in_float64, run_as
-from precision_eval.measure.model_calls import CallOutcome, copied, observe_call, relative_error
-from precision_eval.trace.dtype_flow import Event, inside_event
+from precision_eval.measure.float64_reference import Reference, in_float32, run_as
+from precision_eval.measure.model_calls import CallOutcome, relative_error
+from precision_eval.trace.dtype_flow import Event
 from precision_eval.trace.operations import short
 from precision_eval.trace.provenance import Provenance, ancestors
-from precision_eval.trace.value_counts import ValueCounts
 
 BEYOND_FORMAT = 8.0
 """Times its amplified rounding up to which a format explains a drift; clean models without near ties stay below 4."""
@@ -49,9 +49,6 @@ HARDLY_A_DIGIT = 0.1
 
 LOOKUPS = frozenset(("embedding", "__getitem__", "index_select", "gather", "take_along_dim", "where"))
 """Operations whose result hangs on an index or a condition: a near tie that rounding turns over changes all of it."""
-
-MOST_BYTES = 1 << 30
-"""Results of a call that are kept to find the operation; with more it is not looked for."""
 
 
 @dataclass(frozen=True)
@@ -141,11 +138,11 @@ def _outweighing(
             break  # by itself; of several, those that leave least
     if best is None or best.is_of_whole_numbers:  # what is looked up by other numbers is no near tie
         return best
-    return None if _is_tie(subject, base) else best
+    return None if _is_tie(subject) else best
 
 
-def _is_tie(subject: ExaminedModel, base: torch.dtype) -> bool:
-    at = _entering(_compared(subject, base), HARDLY_A_DIGIT)
+def _is_tie(subject: ExaminedModel) -> bool:
+    at = _entering(subject, HARDLY_A_DIGIT)
     return at is not None and at[0].name in LOOKUPS
 
 
@@ -183,25 +180,24 @@ def drift_of(outputs: tuple[torch.Tensor, ...], reference: Reference) -> float |
 
 def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, Event | None]:
     """Name the operation where a drift enters; the model itself where it was not found."""
-    at = _entering(_compared(subject, excess.base), excess.allowed)
+    at = _entering(subject, excess.allowed)
     is_tie = at is not None and at[0].name in LOOKUPS
-    step = None if is_tie else first_rounding(subject, drift_between, excess.allowed)[0]
-    if step is not None:
-        reason = f"{excess}; rounding to {short(step.dtype)} here takes it beyond that"
-        return _finding(step, "fault", reason), step.event
-    if at is None or at[0].code is None:
+    rounded = None if is_tie else first_rounding(subject, drift_between, excess.allowed)[0]
+    if rounded is not None:
+        reason = f"{excess}; rounding to {short(rounded.dtype)} here takes it beyond that"
+        return _finding(rounded, "fault", reason), rounded.event
+    if at is None:
         finding = Finding(
-            kind="drift", severity="fault", op="", module="", module_class=type(subject.model).__name__, place=None,
+            kind="drift", severity="fault", op="", module="", module_class=type(subject.own).__name__, place=None,
             operands=(), result=short(excess.base), reason=str(excess),
         )  # fmt: skip
         return finding, None
-    record, error = at
+    step, error = at
     why = "what goes in was right"
     if is_tie:
         why = "an index chosen before it turned over, as near ties do in any format,"
     reason = f"{excess}; it enters here, where {why} and the result is off by {error:.2g}"
-    event = None if is_tie or record.code is None else inside_event("drift", record, 0)
-    return _finding(record, "risk" if is_tie else "fault", reason), event
+    return _finding(step, "risk" if is_tie else "fault", reason), None if is_tie else step.event
 
 
 def rounded_angle(
@@ -222,8 +218,7 @@ def _most_off(angles: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
     return max((float((a - b).abs().max()) for a, b in zip(angles, exact, strict=False) if a.numel()), default=0.0)
 
 
-def _finding(at: Provenance | TracedStep, severity: Severity, reason: str) -> Finding:
-    assert at.code is not None
+def _finding(at: TracedStep, severity: Severity, reason: str) -> Finding:
     call = at.call
     return Finding(
         kind="drift", severity=severity, op=at.name, module=call.path if call else "",
@@ -232,58 +227,11 @@ def _finding(at: Provenance | TracedStep, severity: Severity, reason: str) -> Fi
     )  # fmt: skip
 
 
-Pairs = list[tuple[Provenance, torch.Tensor, torch.Tensor]]
-"""Of each operation how its result was made, what it is, and what it is in float64."""
-
-
-def _compared(subject: ExaminedModel, base: torch.dtype) -> Pairs:
-    """Run a model and its float64 copy operation by operation; empty where they took different ways."""
-    exact, rounded = _Results(), _Results()
-    run_as(subject, in_float64, torch.float64, through=lambda twin, inputs: _kept(twin, inputs, torch.float64, exact))
-    model = copied(subject)
-    _kept(model, model.tensors, base, rounded)
-    pairs = [(record, a, b) for (record, a), (_, b) in zip(rounded.kept, exact.kept, strict=False)]
-    names = ((record.name, twin.name) for (record, _), (twin, _) in zip(rounded.kept, exact.kept, strict=False))
-    alike = all(one == other for one, other in names) and all(a.shape == b.shape for _, a, b in pairs)
-    return pairs if alike and not (exact.full or rounded.full) else []
-
-
-def _entering(pairs: Pairs, allowed: float) -> tuple[Provenance, float] | None:
-    """The first result that is off beyond what is allowed, of an operation whose operands were not."""
-    wrong: set[int] = set()
-    for record, result, truth in pairs:
-        error = relative_error(result, truth)
-        if error > allowed:
-            if not any(id(parent) in wrong for parent in record.parents):
-                return record, error
-            wrong.add(id(record))
-    return None
-
-
-def _kept(
-    model: ExaminedModel, inputs: tuple[torch.Tensor, ...], base: torch.dtype, results: _Results
-) -> tuple[torch.Tensor, ...]:
-    _, outcome = observe_call(model, lambda: model(*inputs), inputs, base=base, values=results)
-    return outcome.outputs or ()
-
-
-class _Results(ValueCounts):
-    """Keeps the result of each operation but casts, which a float64 copy does not make."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: list[tuple[Provenance, torch.Tensor]] = []
-        self.size_bytes = 0
-
-    @property
-    def full(self) -> bool:
-        """Whether results were left out."""
-        return self.size_bytes > MOST_BYTES
-
-    def result(self, tensor: torch.Tensor, record: Provenance, *, masks: bool) -> None:
-        """Keep a result."""
-        if record.kind == "cast":
-            return
-        self.size_bytes += tensor.nbytes
-        if not self.full:
-            self.kept.append((record, tensor.detach().clone()))
+def _entering(subject: ExaminedModel, allowed: float) -> tuple[TracedStep, float] | None:
+    """The first result that is off beyond what is allowed, held to a float64 copy; None where they went unlike ways."""
+    results, exact = kept_results(subject)
+    pairs = [(step, result, exact.get(step.identity)) for step, result in results]
+    if any(truth is not None and truth.shape != result.shape for _, result, truth in pairs):
+        return None
+    errors = ((step, relative_error(result, truth)) for step, result, truth in pairs if truth is not None)
+    return next((pair for pair in errors if pair[1] > allowed), None)

@@ -8,6 +8,7 @@ Casts of fewer than :data:`LEAST_ELEMENTS` values are not looked at.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -34,10 +35,18 @@ from precision_eval.diagnose.doctor.source import (
 )
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import floating_tensors
-from precision_eval.measure.model_calls import CallOutcome, base_dtype, difference, observe_call
-from precision_eval.trace.dtype_flow import CastSeen, CodeLine, DtypeFlow, Event, WideProduct, is_internal
+from precision_eval.measure.model_calls import CallOutcome, base_dtype, copied, difference, observe_call
+from precision_eval.trace.dtype_flow import (
+    CodeLine,
+    DtypeFlow,
+    Event,
+    Operation,
+    floating_operands,
+    is_internal,
+    line_outside,
+)
 from precision_eval.trace.observer import ModuleCall
-from precision_eval.trace.operations import FLOATS, OperationKind, short
+from precision_eval.trace.operations import FLOATS, Key, OperationKind, short
 from precision_eval.trace.provenance import Provenance
 
 LEAST_SAVING = 0.02
@@ -49,6 +58,74 @@ MORE_DRIFT = 1.5
 """A change may drift so many times more than the model as it is, and else as much as its format explains."""
 
 _HALVES = (torch.float16, torch.bfloat16)
+
+
+_HEAVY = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CastSeen:
+    """One cast that changed a dtype: its result's record, and which memory it read."""
+
+    record: Provenance
+    elements: int
+    address: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WideProduct:
+    """A product in float32 where the model, or autocast, is in a narrower dtype."""
+
+    event: Event
+    narrow: torch.dtype
+    under_autocast: bool
+
+
+class CostFlow(DtypeFlow):
+    """Follows one call, and notes what may cost."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.casts: list[CastSeen] = []
+        self.wide: list[WideProduct] = []
+        self.unfused: list[tuple[Event, dict[Key, str]]] = []  # attention without a fused kernel, and why
+
+    def _follow(
+        self, func: Any, kind: OperationKind, args: Any, kwargs: Any, results: tuple[torch.Tensor, ...]
+    ) -> None:
+        """Note casts that change a dtype, and products."""
+        if kind in _HEAVY and results:  # before `out` is the result's
+            operands = floating_operands(args, kwargs)
+            records = [self.tensors[tensor] for _, tensor in operands]
+            code, instruction, of_module = line_outside(sys._getframe(2))
+            line, call = (code, instruction), self.modules.current
+            operation = Operation(func, kind, args, kwargs, operands, records, line, of_module, call)
+            self._note_heavy(operation, results[0])
+        super()._follow(func, kind, args, kwargs, results)
+        if kind is OperationKind.CAST and args[0].dtype is not results[0].dtype and args[0].numel():
+            record = self.tensors[results[0]]
+            if record.kind == "cast" and record.parents:
+                self.casts.append(CastSeen(record, args[0].numel(), args[0].data_ptr()))
+
+    def _note_heavy(self, operation: Operation, result: torch.Tensor) -> None:
+        """Note a product in float32 where the model, or autocast, is in half, and attention without a fused kernel."""
+        device = result.device.type
+        autocast = torch.is_autocast_enabled(device)
+        narrow = torch.get_autocast_dtype(device) if autocast else self.base
+        if result.dtype is torch.float32 and narrow.itemsize < result.dtype.itemsize:
+            self.wide.append(WideProduct(self._event("wide", operation, result.dtype), narrow, autocast))
+        if operation.kind is OperationKind.ATTENTION and self.backend == "math":
+            why = _unfused_because(operation.args, operation.kwargs or {})
+            self.unfused.append((self._event("unfused", operation, result.dtype), why))
+
+
+def _unfused_because(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[Key, str]:
+    """Say which operand keeps attention from a fused kernel that this machine may have, and what would let it in."""
+    given = floating_operands(args, kwargs)
+    if given[0][1].dim() == 3:
+        return {key: ".unsqueeze(0)" for key, tensor in given if tensor.dim() == 3}
+    changes = {key: ".contiguous()" for key, tensor in given if tensor.stride(-1) != 1}
+    return changes | {key: ".detach()" for key, tensor in given[3:] if tensor.requires_grad}
 
 
 @dataclass
@@ -65,8 +142,15 @@ class Suspect:
     lines: set[tuple[Any, int]] = field(default_factory=set)
 
 
-def costs_of(subject: ExaminedModel, observer: DtypeFlow, trials: Trials) -> tuple[SilentCost, ...]:
+def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[SilentCost, ...]:
     """Try what is suspected of a cost, price what can be changed, and keep what saves."""
+    model = copied(subject)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the model's own were shown when it first ran
+        observer, _ = observe_call(
+            model, lambda: model(*model.tensors), model.tensors, base=base_dtype(model), values=False, flow=CostFlow
+        )
+    assert isinstance(observer, CostFlow)
     suspects = [*_repeated(observer), *_there_and_back(observer), *_wide(observer), *_unfused(observer)]
     suspects += [*_by_autocast(observer), *_by_hand(subject)]
     suspects = sorted(suspects, key=lambda suspect: -suspect.elements)[:MOST_SUSPECTS]
@@ -100,14 +184,9 @@ def _saves(price: Price, stored: int) -> bool:
 def _cost(suspect: Suspect, repair: Repair, price: Price) -> SilentCost:
     place = None if suspect.line is None else place_of(suspect.line)
     return SilentCost(
-        kind=suspect.kind,
-        reason=suspect.reason,
-        module=suspect.call.path if suspect.call else "",
-        place=place,
-        count=suspect.count,
-        patch=repair.as_patch(place, "", price),
-        price=price,
-    )
+        kind=suspect.kind, reason=suspect.reason, module=suspect.call.path if suspect.call else "", place=place,
+        count=suspect.count, patch=repair.as_patch(place, "", price), price=price,
+    )  # fmt: skip
 
 
 # Trying ---------------------------------------------------------------------------------------------------------------
@@ -166,7 +245,7 @@ def _edited(insertions: list[Insertion], stored: Stored | None = None) -> Repair
 # Casts ----------------------------------------------------------------------------------------------------------------
 
 
-def _repeated(observer: DtypeFlow) -> Iterator[Suspect]:
+def _repeated(observer: CostFlow) -> Iterator[Suspect]:
     """Casts of what is stored, which every call repeats, and of one tensor several times in a call."""
     large = [cast for cast in observer.casts if cast.elements >= LEAST_ELEMENTS]
     tensors = grouped(((id(c.record.parents[0]), c.address, c.elements, c.record.dtype), c) for c in large)
@@ -210,7 +289,7 @@ def _cast_suspect(casts: list[CastSeen], words: str, way: Callable[[], Repair | 
     return Suspect("repeated_cast", reason, line, record.call, [way], elements, len(casts), set(_lines(casts)))
 
 
-def _there_and_back(observer: DtypeFlow) -> Iterator[Suspect]:
+def _there_and_back(observer: CostFlow) -> Iterator[Suspect]:
     """Widened and narrowed again with nothing between, which changes no value."""
     groups: dict[CodeLine, list[CastSeen]] = {}
     for cast in observer.casts:
@@ -243,7 +322,7 @@ def _sources(record: Provenance) -> list[Provenance]:
     return found
 
 
-def _wide(observer: DtypeFlow) -> Iterator[Suspect]:
+def _wide(observer: CostFlow) -> Iterator[Suspect]:
     """Products in float32 whose input was half, or under autocast; those that share an input or a line are one."""
     groups: list[tuple[set[Any], list[tuple[WideProduct, list[Provenance]]]]] = []
     for product in observer.wide:
@@ -323,7 +402,7 @@ def _results(events: list[Event]) -> list[Insertion]:
 # Attention ------------------------------------------------------------------------------------------------------------
 
 
-def _unfused(observer: DtypeFlow) -> Iterator[Suspect]:
+def _unfused(observer: CostFlow) -> Iterator[Suspect]:
     """Attention that ran as plain products where a fused kernel may take it."""
     groups: dict[CodeLine, list[tuple[Event, dict[Any, str]]]] = {}
     for event, why in observer.unfused:
@@ -350,7 +429,7 @@ def _by_hand(subject: ExaminedModel) -> Iterator[Suspect]:
         config: Any = getattr(module, "config", None)
         if getattr(config, "_attn_implementation", "") != "eager" or not getattr(module, "_supports_sdpa", False):
             continue
-        inner = path.removeprefix("model").removeprefix(".")
+        inner = path.removeprefix(subject.prefix.rstrip(".")).removeprefix(".")
         code = f'model{"." if inner else ""}{inner}.set_attn_implementation("sdpa")'
 
         def change(model: ExaminedModel, path: str = path) -> None:
@@ -362,7 +441,7 @@ def _by_hand(subject: ExaminedModel) -> Iterator[Suspect]:
         return
 
 
-def _by_autocast(observer: DtypeFlow) -> Iterator[Suspect]:
+def _by_autocast(observer: CostFlow) -> Iterator[Suspect]:
     """Parameters that autocast casts at each call."""
     changes: Stored = {("parameter", name): dtype for name, dtype in observer.recast.items() if dtype in FLOATS}
     if changes:

@@ -86,7 +86,7 @@ class Finding:
     reason: str = ""
 
     def __str__(self) -> str:
-        return finding_text(self)
+        return textwrap.dedent(_plain(_finding(self, history=True)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +225,8 @@ class SilentCost:
 def _state(patch: Patch) -> str:
     if patch.verified:
         return "run on a copy: no fault left"
-    return f"run on a copy: left {'; '.join(patch.left[:3]) or 'unknown'}" if patch.diff or patch.code else patch.origin
+    left = "; ".join(patch.left[:3]) or "unknown"
+    return f"run on a copy: it does not cure by itself; left: {left}" if patch.diff or patch.code else patch.origin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,16 +332,19 @@ class Diagnosis:
         return data
 
     def __str__(self) -> str:
-        return as_text(self)
+        return _plain(self.__rich__())
 
     def __repr__(self) -> str:
-        return summary(self)
+        return _summary(self)
 
     def _repr_html_(self) -> str:
-        return as_html(self)
+        console = Console(file=io.StringIO(), width=WIDTH, record=True, highlight=False, force_jupyter=False)
+        console.print(self.__rich__(), crop=False)
+        style = "font-family:Menlo,'DejaVu Sans Mono',Consolas,monospace;line-height:1.3;overflow-x:auto"
+        return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
 
     def __rich__(self) -> RenderableType:
-        return rendered(self)
+        return Group(rendered_answer(self), rendered_rest(self))
 
 
 WIDTH = 110
@@ -360,25 +364,7 @@ _KINDS = {
 }
 
 
-def as_text(diagnosis: Diagnosis) -> str:
-    """Write a diagnosis as plain text."""
-    return _plain(rendered(diagnosis))
-
-
-def as_html(diagnosis: Diagnosis) -> str:
-    """Write a diagnosis as HTML for a notebook's cell."""
-    console = Console(file=io.StringIO(), width=WIDTH, record=True, highlight=False, force_jupyter=False)
-    console.print(rendered(diagnosis), crop=False)
-    style = "font-family:Menlo,'DejaVu Sans Mono',Consolas,monospace;line-height:1.3;overflow-x:auto"
-    return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
-
-
-def finding_text(finding: Finding) -> str:
-    """Write one finding as plain text: what, where, the line, and how each operand came by its dtype."""
-    return textwrap.dedent(_plain(_finding(finding, history=True)))
-
-
-def summary(diagnosis: Diagnosis) -> str:
+def _summary(diagnosis: Diagnosis) -> str:
     """Write a diagnosis as one line."""
     first, cures = diagnosis.first_split, [remedy.fix for remedy in diagnosis.remedies if remedy.cures]
     parts = [f"{diagnosis.model} {_STATUSES[diagnosis.status]}"]
@@ -386,7 +372,7 @@ def summary(diagnosis: Diagnosis) -> str:
         parts.append("no fault")
     else:
         where = f"{first.op} in {first.module or 'the model itself'}"
-        parts.append(f"{'dtypes first split' if first.severity == 'fault' else 'a risk'} at {where} ({first.place})")
+        parts.append(f"{_headline(first)} at {where} ({first.place})")
     if diagnosis.remedies:
         parts.append(f"{'cured' if diagnosis.faults else 'works'} by {', '.join(cures) or 'none of the fixes'}")
     return f"<{'; '.join(parts)}>"
@@ -397,11 +383,6 @@ def _plain(what: RenderableType) -> str:
     console = Console(file=file, width=WIDTH, no_color=True, highlight=False, force_terminal=False, force_jupyter=False)
     console.print(what, crop=False)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
-
-
-def rendered(diagnosis: Diagnosis) -> RenderableType:
-    """Lay a diagnosis out: the answer first."""
-    return Group(rendered_answer(diagnosis), rendered_rest(diagnosis))
 
 
 def rendered_answer(diagnosis: Diagnosis) -> RenderableType:
@@ -419,7 +400,7 @@ def _parts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         yield from _patch(patch, "patch" if index == 0 else "or")
     first, raised = diagnosis.first_split, diagnosis.raised
     if first is not None:
-        yield _title(_headline(first))
+        yield _title(_headline(first).capitalize())
         yield _finding(first, history=True)
     rest = [f for f in (raised, *diagnosis.faults, *diagnosis.of("risk")) if f is not None and f is not first]
     if rest:
@@ -499,10 +480,8 @@ def _why(finding: Finding) -> str:
 
 def _headline(first: Finding) -> str:
     if first.severity != "fault":
-        return "The risk"
-    if len({operand.dtype for operand in first.operands}) > 1:
-        return "Where dtypes first split"
-    return "What is wrong"
+        return "a risk"
+    return "dtypes first split" if len({operand.dtype for operand in first.operands}) > 1 else "a fault"
 
 
 def _finding(finding: Finding, *, history: bool) -> RenderableType:
@@ -546,11 +525,7 @@ def _patch(patch: Patch, label: str) -> Iterator[RenderableType]:
     if not (patch.diff or patch.code):
         yield _labelled(label, escape(patch.origin))
         return
-    left = "; ".join(patch.left[:3])
-    run = (
-        "run on a copy: no fault left" if patch.verified else f"run on a copy: it does not cure by itself; left: {left}"
-    )
-    yield _labelled(label, f"{escape(run)}; not applied", "green" if patch.verified else "yellow")
+    yield _labelled(label, f"{escape(_state(patch))}; not applied", "green" if patch.verified else "yellow")
     for line in (*patch.diff.rstrip("\n").splitlines(), *patch.code.splitlines()):
         colour = {"+": "green", "-": "red"}.get(line[0], "dim") if patch.diff else "green"
         yield Text(f"    {line}", style=colour, no_wrap=True, overflow="ignore")

@@ -28,6 +28,7 @@ from precision_eval.trace.dtype_flow import TURNING, Event, floating_operands, l
 from precision_eval.trace.observer import ModuleCall, ModuleCalls, TensorMap
 from precision_eval.trace.operations import PART_DTYPES, Key, OperationKind, kind_of, name_of, python_body
 from precision_eval.trace.provenance import Provenance, modules_by_path, named_tensors
+from precision_eval.trace.value_counts import unwrapped
 
 MOST_LINES = 3
 """Lines that are told as one where none of them outweighs the others by itself."""
@@ -39,6 +40,9 @@ A_TENTH, HALF_OF_IT = 0.1, 0.5
 """Of a drift: with less than the first no line is looked at further, since what several lines round may come to far
 more together than alone; with less than the second no further lines are told with one.
 """
+
+MOST_BYTES = 1 << 30
+"""Results of a call that are kept to find the operation; with more it is not looked for."""
 
 
 def rounding(dtype: torch.dtype) -> float:
@@ -111,12 +115,20 @@ class Steps(TorchFunctionMode):
     """Notes what each operation of a call returns; some are of another call too, and rounded here as there."""
 
     def __init__(
-        self, model: ExaminedModel, rounded: dict[int, TracedStep], *, origins: TensorMap[bool] | None = None
+        self,
+        model: ExaminedModel,
+        rounded: dict[int, TracedStep],
+        *,
+        origins: TensorMap[bool] | None = None,
+        keeps: bool = False,
     ) -> None:
         super().__init__()
+        self.keeps = keeps
+        self.results: list[tuple[TracedStep, torch.Tensor]] = []  # of each step that makes new numbers
+        self.room_bytes = MOST_BYTES
         self.origins = origins  # of every tensor that was stored, or that an operation of torch made
         self.unseen: list[tuple[int, torch.dtype]] = []  # steps that were given others, which hold so few digits
-        self.modules = ModuleCalls(module_paths(modules_by_path(model)))
+        self.modules = ModuleCalls(module_paths(modules_by_path(model), model.prefix))
         self.rounded = {step.identity: step for step in rounded.values()}
         self.occurrences: Counter[Hashable] = Counter()
         self.steps: list[TracedStep] = []
@@ -153,6 +165,10 @@ class Steps(TorchFunctionMode):
         keys = tuple(key for key, _ in floating_operands(args, kwargs))
         occurrence = self.occurrences[line[:2], name]
         self.steps.append(TracedStep(name, kind_of(func), dtypes, *line, self.modules.current, keys, occurrence))
+        if self.keeps and self.steps[-1].sort is not OperationKind.CAST and not floats[0].is_complex():
+            self.room_bytes -= floats[0].nbytes
+            if self.room_bytes >= 0:
+                self.results.append((self.steps[-1], unwrapped(floats[0]).detach().clone()))
         to = self.rounded.get(self.steps[-1].identity)
         if to is None:
             return result
@@ -224,11 +240,10 @@ def stepped(
     model: ExaminedModel,
     inputs: tuple[torch.Tensor, ...],
     rounded: dict[int, TracedStep],
-    *,
-    origins: TensorMap[bool] | None = None,
+    **options: Any,
 ) -> Steps:
-    """Run a model step by step."""
-    follower = Steps(model, rounded, origins=origins)
+    """Run a model step by step, with options of :class:`Steps`."""
+    follower = Steps(model, rounded, **options)
     with torch.no_grad(), follower.modules.followed(), follower:
         follower.outputs = attempt(lambda: model(*inputs)).outputs or ()
     return follower
@@ -240,16 +255,27 @@ def steps_of(subject: ExaminedModel) -> list[TracedStep]:
     return stepped(model, model.tensors, {}).steps
 
 
-def rounded_run(subject: ExaminedModel, rounded: dict[int, TracedStep]) -> Steps:
+def rounded_run(subject: ExaminedModel, rounded: dict[int, TracedStep], **options: Any) -> Steps:
     """Run a float64 copy some of whose results are rounded."""
     runs: list[Steps] = []
 
     def through(twin: ExaminedModel, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        runs.append(stepped(twin, inputs, rounded))
+        runs.append(stepped(twin, inputs, rounded, **options))
         return runs[-1].outputs
 
     run_as(subject, in_float64, torch.float64, through=through)
     return runs[-1]
+
+
+def kept_results(
+    subject: ExaminedModel,
+) -> tuple[list[tuple[TracedStep, torch.Tensor]], dict[Hashable, torch.Tensor]]:
+    """What each step of a model gave that makes new numbers, and what those of a float64 copy did, by identity."""
+    model = copied(subject)
+    own, exact = stepped(model, model.tensors, {}, keeps=True), rounded_run(subject, {}, keeps=True)
+    if min(own.room_bytes, exact.room_bytes) < 0:
+        return [], {}
+    return own.results, {step.identity: result for step, result in exact.results}
 
 
 def rounded_unseen(subject: ExaminedModel) -> tuple[TracedStep, torch.dtype] | None:

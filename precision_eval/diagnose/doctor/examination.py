@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,7 @@ from torch import nn
 
 from precision_eval.cases.own import OwnCase
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.formatting import memory_text
+from precision_eval.core.formatting import grouped, memory_text
 from precision_eval.diagnose.doctor.accuracy import (
     HARDLY_A_DIGIT,
     Excess,
@@ -120,7 +119,7 @@ def examine(
     repeats = run_twice(subject)
     _check_repeats(subject, repeats, strict=fixes)
     costs = fixes and latency if costs is None else costs
-    diagnosis, observer, reference, repairs, excess = _diagnosed(
+    diagnosis, reference, repairs, excess = _diagnosed(
         subject, repeats, compiled=compiled, available_bytes=memory, first=first
     )
     if not fixes and not costs:
@@ -139,7 +138,7 @@ def examine(
         else (),
     )
     if costs and diagnosis.status == "passed" and not repeats.carries_state:
-        diagnosis = replace(diagnosis, costs=costs_of(subject, observer, trials))
+        diagnosis = replace(diagnosis, costs=costs_of(subject, trials))
     if not fixes:
         return diagnosis
     remedies, more = try_fixes(subject, trials, repairs)
@@ -167,7 +166,7 @@ def _check_fits(subject: ExaminedModel, available_bytes: int) -> None:
     needed_bytes = sum(tensor.nbytes for tensor in held)
     if needed_bytes > available_bytes:
         raise ParameterError(
-            f"a copy of {type(subject.model).__name__} needs {memory_text(needed_bytes)}, "
+            f"a copy of {type(subject.own).__name__} needs {memory_text(needed_bytes)}, "
             f"{memory_text(available_bytes)} are free; each run is on a copy: examine it with fewer layers, which have "
             "the same dtypes"
         )
@@ -193,8 +192,8 @@ def _diagnosed(
     compiled: bool,
     available_bytes: int,
     first: Callable[[Diagnosis], None],
-) -> tuple[Diagnosis, DtypeFlow, Reference, list[Repair], Excess | None]:
-    """Observe one call; return what it says, the observer, the reference, the changes that mend, and a stray drift."""
+) -> tuple[Diagnosis, Reference, list[Repair], Excess | None]:
+    """Observe one call; return what it says, the reference, the changes that mend, and a stray drift."""
     base = base_dtype(subject)
     observer, seen, raised = _observed(subject, base)
     reference = _reference(subject, repeats, available_bytes=available_bytes)
@@ -208,7 +207,7 @@ def _diagnosed(
         findings = _with_lost_before(findings, subject, reference)
     doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
-        model=type(subject.model).__name__,
+        model=type(subject.own).__name__,
         status="raised" if raised is not None else "non_finite" if broken else "passed",
         message=_message(seen, broken, total),
         base_dtype=short(base),
@@ -216,7 +215,7 @@ def _diagnosed(
         explanation=None if seen.error is None else explain(seen.error).to_dict(),
         held=_held(subject, base),
         autocast=autocast_of(observer),
-        recast=recast_of(observer, subject.model),
+        recast=recast_of(observer, subject.own),
         backends=backends_of(observer),
         dead_casts=dead_casts_of(observer),
         ranges=ranges_of(observer),
@@ -236,7 +235,7 @@ def _diagnosed(
     repairs = repairs_of(subject, reference, drifts=drifts) if diagnosis.faults or drifts else []
     under_compiler = _compiled(subject, repeats.outcome, reference) if compiled else None
     diagnosis = replace(diagnosis, patches=_patches(split, event, repairs, base), compiled=under_compiler)
-    return diagnosis, observer, reference, repairs, excess
+    return diagnosis, reference, repairs, excess
 
 
 def _observed(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, CallOutcome, Event | None]:
@@ -295,7 +294,7 @@ def _check_repeats(subject: ExaminedModel, repeats: Repeatability, *, strict: bo
     """Refuse a model whose drift would mean nothing."""
     if strict and repeats.difference > REPEATABLE:
         raise ParameterError(
-            f"{type(subject.model).__name__} does not repeat: two calls from the same state with the same seeds differ "
+            f"{type(subject.own).__name__} does not repeat: two calls from the same state with the same seeds differ "
             f"by {repeats.difference:.2g} relative; take the randomness out, or examine it without trying fixes"
         )
 
@@ -326,20 +325,15 @@ def _message(seen: CallOutcome, broken: int, total: int) -> str:
 
 def _held(subject: ExaminedModel, base: torch.dtype) -> tuple[Held, ...]:
     """Group modules whose own tensors are in another dtype than most of the model."""
-    groups: dict[str, dict[str, int]] = defaultdict(dict)
-    elements: dict[str, int] = defaultdict(int)
-    size: dict[str, int] = {}
-    for kind, name, tensor in named_tensors(subject.model, ()):
-        if tensor.dtype is base or kind == "input":
-            continue
-        dtype = short(tensor.dtype)
-        groups[dtype][name.rpartition(".")[0]] = 1
-        elements[dtype] += tensor.numel()
-        size[dtype] = tensor.element_size()
+    named = named_tensors(subject.own, ())
+    groups = grouped((short(t.dtype), (name.rpartition(".")[0], t)) for _, name, t in named if t.dtype is not base)
     return tuple(
-        Held(dtype=d, modules=tuple(modules), elements=elements[d], stored_bytes=elements[d] * size[d])
-        for d, modules in groups.items()
-    )
+        Held(
+            dtype=dtype, modules=tuple(dict.fromkeys(path for path, _ in of_dtype)),
+            elements=sum(t.numel() for _, t in of_dtype), stored_bytes=sum(t.nbytes for _, t in of_dtype),
+        )
+        for dtype, of_dtype in groups.items()
+    )  # fmt: skip
 
 
 def _doubts(subject: ExaminedModel, repeats: Repeatability, seen: CallOutcome) -> tuple[str, ...]:

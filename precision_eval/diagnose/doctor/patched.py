@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from types import CodeType, FunctionType
 
 from precision_eval.diagnose.doctor.source import Insertion, forget_source, shortened
+from precision_eval.trace.dtype_flow import is_installed
 
 
 class PatchedSource:
@@ -36,7 +37,7 @@ class PatchedSource:
     @property
     def of_library(self) -> bool:
         """Whether a file of an installed package is edited."""
-        return any("site-packages" in file or "dist-packages" in file for file in self._edited)
+        return any(map(is_installed, self._edited))
 
     def insert(self, insertions: Iterable[Insertion]) -> None:
         """Put text into lines as they now stand.

@@ -27,14 +27,14 @@ from precision_eval.diagnose.doctor.diagnosis import Price, Remedy
 from precision_eval.diagnose.doctor.findings import left_faults
 from precision_eval.diagnose.doctor.repairs import Repair
 from precision_eval.fixes.apply import AppliedFix
-from precision_eval.fixes.catalog import FIXES, Fix
+from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import floating_tensors
 from precision_eval.measure.blocks import MANY_CALLS_UP_TO_S, MIN_CALLS
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import call_memory
-from precision_eval.measure.model_calls import attempt, base_dtype, copied, observe_call
+from precision_eval.measure.model_calls import CallOutcome, attempt, base_dtype, copied, observe_call
 from precision_eval.stats import MIN_BLOCKS, PairedRatio
 from precision_eval.trace.provenance import named_tensors
 
@@ -100,19 +100,15 @@ def _tried(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
         return replace(remedy, reason="it has a meaning under the compiler only, which was not asked for")
     model = copied(subject)
     try:
-        applied = _applied(fix, model)
-        with applied:
+        with _applied(fix, model) as applied:
             inputs = applied.prepare(model.tensors)
             outcome = attempt(lambda: applied(*inputs))
-    except PrecisionEvalError as error:
-        return replace(remedy, reason=_first_line(error))
     except Exception as error:  # noqa: BLE001 - a fix enters the model's own code, which may raise anything
-        return replace(remedy, status="raised", reason=_first_line(error))
-    if isinstance(outcome.error, UnsupportedError):
-        return replace(remedy, reason=_first_line(outcome.error))
-    if outcome.outputs is None:
-        assert outcome.error is not None
-        return replace(remedy, status="raised", reason=_first_line(outcome.error))
+        outcome = CallOutcome(None, error)
+    if outcome.error is not None:
+        status = "unsupported" if isinstance(outcome.error, PrecisionEvalError) else "raised"
+        return replace(remedy, status=status, reason=_first_line(outcome.error))
+    assert outcome.outputs is not None
     broken, total = outcome.broken(trials.reference.outputs)
     if broken:
         return replace(remedy, status="non_finite", reason=f"{broken} of {total} output values are not finite")
@@ -137,12 +133,7 @@ def _left(fix: Fix, subject: ExaminedModel) -> list[str]:
     only compiles leaves those of the model as it is.
     """
     model = copied(subject)
-    if _mode(fix) == "compiled":
-        observer, outcome = observe_call(
-            model, lambda: model(*model.tensors), model.tensors, base=base_dtype(model), values=False
-        )
-        return [f"left: {fault}" for fault in left_faults(observer, outcome.outputs or ())]
-    applied = _applied(fix, model)
+    applied = _applied(fix_by_id("as_shipped") if _mode(fix) == "compiled" else fix, model)
     with applied:
         inputs = applied.prepare(model.tensors)
         base = applied.dtype or base_dtype(model)
@@ -269,18 +260,14 @@ def _with_latency(
 ) -> tuple[list[Remedy], tuple[str, ...]]:
     done = []
     for remedy in remedies:
+        ratio = ratios.get(remedy.fix)
         if remedy.fix == baseline:
             remedy = replace(remedy, latency_ratio=1.0, latency_verdict="baseline", latency_baseline=baseline)
-        elif remedy.fix in ratios:
-            ratio = ratios[remedy.fix]
+        elif ratio is not None:
             remedy = replace(
-                remedy,
-                latency_ratio=ratio.ratio,
-                latency_low=ratio.ratio_low,
-                latency_high=ratio.ratio_high,
-                latency_verdict=ratio.verdict,
-                latency_baseline=baseline,
-            )
+                remedy, latency_ratio=ratio.ratio, latency_low=ratio.ratio_low, latency_high=ratio.ratio_high,
+                latency_verdict=ratio.verdict, latency_baseline=baseline,
+            )  # fmt: skip
         done.append(remedy)
     doubts = {doubt.partition(":")[0]: doubt for ratio in ratios.values() for doubt in ratio.doubts}  # one of a kind
     return done, tuple(doubts.values())

@@ -39,7 +39,7 @@ from precision_eval.diagnose.doctor.source import (
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import tensors_in
 from precision_eval.measure.float64_reference import Reference
-from precision_eval.measure.model_calls import PREFIX, CallOutcome, base_dtype, copied, observe_call
+from precision_eval.measure.model_calls import CallOutcome, base_dtype, copied, observe_call
 from precision_eval.trace.dtype_flow import CodeLine, Event, inside_event, is_internal
 from precision_eval.trace.operations import ASSIGNMENTS, SLOTS, OperationKind, loses, operand_names, short
 from precision_eval.trace.provenance import Provenance, named_tensors, origin_of
@@ -79,7 +79,7 @@ class Repair:
         if self.change is not None:
             self.change(model)
         given = dict(zip(model.names, model.tensors, strict=True))
-        for kind, name, tensor in named_tensors(model, given, prefix=PREFIX) if self.stored else ():
+        for kind, name, tensor in named_tensors(model, given, prefix=model.prefix) if self.stored else ():
             dtype = self.stored.get((kind, name))
             if dtype is not None and kind != "input":
                 tensor.data = tensor.data.to(dtype)
@@ -245,7 +245,7 @@ def _identity(event: Event) -> object:
 def _alike(change: Stored, subject: ExaminedModel) -> Stored:
     """Widen a change to tensors of the same name in other layers, where they are in the same dtype."""
     given = dict(zip(subject.names, subject.tensors, strict=True))
-    dtypes = {(kind, name): t.dtype for kind, name, t in named_tensors(subject, given, prefix=PREFIX)}
+    dtypes = {(kind, name): t.dtype for kind, name, t in named_tensors(subject, given, prefix=subject.prefix)}
     dtypes |= {("input", path): tensor.dtype for path, tensor in _in_objects(subject)}
     patterns = {(kind, any_layer(name)): (dtypes.get((kind, name)), to) for (kind, name), to in change.items()}
     return change | {

@@ -221,23 +221,19 @@ def with_casts(code: CodeType, instruction: int, casts: dict[str, str]) -> tuple
 
     `casts` holds the text of each operand and that of the dtype it is cast to.
     """
-    node = _node(code, instruction)
-    if node is None:
-        return ()
-    parts = _parts_to_cast(node, code.co_filename, casts)
-    if {text for text, _ in parts} != set(casts):
-        return ()
-    return tuple(inserted for text, part in parts for inserted in _cast(code.co_filename, part, casts[text]))
+    return with_calls(code, instruction, {text: f".to({dtype})" for text, dtype in casts.items()})
 
 
 def with_calls(code: CodeType, instruction: int, calls: dict[str, str], *, result: str = "") -> tuple[Insertion, ...]:
     """Write method calls behind some of a line's operands, such as ``.contiguous()``, and behind the whole."""
     node, file = _node(code, instruction), code.co_filename
     parts = _parts_to_cast(node, file, calls) if node is not None else []
-    if not isinstance(node, ast.expr) or {text for text, _ in parts} != set(calls):
+    if {text for text, _ in parts} != set(calls):
         return ()
-    ends = [inserted for text, part in parts for inserted in _called(file, part, calls[text])]
-    return (*ends, *(_called(file, node, result) if result else ()))
+    ends = tuple(inserted for text, part in parts for inserted in _called(file, part, calls[text]))
+    if not result:
+        return ends
+    return (*ends, *_called(file, node, result)) if isinstance(node, ast.expr) else ()
 
 
 def with_backend(code: CodeType, instruction: int, backend: str) -> tuple[Insertion, ...]:
@@ -254,8 +250,7 @@ def with_backend(code: CodeType, instruction: int, backend: str) -> tuple[Insert
 
 def with_result_cast(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
     """Write a cast around the whole call or expression of a line."""
-    node = _node(code, instruction)
-    return _cast(code.co_filename, node, dtype) if isinstance(node, ast.expr) else ()
+    return with_calls(code, instruction, {}, result=f".to({dtype})")
 
 
 def without_cast(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
@@ -289,7 +284,7 @@ def with_keyword_cast(code: CodeType, instruction: int, words: tuple[str, ...], 
     """Write a cast around what a call is given by one of some keywords."""
     node = _node(code, instruction)
     given = [word.value for word in node.keywords if word.arg in words] if isinstance(node, ast.Call) else []
-    return tuple(inserted for part in given for inserted in _cast(code.co_filename, part, dtype))
+    return tuple(inserted for part in given for inserted in _called(code.co_filename, part, f".to({dtype})"))
 
 
 def imports_torch(file: str) -> bool:
@@ -297,10 +292,6 @@ def imports_torch(file: str) -> bool:
     parsed = _tree(file)
     imports = [node for node in ast.walk(parsed[1]) if isinstance(node, ast.Import)] if parsed else []
     return any(alias.name == "torch" and alias.asname is None for node in imports for alias in node.names)
-
-
-def _cast(file: str, part: ast.expr, dtype: str) -> tuple[Insertion, ...]:
-    return _called(file, part, f".to({dtype})")
 
 
 def _called(file: str, part: ast.expr, call: str) -> tuple[Insertion, ...]:

@@ -330,6 +330,16 @@ def test_a_method_is_followed_over_its_steps():
     assert {Path(place.file).name for place in _places(diagnosis)} == {"test_patches.py"}  # none of the suite's own
 
 
+def test_a_method_is_told_as_its_model_and_what_is_stored_by_its_names():
+    model = Speaks().eval().requires_grad_(False)
+    model.project.bias.data = model.project.bias.data.half()
+    diagnosis = examine(model.generate, torch.ones(1, 2, D), 1, fixes=False)
+    assert (diagnosis.model, diagnosis.first_split.module) == ("Speaks", "project")
+    assert [(held.dtype, held.modules) for held in diagnosis.held] == [("float16", ("project",))]
+    exec(next(patch.code for patch in diagnosis.patches if patch.verified), {"torch": torch, "model": model})
+    assert model.generate(torch.ones(1, 2, D), 1).dtype is torch.float32
+
+
 def _places(diagnosis):
     steps = [step for finding in diagnosis.findings for operand in finding.operands for step in operand.history]
     return [place for place in (*(f.place for f in diagnosis.findings), *(s.place for s in steps)) if place]

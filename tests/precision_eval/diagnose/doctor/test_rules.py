@@ -373,6 +373,24 @@ def test_outputs_in_a_dataclass_are_held_to_the_reference():
     assert all(remedy.relative_error is not None for remedy in diagnosis.remedies if remedy.status == "passed")
 
 
+def test_an_output_in_a_cache_alone_is_held_to_the_reference_too():
+    class Cache:
+        def __init__(self, keys):
+            self.layers = [{"keys": keys}]
+
+    class Fills(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(D, D)
+
+        def forward(self, x):
+            return Cache(self.project(x))
+
+    diagnosis = examine(Fills().half().eval().requires_grad_(False), half(2, D), latency=False)
+    assert not any("no floating values" in doubt for doubt in diagnosis.doubts)
+    assert all(remedy.relative_error is not None for remedy in diagnosis.remedies if remedy.status == "passed")
+
+
 class PlaceholderWeight(nn.Module):
     """Projections of their own beside an empty float32 stand-in for the joint one, as WavLM's attention has them."""
 

@@ -34,6 +34,17 @@ def test_one_line(diagnosis):
     assert line.endswith(f"; cured by {', '.join(cures)}>")
 
 
+def test_where_nothing_splits_the_line_does_not_say_so():
+    class Squares(nn.Module):
+        def forward(self, x):
+            return x / x.square().mean().sqrt()
+
+    found = examine(Squares(), torch.full((2, 8), 900.0).half(), fixes=False)
+    assert [fault.kind for fault in found.faults] == ["drift"]
+    assert "; a fault at square in the model itself (" in repr(found)
+    assert "first split" not in repr(found) + str(found)
+
+
 def test_the_first_split_by_itself(diagnosis):
     text = str(diagnosis.first_split)
     assert text.splitlines()[0] == "silent promotion: mul in the model itself (Splits)"
@@ -64,7 +75,7 @@ def test_html_holds_the_text_and_no_markup_of_ours(diagnosis):
     assert page.endswith("</pre>")
     assert "style=" in page.partition(">")[2]  # colours
     assert "[bold" not in page
-    for line in ("Where dtypes first split", "scaled = self.first(x) * self.gain", "kv_to_query"):
+    for line in ("Dtypes first split", "scaled = self.first(x) * self.gain", "kv_to_query"):
         assert line in page
 
 
