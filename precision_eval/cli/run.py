@@ -23,8 +23,6 @@ from precision_eval.core.formatting import command_line, visible
 from precision_eval.core.targets import RUN_DIR, is_target, plugins
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from rich.console import Console
 
     from precision_eval.cases.own import OwnCase
@@ -596,14 +594,15 @@ def _measure(
 ) -> tuple[Record, ...]:
     """Start workers, describe the environment, and run the plan."""
     from precision_eval.cli.progress import progress_on
-    from precision_eval.core.environment import collect, keep_self_test, store_environment
-    from precision_eval.run.executor import IsolatedExecutor, modules_to_preload
+    from precision_eval.core.environment import keep_self_test, store_environment
+    from precision_eval.run.executor import IsolatedExecutor, environment_seen_by, modules_to_preload
     from precision_eval.run.runner import run_plan
 
     workers = execution.workers or _default_workers(draft)
     preload = modules_to_preload(*draft.modules, compiled=draft.compiled)
     with _executor_of(execution, draft, workers, preload) as executor:
-        environment = _described(executor, collect, draft.cells[0].device, console)
+        with console.status("starting workers"):
+            environment = environment_seen_by(executor, draft.cells[0].device)
         device = str(environment["device"]["name"])
         plan = plan_on(device)
         if execution.here:
@@ -630,6 +629,8 @@ def _measure(
             )
         if not isinstance(executor, IsolatedExecutor):
             executor.forget()
+            for line in executor.clocks_apart.values():
+                console.print(line, highlight=False, markup=False)
         return settled
 
 
@@ -652,16 +653,6 @@ def _executor_of(
         workers=execution.workers,
     )
     return EngineExecutor(engine, NodeCall(device=cell.device, preload=preload, timeout_s=execution.timeout_s))
-
-
-def _described(executor: Executor, collect: Any, device: str, console: Console) -> dict[str, Any]:
-    """Describe the environment in a worker, so that this process never loads torch."""
-    from precision_eval.core.environment import check_device
-
-    with console.status("starting workers"):
-        executor.submit(check_device, device).result()
-        environment: dict[str, Any] = executor.submit(collect, device).result()
-    return environment
 
 
 def _default_workers(draft: Plan) -> int:

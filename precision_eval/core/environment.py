@@ -263,9 +263,17 @@ def check_device(device: str) -> None:
     kind, _, index = device.partition(":")
     count = torch.cuda.device_count() if kind == "cuda" and torch.cuda.is_available() else 0
     if kind == "cuda" and int(index or 0) >= count:
-        raise ParameterError(f"device {device} is not here: torch {torch.__version__} sees {count} GPUs; give cpu")
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        seen = f"{count} GPUs" + (f" of CUDA_VISIBLE_DEVICES={visible}" if visible else "")
+        raise ParameterError(f"device {device} is not here: torch {torch.__version__} sees {seen}; give cpu")
     if kind == "mps" and not torch.backends.mps.is_available():
         raise ParameterError(f"device mps is not here: torch {torch.__version__} has no Metal device; give cpu")
+
+
+def collect_here(device: str) -> dict[str, Any]:
+    """Describe the machine, the build and a device that is there; another is refused."""
+    check_device(device)
+    return collect(device)
 
 
 def _device(device: str) -> dict[str, Any]:

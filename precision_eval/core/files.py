@@ -15,6 +15,7 @@ import math
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -294,21 +295,24 @@ def claimed(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise RecordError(f"cannot use {folder}: {error.strerror}; mend that, or give another folder") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = _holder(descriptor)
-        os.close(descriptor)
-        raise RecordError(
-            f"another run is under way in {folder}{holder}; wait until it ends, or give another folder"
-        ) from error
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            os.close(descriptor)
-            raise
-    try:
+        _claim(descriptor, folder)
         yield
     finally:
         os.close(descriptor)
+
+
+def _claim(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise RecordError(
+            f"another run is under way in {folder}{_holder(descriptor)}; wait until it ends, or give another folder"
+        ) from error
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        with tempfile.TemporaryFile(dir=folder) as file:  # what locks no folder may lock files, which appending needs
+            _lock(file.fileno(), folder)
 
 
 def _holder(descriptor: int) -> str:
@@ -322,7 +326,7 @@ def _holder(descriptor: int) -> str:
     return ""
 
 
-_NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
+_NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """What a file system says (NFS, FUSE) that cannot lock a folder; two runs at once are then the user's to avoid."""
 
 
@@ -354,10 +358,23 @@ def locked(path: Path) -> Iterator[int]:
     """Open a file for appending under an exclusive lock, which ends with the block or the process."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor, path.parent)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    """Wait for an exclusive lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise RecordError(
+            f"files in {folder} cannot be locked ({error.strerror}), which keeps processes from writing at once; what "
+            "is there is intact, give a folder of a file system with locks, such as a local disk"
+        ) from error
 
 
 _TAIL_BYTES = 1 << 20

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from precision_eval.core.files import to_json, written_whole
 from precision_eval.core.formatting import MISSING, fixed, grouped, join, ratio_text, scientific, status_text
 from precision_eval.core.table import Strong, Table, markdown_text, print_table, to_html, to_markdown
+from precision_eval.results.choose.comparing import difference
 from precision_eval.results.machines import DRIFTS, TIMES, MachineComparison, MergedRuns, PairOrder
 
 if TYPE_CHECKING:
@@ -87,7 +88,9 @@ def _cell(comparison: MachineComparison, axis: str, machine: str, row: Row | Non
     if group.is_baseline(row):
         text = "1"
     else:
-        mark = "" if group.verdict_of(row) in ("faster", "slower") else "≈ "
+        baseline = comparison.row(machine, str(group.baseline))
+        apart = None if baseline is None else difference(group, axis, row, baseline)  # as in the sentences
+        mark = "" if apart is not None and apart.relation in ("better", "worse") else "≈ "
         text = mark + ratio_text(figure.value, figure.low, figure.high, decimals=2)
     return Strong(text) if row.fix in comparison.fastest(machine) else text
 

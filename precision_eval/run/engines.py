@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import logging
 import multiprocessing
 import os
 import pickle
@@ -29,14 +30,14 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from precision_eval.core.cells import Outcome
-from precision_eval.core.environment import collect, usable_cores
-from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
+from precision_eval.core.environment import usable_cores
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, unknown_name
 from precision_eval.core.files import locked, read_json, write_json, written_whole
-from precision_eval.core.formatting import one_line
+from precision_eval.core.formatting import duration_long, one_line
 from precision_eval.core.workers import WorkerCrashedError, WorkerStoppedError
 from precision_eval.measure.isolation import IsolationError
 from precision_eval.measure.registry import CellResult, run_cell
-from precision_eval.run.executor import IsolatedExecutor
+from precision_eval.run.executor import IsolatedExecutor, environment_seen_by
 from precision_eval.run.lanes import LocalLanes, lanes_of
 
 FOLDER = "engine"
@@ -54,6 +55,12 @@ SQUEUE_S = 5.0
 
 POLL_S = 0.2
 """How often jobs look for calls, and the command for answers."""
+
+CLOCKS_APART_S = 60.0
+"""From where on the clock of a node is said to be off."""
+
+ANSWER_S = 30.0
+"""How long a cluster may take to answer at its address; Ray's own client would try for ever, or end this process."""
 
 TRIES = 3
 """How often a call is handed out whose worker the engine loses, before it counts as crashed."""
@@ -73,6 +80,15 @@ class NodeCall:
     kept: Path | None = None
 
 
+@dataclass(frozen=True)
+class NodeAnswer:
+    """What a call returned or failed with, and by which node's clock."""
+
+    value: Any
+    node: str
+    at_s: float
+
+
 class Engine(Protocol):
     """What runs a call on some node."""
 
@@ -85,8 +101,13 @@ class Engine(Protocol):
         """Give everything up."""
 
 
-def on_node(call: NodeCall) -> Any:
-    """Run a call in a process of its own, on the node that this is; return its value, or the error as one."""
+def on_node(call: NodeCall) -> NodeAnswer:
+    """Run a call in a process of its own, on the node that this is."""
+    return NodeAnswer(_value_of(call), os.uname().nodename, time.time())
+
+
+def _value_of(call: NodeCall) -> Any:
+    """Return what a call returns, or the error as one."""
     try:
         if multiprocessing.current_process().daemon:
             raise ParameterError("workers of this cluster may start no process; start them with worker.daemon: false")
@@ -102,8 +123,16 @@ def on_node(call: NodeCall) -> Any:
             result = isolated.submit(call.function, *call.arguments).result()
             write_json(call.kept, asdict(result), indent=None)
             return result
-    except PrecisionEvalError as error:  # not every engine brings an error back as what it was
-        return error.__cause__ if isinstance(error.__cause__, IsolationError) else error
+    except PrecisionEvalError as error:  # not every engine brings an error back as what it was, or its cause
+        refusal = IsolationError if call.kept else ParameterError
+        return error.__cause__ if isinstance(error.__cause__, refusal) else error
+    except OSError as error:
+        if call.kept is None or error.filename is None:
+            raise
+        return RecordError(
+            f"node {os.uname().nodename} cannot use {error.filename}: {error.strerror}; give an --out that is the same "
+            "folder on every node and may be written there"
+        )
 
 
 @functools.lru_cache(maxsize=4)
@@ -116,8 +145,7 @@ def _isolated(timeout_s: float | None, memory_share: float | None, preload: tupl
 
 @functools.lru_cache(maxsize=4)
 def _environment(isolated: IsolatedExecutor, device: str) -> dict[str, Any]:
-    described: dict[str, Any] = isolated.submit(collect, device).result()
-    return described
+    return environment_seen_by(isolated, device)
 
 
 def _check_node(expected: Mapping[str, Any], own: Mapping[str, Any]) -> None:
@@ -152,6 +180,7 @@ class EngineExecutor(Executor):
         self._purpose = ""
         self._threads = ThreadPoolExecutor(engine.lanes, thread_name_prefix="engine")
         self._stopped = threading.Event()
+        self.clocks_apart: dict[str, str] = {}  # a line by node
 
     def begin(
         self, environment: Mapping[str, Any], device: str, *, memory_share: float | None, purpose: str, run_dir: Path
@@ -177,6 +206,7 @@ class EngineExecutor(Executor):
     def _run(self, call: NodeCall) -> Any:
         lost = "nothing"
         for _ in range(TRIES):
+            sent_s = time.time()
             try:
                 answer = self.engine.run(on_node, call)
             except Exception as error:  # each engine has its own for a node that is gone
@@ -184,10 +214,26 @@ class EngineExecutor(Executor):
                     raise WorkerStoppedError("stopped before it had answered") from error
                 lost = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
                 continue
-            if isinstance(answer, PrecisionEvalError):
-                raise answer
-            return answer
+            if not isinstance(answer, NodeAnswer):
+                raise ParameterError(
+                    f"a node answers with {type(answer).__name__}, as another version of precision-eval does; install "
+                    "one version on all, or give each its own --out and merge"
+                )
+            self._compare_clocks(answer, sent_s)
+            if isinstance(answer.value, PrecisionEvalError):
+                raise answer.value
+            return answer.value
         raise WorkerCrashedError(f"the engine lost the worker {TRIES} times: {lost}")
+
+    def _compare_clocks(self, answer: NodeAnswer, sent_s: float) -> None:
+        """Note a node that answers before it was asked, or later than now."""
+        ahead_s, behind_s = answer.at_s - time.time(), sent_s - answer.at_s
+        if max(ahead_s, behind_s) > CLOCKS_APART_S:
+            apart = f"{duration_long(ahead_s)} ahead" if ahead_s > 0 else f"{duration_long(behind_s)} or more behind"
+            self.clocks_apart[answer.node] = (
+                f"the clock of node {answer.node} is {apart}: the times of day in its records are its own, durations "
+                "are right, nothing else depends on it; set its clock"
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -239,6 +285,23 @@ def _required(module: str, extra: str) -> Any:
         ) from error
 
 
+def _answered(function: Callable[[], Any]) -> Any:
+    """Call what may never return, in a thread that is then left to itself."""
+    future: Future[Any] = Future()
+
+    def answer() -> None:
+        try:
+            future.set_result(function())
+        except Exception as error:  # noqa: BLE001 - it goes on in the caller
+            future.set_exception(error)
+
+    threading.Thread(target=answer, daemon=True).start()
+    try:
+        return future.result(ANSWER_S)
+    except TimeoutError:
+        raise ConnectionError(f"no answer within {ANSWER_S:g} s") from None
+
+
 class Dask:
     """Workers of a dask cluster: one at an address, or processes of this machine."""
 
@@ -265,8 +328,13 @@ class Ray:
     """Workers of a Ray cluster: one at an address, or processes of this machine."""
 
     def __init__(self, address: str, *, threads: int, gpus: int) -> None:
+        before = signal.getsignal(signal.SIGTERM)
         self.ray = _required("ray", "ray")
-        self.ray.init(address=address or None, log_to_driver=False, include_dashboard=False)
+        quiet = {"log_to_driver": False, "include_dashboard": False, "logging_level": logging.ERROR}
+        begin = functools.partial(self.ray.init, address=address or None, **quiet)
+        _ = _answered(begin) if address else begin()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)  # Ray's own would end the command with a code that is none of ours
         limited = self.ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=TRIES)
         self.remote = functools.cache(limited)  # made once: for another function Ray starts other workers
         self.lanes = max(1, int(self.ray.cluster_resources().get("CPU", 1)) // threads)

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from precision_eval.core.environment import collect_here
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.workers import (
     BLAS_THREADS,
@@ -60,6 +61,15 @@ def modules_to_preload(*names: str, compiled: bool) -> tuple[str, ...]:
         return ("torch",)
     compiler = ("precision_eval.run.warm_compiler",) if compiled else ()
     return ("torch", "torch._dynamo", *WORKER_MODULES, *names, *compiler)
+
+
+def environment_seen_by(executor: Executor, device: str) -> dict[str, Any]:
+    """Describe the environment in a worker, as this process never loads torch; refuse a device that is not there."""
+    try:
+        environment: dict[str, Any] = executor.submit(collect_here, device).result()
+    except WorkerRaisedError as error:
+        raise (error.__cause__ if isinstance(error.__cause__, ParameterError) else error) from None
+    return environment
 
 
 def _start_fork_server(context: Any, preload: Sequence[str], *, copied: bool) -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 from typing import Any
 
 from precision_eval.core.environment import usable_cores
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.workers import context_of
+from precision_eval.run.fork_server import FOR_THE_PARENT
 
 
 @dataclass(frozen=True)
@@ -87,12 +91,32 @@ def _end_with_starter() -> None:
     os._exit(1)
 
 
+def serve_lane(lane: Lane, connection: Connection) -> None:
+    """Be a lane: answer one call after the other, with its error where it raises."""
+    for number in FOR_THE_PARENT:
+        signal.signal(number, signal.SIG_IGN)
+    enter_lane(lane)
+    with suppress(EOFError, ConnectionError):  # the command is gone
+        while True:
+            function, call = connection.recv()
+            try:
+                answer = function(call)
+            except Exception as error:  # noqa: BLE001 - the boundary of the process: it goes on in the parent
+                answer = error
+            connection.send(answer)
+    os._exit(1)
+
+
 class LocalLanes:
-    """A process per lane of this machine; one that dies is started again."""
+    """A process per lane of this machine; one that dies is started again.
+
+    Each has a pipe and no queue: the semaphores of one are reported as leaked where the command is killed.
+    """
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
         self.lanes = len(lanes)
-        self._pools = {lane: _pool_of(lane) for lane in lanes}
+        self._started: dict[Lane, tuple[BaseProcess, Connection]] = {}
+        self._changed = threading.Lock()
         self._free: SimpleQueue[Lane] = SimpleQueue()
         for lane in lanes:
             self._free.put(lane)
@@ -101,21 +125,35 @@ class LocalLanes:
         """Run a call on the next lane that is free."""
         lane = self._free.get()
         try:
-            return self._pools[lane].submit(function, call).result()
-        except Exception:
-            self._pools[lane].shutdown(wait=False, cancel_futures=True)
-            self._pools[lane] = _pool_of(lane)
-            raise
+            process, connection = self._running(lane)
+            connection.send((function, call))
+            wait([connection, process.sentinel])
+            answer = connection.recv() if connection.poll() else EOFError(f"the process of lane {lane.name} has ended")
         finally:
             self._free.put(lane)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _running(self, lane: Lane) -> tuple[BaseProcess, Connection]:
+        """Return the process of a lane and the pipe to it, started where it is not running."""
+        with self._changed:
+            process, connection = self._started.get(lane, (None, None))
+            if process is None or connection is None or not process.is_alive():
+                if self.lanes == 0:
+                    raise EOFError("the lanes are closed")
+                context = context_of("spawn")
+                connection, theirs = context.Pipe()
+                process = context.Process(target=serve_lane, args=(lane, theirs))
+                process.start()
+                theirs.close()
+                self._started[lane] = process, connection
+            return process, connection
 
     def close(self) -> None:
         """End the lanes, and with each what it runs."""
-        for pool in self._pools.values():
-            for process in list((pool._processes or {}).values()):
+        with self._changed:
+            self.lanes = 0
+            for process, _ in self._started.values():
                 process.kill()
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _pool_of(lane: Lane) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, mp_context=context_of("spawn"), initializer=enter_lane, initargs=(lane,))
+                process.join()

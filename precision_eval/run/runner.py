@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from precision_eval.core.cells import Cell, Outcome, failed, is_out_of_memory
-from precision_eval.core.errors import ParameterError
+from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import intact
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.core.workers import WorkerOutOfMemoryError, WorkerTimedOutError
@@ -229,7 +229,7 @@ class _Run:
         for future in list(futures):
             cell, started, started_at = self.running[future]
             error = future.exception()
-            if isinstance(error, ParameterError):  # a node unlike the first: it says nothing about a fix
+            if isinstance(error, ParameterError | RecordError):  # a node unlike the first, or that cannot keep results
                 raise error
             if error is not None and isinstance(error.__cause__, IsolationError):
                 raise error.__cause__

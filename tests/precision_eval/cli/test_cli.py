@@ -103,7 +103,7 @@ def test_small_run_and_its_resumption(program, tmp_path):
 def test_device_that_is_not_there_is_bad_input(program, tmp_path):
     code, _, err = program("run", *SMALL[:-2], "--device", "cuda:99", "--fix", "kv_to_query", "--out", tmp_path / "run")
     assert (code, err.count("\n")) == (2, 1)
-    assert "device cuda:99 is not here" in err
+    assert err.startswith("precision-eval: device cuda:99 is not here: torch ")
     assert not list((tmp_path / "run").iterdir())
 
 

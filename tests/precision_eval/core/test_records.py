@@ -1,7 +1,11 @@
 """Records: round trip, strictness, torn tails, other schemas, a full disk, several writers."""
 
+import errno
+import fcntl
 import json
+import os
 import re
+import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -260,6 +264,27 @@ def test_one_run_per_folder_until_it_ends_however_it_ends(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordError, match="cannot use"), RecordFile(tmp_path / "file" / "records.jsonl").claimed():
         pass
+
+
+def test_a_folder_without_locks_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
+    file = RecordFile(tmp_path / "records.jsonl")
+    file.append([RECORD])
+    of_files, flock = [True], fcntl.flock
+
+    def refuse(descriptor, operation):
+        if not of_files[0] or stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ENOLCK, "No locks available")
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with file.claimed():  # as NFS has it, which locks files alone
+        file.append([RECORD])
+    of_files[0] = False
+    for use in (file.claimed().__enter__, lambda: file.append([RECORD])):
+        with pytest.raises(RecordError, match=r"cannot be locked \(No locks available\).*is intact, give a folder of"):
+            use()
+    assert len(file.read().records) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["records.jsonl"]
 
 
 WRITER = """

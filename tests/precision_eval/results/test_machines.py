@@ -10,7 +10,7 @@ from made_machines import LAPTOP, SERVER, machine
 
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.records import RecordFile
-from precision_eval.report.machines import conclusion_lines, machines_table, to_dict, write_machines
+from precision_eval.report.machines import comparison_tables, conclusion_lines, machines_table, to_dict, write_machines
 from precision_eval.results.machines import merged
 from precision_eval.results.reading import load_run
 
@@ -117,6 +117,27 @@ def test_what_was_tampered_with_is_refused(machines):
     edited(second, lambda lines: lines[4].update(fix="bfloat16"))
     with pytest.raises(RecordError, match=r"float16/eager@cpu:dia#latency holds .*bfloat16"):
         merged([second, first])
+
+
+@pytest.mark.parametrize(
+    ("ratio", "spread", "verdict", "marked"), [(0.5, 1.0, "undecided", False), (0.99, 60.0, "faster", True)]
+)
+def test_what_is_marked_as_not_told_apart_is_in_no_sentence(tmp_path, ratio, spread, verdict, marked):
+    """Whatever a record's own verdict, which has another error rate: table and sentences go by one rule."""
+
+    def judge(lines):
+        for line in lines:
+            line["data"].update({"verdict": verdict} if line["measure"] == "latency" else {})
+
+    folders = [machine(tmp_path / cpu, {"full_float32": 1.0, "float16": ratio}, cpu=cpu, spread=spread) for cpu in "ab"]
+    for folder in folders:
+        edited(folder, judge)
+    (comparison,) = merged(folders).comparisons
+    times = next(comparison_tables(comparison))
+    column = times.columns.index("float16")
+    assert [row[column].startswith("≈") for row in times.rows] == [marked, marked]
+    text = "\n".join(conclusion_lines(comparison))
+    assert ("faster than full_float32: float16" in text) is not marked
 
 
 def test_one_machine_or_one_measurement_twice_is_refused(machines, tmp_path):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -10,7 +11,8 @@ import sys
 import threading
 import time
 import types
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -18,8 +20,9 @@ import pytest
 from toy_plans import Inline, plan_of, ran, run, status
 
 from precision_eval.core.environment import usable_cores
-from precision_eval.core.errors import ParameterError
+from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.records import RecordFile
+from precision_eval.core.workers import WorkerRaisedError
 from precision_eval.run import engines, lanes
 from precision_eval.run.engines import EngineExecutor, NodeCall, Submitit, engine_named
 from precision_eval.run.lanes import Lane, LocalLanes, enter_lane, lanes_of
@@ -140,6 +143,17 @@ def test_an_engine_that_does_not_answer_is_one_line(tmp_path, monkeypatch, name,
         engine_named(name, device="cpu", threads=1, run_dir=tmp_path, workers=None)
 
 
+def test_a_cluster_that_never_answers_is_one_line_too(tmp_path, monkeypatch):
+    asked = threading.Event()
+    monkeypatch.setitem(sys.modules, "ray", types.SimpleNamespace(init=lambda **_: asked.wait()))
+    monkeypatch.setattr(engines, "ANSWER_S", 0.1)
+    try:
+        with pytest.raises(ParameterError, match=r"ray:there:1: no answer within 0\.1 s; run it where that answers"):
+            engine_named("ray:there:1", device="cpu", threads=1, run_dir=tmp_path, workers=None)
+    finally:
+        asked.set()
+
+
 @pytest.mark.parametrize(
     ("visible", "gpu", "own"), [("", 1, "1"), ("3,5", 1, "5"), ("GPU-8a,MIG-1b", 0, "GPU-8a"), ("3", 1, "-1")]
 )
@@ -190,6 +204,59 @@ def test_a_node_unlike_the_first_is_refused(here, tmp_path, change, differs):
         on(Here(), plan, tmp_path, environment=ENVIRONMENT | change)
     alike = {"memory_bytes": 1_000_999, "variables": {"CUDA_VISIBLE_DEVICES": "1"}}
     assert set(status(on(Here(), plan, tmp_path, environment=ENVIRONMENT | alike)).values()) == {"passed"}
+
+
+def test_a_device_that_is_not_there_is_refused_in_its_own_words(monkeypatch):
+    """Whatever the engine does to an error on its way: a cause does not survive pickling."""
+    error = WorkerRaisedError("ParameterError: device cuda:7 is not here")
+    error.__cause__ = ParameterError("device cuda:7 is not here")
+    refused = Future()
+    refused.set_exception(error)
+    refusing = Inline()
+    monkeypatch.setattr(refusing, "submit", lambda *_: refused)
+    monkeypatch.setattr(engines, "_isolated", lambda *_: refusing)
+    for call in (CALL, replace(CALL, expected=ENVIRONMENT, kept=Path("kept"))):  # asked, and at a lane's first cell
+        answer = pickle.loads(pickle.dumps(engines.on_node(call)))
+        assert repr(answer.value) == "ParameterError('device cuda:7 is not here')"
+
+
+def test_a_node_that_cannot_keep_a_result_ends_the_run(here, tmp_path):
+    with EngineExecutor(Here(), CALL) as executor:
+        begin(executor, tmp_path)
+        (tmp_path / "engine").rmdir()
+        with pytest.raises(RecordError, match=r"node .* cannot use .*engine.*: No such file.*; give an --out that is"):
+            run(plan_of("a", measures=("first",)), tmp_path, executor, lanes=True)
+    assert ran(tmp_path) == []
+
+
+class Elsewhere(Here):
+    """A node whose clock is off, or of a version that answers otherwise."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def run(self, function, call):
+        return self.change(function(call))
+
+
+@pytest.mark.parametrize(("off_s", "apart"), [(3600, "60 min ahead"), (-3600, "60 min or more behind"), (0, None)])
+def test_a_clock_that_is_off_is_one_line_and_nothing_else(here, tmp_path, off_s, apart):
+    engine = Elsewhere(lambda answer: replace(answer, at_s=answer.at_s + off_s))
+    with EngineExecutor(engine, CALL) as executor:
+        begin(executor, tmp_path)
+        records = run(plan_of("a", "b", measures=("first",)), tmp_path, executor, max_parallel=2, lanes=True)
+    assert [record.status for record in records] == ["passed", "passed"]
+    assert all(record.wall_s < 600 for record in records)
+    assert [line.split(": ")[0].partition(" is ")[2] for line in executor.clocks_apart.values()] == [apart] * bool(
+        apart
+    )
+
+
+def test_a_node_of_another_version_is_refused(here, tmp_path):
+    plan = plan_of("a", measures=("first",))
+    with pytest.raises(ParameterError, match="answers with CellResult, as another version of precision-eval does"):
+        on(Elsewhere(lambda answer: answer.value), plan, tmp_path)
 
 
 class Jobs:
@@ -365,9 +432,8 @@ def test_lanes_keep_their_cores_and_one_that_is_killed_costs_nothing(tmp_path):
         def kill_a_lane():
             while not any("waits" in name for name in ran(tmp_path)):
                 time.sleep(0.05)
-            for pool in list(engine._pools.values()):
-                for process in list(pool._processes.values()):
-                    os.kill(process.pid, signal.SIGKILL)
+            for process, _ in list(engine._started.values()):
+                os.kill(process.pid, signal.SIGKILL)
 
         killer = threading.Thread(target=kill_a_lane)
         killer.start()
@@ -399,7 +465,10 @@ def parent(engine, run_dir, fixes=("good", "waits", "b", "c")):
         f"toy_engines.main({engine!r}, Path({str(run_dir)!r}), {fixes!r})"
     )
     env = os.environ | {"PYTHONPATH": os.pathsep.join([SUPPORT, *sys.path])}
-    return subprocess.Popen([sys.executable, "-c", code], env=env, cwd=run_dir, start_new_session=True)
+    with (run_dir / "printed.txt").open("a") as printed:
+        return subprocess.Popen(
+            [sys.executable, "-c", code], env=env, cwd=run_dir, start_new_session=True, stderr=printed
+        )
 
 
 @pytest.mark.slow
@@ -425,6 +494,8 @@ def test_a_killed_parent_loses_and_doubles_nothing(tmp_path, engine, module):
         assert ran(tmp_path).count(cell) == 1
     assert not (tmp_path / "engine").exists()
     assert json.loads((tmp_path / "done.json").read_text())["records"] == 8
+    if engine.startswith("local"):
+        assert (tmp_path / "printed.txt").read_text() == ""  # of semaphores, or of lanes that lost their parent
 
 
 @pytest.mark.slow
