@@ -6,8 +6,9 @@ for. What is written to it comes to the tensor's own dtype first, as a write int
 codes, saturating at the format's largest value. The scale of a group is its largest magnitude over the format's own
 largest value; a group of zeros has scale 0. Per token (each row of the last dimension) every write brings its scale.
 Per head or per tensor the scale is of what the cache holds when the fix is put on; a group that is still empty takes
-twice the peak of the first values written, and what exceeds that later saturates. Matrices in int4 have a scale per 32
-values of a row (per row, where 32 does not divide it) and two codes a byte, each from -7 to 7 and stored plus 8.
+twice the peak of the first values written, and what exceeds that later saturates. A view of a cache views its codes, so
+what is written to it is kept. Matrices in int4 have a scale per 32 values of a row (per row, where 32 does not divide
+it) and two codes a byte, each from -7 to 7 and stored plus 8.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from precision_eval.core.errors import ParameterError, UnsupportedError
 
@@ -34,7 +37,8 @@ LARGEST: dict[str, tuple[torch.dtype, float]] = {
 }
 """Format of codes → their dtype and largest value; the formats without one are stored without a scale."""
 
-SCALES = ("token", "head", "tensor", "row")
+_CACHE_FORMATS = ("int8", "e4m3", "e5m2")
+_CACHE_SCALES = ("token", "head", "tensor")
 _HEADROOM = 2.0
 _GROUP = 32
 _TORCHAO = {"torchao_int8": "Int8WeightOnlyConfig", "torchao_int4": "Int4WeightOnlyConfig"}
@@ -49,6 +53,14 @@ _METADATA = frozenset(
         *("is_floating_point", "ndimension", "nelement", "numel", "requires_grad_", "size", "stride"),
     )
 )
+_VIEWS = frozenset(
+    (
+        *("T", "mT", "H", "mH", "data", "detach", "t", "adjoint", "transpose", "swapaxes", "swapdims", "permute"),
+        *("movedim", "moveaxis", "unsqueeze", "squeeze", "select", "narrow", "unbind", "chunk", "split"),
+    )
+)
+#: Operation → the dimension that it sums over, of its first operand, its second and its third.
+_SUMS = {"scaled_dot_product_attention": (-1, -1, -2), **dict.fromkeys(("matmul", "__matmul__", "bmm", "mm"), (-1, -2))}
 _CASTS = ("to", "type_as", "float", "half", "bfloat16", "double")
 _METHODS = ("__setitem__", "__getitem__", "copy_", "index_copy_", "index_put_", *_CASTS)
 _KNOWN = _METADATA.union(_METHODS)
@@ -69,6 +81,7 @@ class NarrowTensor(torch.Tensor):
     scale: torch.Tensor | None
     held_format: str
     per: str
+    part: str
 
     @classmethod
     def __torch_function__(
@@ -77,13 +90,16 @@ class NarrowTensor(torch.Tensor):
         """Write, cast or index the codes; for everything else, read them."""
         kwargs = kwargs or {}
         name = _name_of(func)
+        if name == "__get__":
+            name = getattr(getattr(func, "__self__", None), "__name__", name)
+            name = name if name in _VIEWS else "__get__"
         if name in _METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         first = args[0] if args else None
         if isinstance(first, NarrowTensor):
-            if name == "__getitem__" and _is_basic(args[1]):
-                return _view(first, args[1])
+            if (name in _VIEWS or (name == "__getitem__" and _is_basic(args[1]))) and first.per != "row":
+                return _view(first, func, args[1:], kwargs)
             if name in _CASTS:
                 target = _cast_dtype(name, args, kwargs)
                 if target is not None:
@@ -102,6 +118,8 @@ class NarrowTensor(torch.Tensor):
                 return first
             if (name.endswith("_") and not name.endswith("__")) or re.fullmatch("__i[a-z]+__", name):
                 raise UnsupportedError(f"a cache in {first.held_format} knows no {name}; it knows assignment by index")
+        if name in _SUMS or name == "einsum":
+            _check_operands(name, args, kwargs)
         plain = tuple(_read_inside(value) for value in args)
         return func(*plain, **{key: _read_inside(value) for key, value in kwargs.items()})
 
@@ -121,8 +139,10 @@ def _made(
 ) -> NarrowTensor:
     """Put codes and scale into a tensor of their shape, with the dtype of another, that has no memory of its own."""
     shape = like.shape if held_format == "int4" else codes.shape
-    made = torch.empty((), dtype=like.dtype, device=codes.device).expand(shape).as_subclass(NarrowTensor)
+    with _disable_current_modes() if isinstance(codes, FakeTensor) else nullcontext():  # a fake one has no subclass
+        made = torch.empty((), dtype=like.dtype, device=codes.device).expand(shape).as_subclass(NarrowTensor)
     made.codes, made.scale, made.held_format, made.per = codes, scale, held_format, per
+    made.part = like.part if isinstance(like, NarrowTensor) else ""
     return made
 
 
@@ -211,19 +231,65 @@ def _read_inside(value: Any) -> Any:
 
 
 def _is_basic(index: Any) -> bool:
-    """Say whether an index gives a view with whole rows of the last dimension."""
+    """Say whether an index gives a view."""
     parts = index if isinstance(index, tuple) else (index,)
-    return all(isinstance(part, int | slice | type(...)) for part in parts)
+    return all(part is None or isinstance(part, int | slice | type(...)) for part in parts)
 
 
-def _view(tensor: NarrowTensor, index: Any) -> Any:
-    """Index codes and scale alike; where rows are cut, read them."""
-    if not _keeps_rows(index, tensor.ndim) or tensor.per == "row":
-        return read(tensor, tensor.dtype)[index]
+def _view(tensor: NarrowTensor, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """View codes and scale alike."""
+    assert tensor.scale is not None  # caches have one
+    codes, scale = (func(part, *args, **kwargs) for part in (tensor.codes, tensor.scale.expand(tensor.codes.shape)))
+    if isinstance(codes, torch.Tensor):
+        return _viewed(tensor, codes, scale)
+    return tuple(_viewed(tensor, *parts) for parts in zip(codes, scale, strict=True))
+
+
+def _viewed(tensor: NarrowTensor, codes: torch.Tensor, scale: torch.Tensor) -> NarrowTensor:
+    """Make a view, which can be written to where it has the rows that share a scale whole."""
+    made, shared = _made(tensor, codes, scale, tensor.held_format, tensor.per), _shared(tensor)
+    own = _shared(made)
+    if shared is None or own is None or codes.shape[own] != tensor.codes.shape[shared]:
+        made.per = "view"
+    return made
+
+
+def _shared(tensor: NarrowTensor) -> int | None:
+    """Return the dimension whose values share a scale per token, below 0; None where there is none."""
     scale = tensor.scale
-    if scale is not None:
-        scale = scale.expand(*tensor.shape[:-1], 1)[index]
-    return _made(tensor, tensor.codes[index], scale, tensor.held_format, "token" if tensor.per == "token" else "view")
+    if tensor.per != "token" or scale is None:
+        return None
+    sizes = zip(range(-scale.ndim, 0), tensor.codes.shape, scale.shape, scale.stride(), strict=True)
+    dims = [dim for dim, size, scales, stride in sizes if size > 1 and (scales == 1 or stride == 0)]
+    return dims[0] if len(dims) == 1 else None
+
+
+def check_layout(tensor: torch.Tensor, summed: int) -> None:
+    """Refuse a cache of which a product sums over a dimension that is none of channels for keys, of slots for values.
+
+    Its rows are then channels, and a scale per row is none per token.
+    """
+    if not isinstance(tensor, NarrowTensor) or tensor.part not in ("keys", "values"):
+        return
+    shared = _shared(tensor)
+    if shared is not None and (tensor.part == "keys") != (shared == summed):
+        raise UnsupportedError(
+            f"{tensor.part} are kept with channels before slots, so that a scale per row is one per channel and not "
+            "per token; keep slots before channels, or take a scale per head or tensor"
+        )
+
+
+def _check_operands(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if name != "einsum":
+        given = (*args, *(kwargs[key] for key in ("query", "key", "value") if key in kwargs))
+        for operand, summed in zip(given, _SUMS[name], strict=False):
+            check_layout(operand, summed)
+    elif isinstance(args[0], str):
+        letters, _, output = args[0].replace(" ", "").partition("->")
+        for own, operand in zip(letters.split(","), args[1:], strict=False):
+            shared = _shared(operand) if isinstance(operand, NarrowTensor) else None
+            if shared is not None and -shared <= len(own):
+                check_layout(operand, 0 if own[shared] in output else shared)
 
 
 def _keeps_rows(index: Any, ndim: int) -> bool:
@@ -248,7 +314,7 @@ def _written(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
 
 def _write(tensor: NarrowTensor, index: Any, value: Any) -> None:
     """Write values: codes, and the scale where the write brings one."""
-    if not _keeps_rows(index, tensor.ndim):
+    if not _keeps_rows(index, tensor.ndim) or _shared(tensor) not in (-1, None):
         raise UnsupportedError(f"a cache in {tensor.held_format} is written in whole rows of its last dimension")
     if isinstance(value, NarrowTensor):
         value = read(value, value.dtype)
@@ -258,7 +324,7 @@ def _write(tensor: NarrowTensor, index: Any, value: Any) -> None:
     assert scale is not None
     if tensor.per == "token":
         brought = values.abs().amax(-1, keepdim=True) / largest
-        scale[index] = brought
+        scale[..., :1][index] = brought
     else:
         if tensor.per == "view":
             raise UnsupportedError("a cache is written through a slice of it; that takes a scale per token")
@@ -310,12 +376,7 @@ def _is_cache_object(value: Any, *, inside: bool) -> bool:
 def _narrowed_caches(model: nn.Module, caches: str) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
     """Narrow the caches of a model in place; returns where each was, with its original."""
     held_format, per, part = (*caches.split("/"), "both")[:3]
-    if (
-        held_format not in LARGEST
-        or held_format == "int4"
-        or per not in SCALES
-        or part not in ("keys", "values", "both")
-    ):
+    if held_format not in _CACHE_FORMATS or per not in _CACHE_SCALES or part not in ("keys", "values", "both"):
         raise ParameterError(f"caches '{caches}'; expected format/scale or format/scale/keys, such as int8/token")
     done: list[tuple[dict[str, Any], str, torch.Tensor]] = []
     other = False
@@ -326,7 +387,8 @@ def _narrowed_caches(model: nn.Module, caches: str) -> list[tuple[dict[str, Any]
             kind = cache_part(name)
             other |= kind is not None
             if kind == part or (part == "both" and kind):
-                store[name] = narrowed(tensor, held_format, per)
+                made = store[name] = narrowed(tensor, held_format, per)
+                made.part = str(kind)
                 done.append((store, name, tensor))
     if not done:
         known = "keys and values in one" if other else "no buffer, attribute or cache object named key, value, k_cache"

@@ -272,6 +272,76 @@ def test_layouts_that_are_not_known_are_named():
     refused("in the place of 'key'", lambda self, x: setattr(self, "key", self.key * x), "int8/token")
 
 
+VIEWS = {
+    "mT": lambda x: x.mT,
+    "data": lambda x: x.data,
+    "detach": lambda x: x.detach(),
+    "transpose": lambda x: x.transpose(1, 2),
+    "permute": lambda x: torch.permute(x, (0, 2, 1, 3)),
+    "narrow": lambda x: x.narrow(2, 1, 3),
+    "select": lambda x: x.select(1, 1),
+    "unsqueeze": lambda x: x[:, :, None],
+    "unbind": lambda x: x.unbind(1)[1],
+    "split": lambda x: torch.split(x, 2, dim=2)[1],
+    "cut": lambda x: x[..., :2],
+}
+
+
+@pytest.mark.parametrize("per", ["token", "head"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_is_read_as_the_view_of_the_values(per, view):
+    kept = narrowed(drawn(*SHAPE).half(), "int8", per)
+    assert torch.equal(VIEWS[view](kept) * 1, VIEWS[view](kept * 1))
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_what_is_written_to_a_view_is_kept_or_refused(view):
+    kept, values = narrowed(drawn(*SHAPE).half(), "int8", "token"), drawn(*SHAPE, seed=1).half()
+    written = kept * 1
+    VIEWS[view](written).copy_(VIEWS[view](values))
+    if view in ("mT", "cut"):  # the rows that share a scale are not whole, or not the last dimension
+        with pytest.raises(UnsupportedError, match=r"whole rows|through a slice"):
+            VIEWS[view](kept).copy_(VIEWS[view](values))
+    else:
+        VIEWS[view](kept).copy_(VIEWS[view](values))
+        assert torch.equal(kept * 1, narrowed(written, "int8", "token") * 1)
+
+
+def test_a_weight_that_is_written_transposed_is_read():
+    model = nn.Linear(8, 16)
+    model.forward = lambda x: x @ model.weight.T
+    with held_narrow(model, weights="int8"):
+        assert torch.equal(model(drawn(2, 8)), drawn(2, 8) @ (model.weight * 1).T)
+
+
+PRODUCTS = {
+    "matmul": lambda q, k, v: (q @ k.mT).softmax(-1).to(v.dtype) @ v,
+    "einsum": lambda q, k, v: torch.einsum(
+        "...qk,...kd->...qd", torch.einsum("bhqd,bhkd->bhqk", q.to(k.dtype), k).softmax(-1), v
+    ),
+    "sdpa": lambda q, k, v: F.scaled_dot_product_attention(q, k, v),
+}
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("turned", ["key", "value"])
+def test_a_cache_that_is_kept_channels_first_is_named(product, dtype, turned):
+    """Its scale per row would be one per channel; per head there is no such thing."""
+    model, query = Step(), INPUTS[0].to(dtype)
+    model.forward = lambda q: PRODUCTS[product](q, model.key, model.value)
+    with fix_by_id("cache_int8_token").applied(model) as call:
+        expected = call(query)
+    setattr(model, turned, getattr(model, turned).mT.contiguous())
+    turn = {"key": (lambda k, v: (k.mT, v)), "value": (lambda k, v: (k, v.mT))}[turned]
+    model.forward = lambda q: PRODUCTS[product](q, *turn(model.key, model.value))
+    with fix_by_id("cache_int8_head").applied(model) as call:
+        torch.testing.assert_close(call(query), expected, rtol=0.1, atol=0.02)
+    match = f"{turned}s are kept with channels before slots"
+    with fix_by_id("cache_int8_token").applied(model) as call, pytest.raises(UnsupportedError, match=match):
+        call(query)
+
+
 @pytest.mark.parametrize(
     ("name", "part"),
     [("key", "keys"), ("self_0_value", "values"), ("k_cache", "keys"), ("cache_v", "values"), ("kv_cache", "both")]
