@@ -31,6 +31,8 @@ plan that does not fit is a result.
 [cyan]precision-eval plan --model dia-1.6b --dtype float16 --kv-dtype float16 --length 3072 --device-memory 8GiB[/cyan]
 
 [cyan]precision-eval plan --model config.json --fix kv_to_query,float16 --json[/cyan]
+
+[cyan]precision-eval plan --model dia-1.6b --length 8192 --fix 'all,cache_*_token' --device-memory 16GiB[/cyan]
 """
 
 
@@ -96,14 +98,14 @@ def plan(
 
 
 def _fixes(names: Sequence[str] | None) -> tuple[Fix, ...]:
-    """Return the fixes that names or globs choose; ``all`` is every one."""
-    from precision_eval.fixes.catalog import FIXES, fix_by_id
-    from precision_eval.run.plan import matching
+    """Return the fixes that names or globs choose; ``all`` is every one that a run measures unless told otherwise."""
+    from precision_eval.fixes.catalog import ALL_FIXES, fix_by_id
+    from precision_eval.run.plan import fixes_of
 
     patterns = ["*" if name == "all" else name for name in split(names, ("*",))]
     if not patterns:
         raise ParameterError("--fix names nothing; give names or globs, or leave it out for all")
-    return tuple(map(fix_by_id, matching("fix", patterns, [fix.id for fix in FIXES])))
+    return tuple(map(fix_by_id, fixes_of(patterns, ALL_FIXES)))
 
 
 def _published_peaks(capability: Capability | None) -> Peaks | None:

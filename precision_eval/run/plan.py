@@ -157,7 +157,7 @@ def make_plan(
         raise unknown_name("isolation", selection.options.isolation, ISOLATIONS)
     all_cases, all_fixes = _registries(cases, fixes)
     chosen = [case for case in _cases_of(selection.cases, all_cases) if case.id not in selection.without]
-    fix_names = _fixes_of(selection.fixes, all_fixes)
+    fix_names = fixes_of(selection.fixes, all_fixes)
     modes = _modes_of(selection.modes, [entry for entry in all_fixes if entry.id in fix_names])
     wanted = _with_needs(matching("measure", selection.measures, [entry.name for entry in measures]), measures)
     sizes = _sizes_of(selection.sizes, chosen)
@@ -208,7 +208,7 @@ def _registries(
     return cases, fixes
 
 
-def _fixes_of(patterns: Sequence[str], fixes: Sequence[FixEntry]) -> tuple[str, ...]:
+def fixes_of(patterns: Iterable[str], fixes: Sequence[FixEntry]) -> tuple[str, ...]:
     """Return the ids that patterns ask for; ``*`` alone asks for those that are in by default."""
     default = [entry.id for entry in fixes if getattr(entry, "by_default", True)]
     asked = [name for pattern in patterns for name in (default if pattern == "*" else (pattern,))]

@@ -99,6 +99,12 @@ def answer(groups: Sequence[Group], question: Question) -> Answer:
         chosen = timed_by_sweep(chosen, question.sweep, length=length, batch=batch)
     if question.plan is not None:
         chosen = planned_memory(chosen, question.plan, length=length, batch=batch)
+    elif "memory" in question.constraints.axes:
+        note = (
+            f"so is its memory; that of {length} is planned: precision-eval plan --model NAME --length {length} --fix "
+            "NAMES --json > plan.json, and here --memory-plan plan.json"
+        )
+        chosen = [_noted(one, note) if _measured_elsewhere(one) else one for one in chosen]
     choices: list[Choice] = []
     lacking: list[tuple[Group, MissingMeasureError]] = []
     for group in chosen:
@@ -156,6 +162,9 @@ class Extent:
     rows: int
 
 
+_ELSEWHERE = "measured at length"
+
+
 def extent_of(case: str, size: str) -> Extent | None:
     """Return the extent of a case's size."""
     for pattern, module, table, attribute, rows in _TABLES:
@@ -183,9 +192,13 @@ def nearest_in_length(groups: Sequence[Group], *, length: int | None, batch: int
             continue
         extent, group = min(known, key=lambda pair: (abs(math.log(pair[0].length / length)), -pair[0].length))
         if extent.length != length:
-            group = _noted(group, f"measured at length {extent.length:,}, asked for {length:,}")
+            group = _noted(group, f"{_ELSEWHERE} {extent.length:,}, asked for {length:,}")
         kept.append(group)
     return tuple(kept)
+
+
+def _measured_elsewhere(group: Group) -> bool:
+    return any(note.startswith(_ELSEWHERE) for note in group.notes)
 
 
 def _of_batch(groups: Sequence[Group], batch: int) -> list[Group]:
@@ -271,7 +284,11 @@ def _planned(row: Row, plan: Mapping[str, Any] | None, path: Path) -> Row:
     if row.role != "fix":
         return row
     if plan is None or plan.get("call_bytes") is None:
-        why = "not in the plan" if plan is None else f"the plan says {plan.get('status')}: {plan.get('reason')}"
+        why = (
+            f"not in the plan; plan it with --fix {row.fix}"
+            if plan is None
+            else f"the plan says {plan.get('status')}: {plan.get('reason')}"
+        )
         missing = {**row.missing, "memory": f"{path.name}: {why}"}
         return replace(row, stored_bytes=None, peak_bytes=None, missing=missing)
     missing = {axis: why for axis, why in row.missing.items() if axis != "memory"}
@@ -307,7 +324,7 @@ def _swept(
             *(doubt for doubt in group.doubts if not doubt.startswith(("the noise floor is off", "time was"))),
             *((_ALONE,) if 1 in processes else ()),
         ),
-        notes=(*(known for known in group.notes if not known.startswith("measured at")), where, note),
+        notes=(*(known for known in group.notes if not known.startswith(_ELSEWHERE)), where, note),
     )
 
 

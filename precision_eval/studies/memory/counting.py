@@ -26,6 +26,8 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from precision_eval.fixes.narrow import parts_of
+
 UNPLANNABLE = (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -136,8 +138,8 @@ def stored_bytes(model: nn.Module, *, kind: Callable[[str, torch.Tensor], str]) 
     """Add up a model's parameters and buffers by kind, each storage once."""
     seen: dict[int, tuple[str, int]] = {}
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        storage = tensor.untyped_storage()
-        seen.setdefault(storage._cdata, (kind(name, tensor), storage.nbytes()))
+        for storage in (part.untyped_storage() for part in parts_of(tensor)):
+            seen.setdefault(storage._cdata, (kind(name, tensor), storage.nbytes()))
     total: Counter[str] = Counter()
     for name, size in seen.values():
         total[name] += size

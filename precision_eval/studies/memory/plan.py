@@ -282,7 +282,7 @@ def _deeper(few: Counter[str], more: Counter[str], layers: int) -> Counter[str]:
 
 
 def _kind(name: str, tensor: torch.Tensor) -> str:
-    if isinstance(tensor, nn.Parameter):
+    if isinstance(tensor, nn.Parameter) or getattr(tensor, "per", "") == "row":  # those of caches have other groups
         return "weights"
     if is_cache(name):
         return "cross_cache" if "cross" in name else "self_cache"

@@ -77,6 +77,10 @@ def test_a_length_takes_the_nearest_size_and_says_so():
     found = asked([group("metavoice"), group("dia")], length=100, policy="quality")
     assert [choice.group.size for choice in found.choices] == ["metavoice"]
     assert found.choices[0].group.notes == ("measured at length 2,048, asked for 100",)
+    limited = Constraints(max_memory_bytes=2**40)
+    found = asked([group("metavoice")], length=100, policy="quality", constraints=limited)
+    assert "--length 100 --fix NAMES --json > plan.json" in found.choices[0].group.notes[-1]
+    assert len(asked([group("metavoice")], length=2048, constraints=limited).choices[0].group.notes) == 0
 
 
 def test_a_batch_that_nothing_has_names_those_there_are():
@@ -150,7 +154,7 @@ def test_memory_from_a_plan(tmp_path):
     assert choice.group.row("query_to_half").memory_bytes == 3 * 2**30 + 2**20
     why = {out.fix: out.reason for out in choice.left_out}
     assert why["kv_to_query"] == "plan.json: the plan says raises: x"
-    assert why["bfloat16"] == "plan.json: not in the plan"
+    assert why["bfloat16"] == "plan.json: not in the plan; plan it with --fix bfloat16"
     with pytest.raises(RecordError, match=r"planned for length 512, asked for 2048; plan again: .*--length 2048"):
         asked([group()], plan=path, length=2048)
     path.write_text("[]", encoding="utf-8")

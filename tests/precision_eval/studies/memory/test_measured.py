@@ -74,6 +74,36 @@ def test_every_fix_is_in_its_range(case_id):
     assert runs >= 4
 
 
+@pytest.mark.parametrize(
+    ("fix_id", "beside"),
+    [
+        *((name, "kv_to_query") for name in ("cache_int8_token", "cache_e4m3_head", "cache_e5m2_tensor_keys")),
+        *(("layercast", "full_float32"), ("weights_int4", "bfloat16")),
+    ],
+)
+def test_narrow_caches_and_weights_at_another_length(fix_id, beside):
+    """Planned from the layout: what a longer cache stores, scales counted, is what the longer model really stores."""
+
+    def build(slots, layers):
+        size = dataclasses.replace(metavoice.SIZES["tiny"], layers=layers, slots=slots, filled=slots)
+        return metavoice_case(
+            size, device="cpu", seed=0, prefill=False, indexed=True, weight_dtype="bfloat16", speaker_dtype="float16"
+        )
+
+    model = PlannedModel(
+        name="case", source="", layers={"decode": 4}, default_length=64,
+        phases=lambda call, depth: {"decode": lambda: build(call.length, depth["decode"])},
+    )  # fmt: skip
+    planner, fix = Planner(model), fix_by_id(fix_id)
+    plans = {length: planner.plan(PlannedCall(length=length), fix) for length in (64, 512)}
+    for length, plan in plans.items():
+        assert_in_range(plan, measured(fix, build(length, 4)))
+    wide = planner.plan(PlannedCall(length=512), fix_by_id(beside))
+    narrower, same = ("self_cache_bytes", "weights_bytes")[:: 1 if fix.caches else -1]
+    assert getattr(plans[512], narrower) < 0.8 * getattr(wide, narrower)
+    assert getattr(plans[512], same) == getattr(wide, same)
+
+
 def test_two_and_three_layers_tell_of_six():
     """Also for copies that autocast keeps, of every layer's trainable float32 weights."""
 
