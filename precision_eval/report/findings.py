@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from precision_eval.core.formatting import fixed, grouped, join, memory_text, plural, scientific, times_text
+from precision_eval.core.formatting import fixed, grouped, join, memory_text, percent, plural, scientific, times_text
 from precision_eval.report.choice_text import AIMS, LESS, facts, not_measured_here
 from precision_eval.results.choose import Choice
 from precision_eval.results.choose.choosing import choices_of
-from precision_eval.results.choose.comparing import leaders, value_front
+from precision_eval.results.choose.comparing import difference, leaders, value_front
 from precision_eval.results.messages import short_reason
 from precision_eval.results.model import SAME_MEMORY, Group, Row, figure_of, memory_bytes
 from precision_eval.results.reading import Run
@@ -302,14 +302,14 @@ def narrow_cache_sentence(section: Group) -> str:
     if base is None or base.drift is None or not narrow:
         return ""
     least = min(narrow, key=lambda row: row.drift.value if row.drift else 0.0)
-    parts = [_narrow_costs(row, base) for row in sorted(narrow, key=lambda row: row is not least)]
+    parts = [_narrow_costs(section, row, base) for row in sorted(narrow, key=lambda row: row is not least)]
     drift = scientific(base.drift.value)
     left = len(parts) - 3
     more = f"; {left} more {plural(left, 'is', 'are')} in the table" if left > 0 else ""
     return f"An 8-bit cache instead of kv_to_query's, whose drift is {drift}: {'; '.join(parts[:3])}{more}."
 
 
-def _narrow_costs(row: Row, base: Row) -> str:
+def _narrow_costs(section: Group, row: Row, base: Row) -> str:
     assert row.drift is not None
     assert base.drift is not None
     more = f" ({times_text(row.drift.value / base.drift.value)})" if base.drift.value else ""  # exact: of zeros
@@ -317,13 +317,21 @@ def _narrow_costs(row: Row, base: Row) -> str:
     if base.stored_bytes and row.stored_bytes:
         saved = base.stored_bytes - row.stored_bytes
         costs.append(f"{memory_text(abs(saved))} {'less' if saved >= 0 else 'more'} stored")
-    if base.time and row.time:
-        costs.append(f"{times_text(row.time.value / base.time.value)} the time")
+    apart = difference(section, "time", row, base)
+    if apart is not None and row.time and base.time:
+        told = apart.relation in ("better", "worse")
+        costs.append(_time_text(row.time.value / base.time.value) if told else "time not told apart")
     if row.sound is not None:
         costs.append(f"sound {row.sound.verdict}")
     if words := row.data("transcription"):
         costs.append(f"{words['words_changed']} of {words['words_heard']:,} words heard otherwise than in float64")
     return f"{row.fix} {', '.join(costs)}"
+
+
+def _time_text(ratio: float) -> str:
+    if ratio >= 2:
+        return f"{times_text(ratio)} as long"
+    return f"{percent(abs(ratio - 1))} {'longer' if ratio > 1 else 'shorter'}"
 
 
 def _divergence_sentence(run: Run, section: Group) -> str:

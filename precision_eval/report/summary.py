@@ -94,10 +94,11 @@ class GroupSummary:
         rows = [self._cells(row) for row in self.rows]
         kinds = ["chosen" if row.fix == self.pick else "passed" for row in self.rows]
         for status, fixes in self.group.failing_by_status.items():
-            rows += [(fix, status_text(status), *[MISSING] * 4) for fix in fixes]
+            rows += [(fix, status_text(status), *[MISSING] * 5) for fix in fixes]
             kinds += ["failed"] * len(fixes)
-        columns = ("fix", "result", f"time ratio {confidence_text(self.group)}", "memory", "drift", "sound")
-        return Table(columns=columns, rows=tuple(rows), kinds=tuple(kinds), align="llrrrr", title=self.headline)
+        time = f"time ratio {confidence_text(self.group)}"
+        columns = ("fix", "result", time, "memory", "drift", "sound", "words off")
+        return Table(columns=columns, rows=tuple(rows), kinds=tuple(kinds), align="llrrrrr", title=self.headline)
 
     def _cells(self, row: Row) -> tuple[str, ...]:
         mark = "≈ " if row.fix in self.ties else ""
@@ -105,9 +106,11 @@ class GroupSummary:
         time = MISSING if row.time is None else ratio_text(row.time.value, row.time.low, row.time.high)
         drift = MISSING if row.drift is None else scientific(row.drift.value)
         sound = MISSING if row.sound is None else row.sound.verdict
+        words = row.data("transcription")
+        off = f"{words['words_changed']}/{words['words_heard']:,}" if words else MISSING
         is_baseline = self.group.is_baseline(row)
         result = "baseline" if is_baseline else self._verdict(row)
-        return name, result, "1" if is_baseline else time, memory_text(row.memory_bytes), drift, sound
+        return name, result, "1" if is_baseline else time, memory_text(row.memory_bytes), drift, sound, off
 
     def _verdict(self, row: Row) -> str:
         verdict = self.group.verdict_text(row).removeprefix("undecided: ") or "passed"

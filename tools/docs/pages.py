@@ -20,7 +20,7 @@ from precision_eval.core.formatting import MISSING, fixed
 from precision_eval.core.table import make_table, to_markdown
 from precision_eval.report.findings import narrow_cache_sentence, sound_sentences
 from precision_eval.report.tables import audio_table, cost_table, streams_table
-from precision_eval.report.text import environment_line, findings
+from precision_eval.report.text import environment_line, environment_markdown, findings
 from precision_eval.results.machines import MachineComparison, merged
 from precision_eval.results.reading import Run, load_run
 from precision_eval.studies.sensitivity.report import answer, contest_markdown
@@ -129,7 +129,7 @@ def fixes_markdown(source: Path) -> str:
         said = " ".join(filter(None, (narrow_cache_sentence(section), *sound_sentences(run, section))))
         table = cost_table(section)
         parts += [said, *([to_markdown(table, heading=True)] if table else [])]
-    return "\n\n".join(filter(None, [*parts, environment_line(run.environment)]))
+    return "\n\n".join(filter(None, [*parts, environment_markdown(run)]))
 
 
 def trials_markdown(source: Path, table: Callable[[list[dict[str, Any]]], str]) -> str:
