@@ -161,7 +161,8 @@ _TRAIN_HELP = """Train the miniature voice anew, or another one: corpus, codec a
 Seeded, resumable, with its loss curve. The voice that ships speaks as espeak-ng does. [cyan]--speech hibari[/cyan]
 learns from hibari-tts 0.2.1, which sounds natural (Apache-2.0, distilled from Kokoro-82M, Apache-2.0; `pip install
 hibari-tts==0.2.1 onnx`). [cyan]--qk-norm[/cyan] caps the attention's logits at 8; with the same other options, two
-voices differ in that alone. [cyan]--install[/cyan] puts a voice other than the shipped one into a folder, OUT/voice.
+voices differ in that alone. [cyan]--install[/cyan] puts a voice of another plan than the shipped one's into a folder,
+OUT/voice.
 
 [bold]Examples[/bold]
 
@@ -170,16 +171,21 @@ voices differ in that alone. [cyan]--install[/cyan] puts a voice other than the 
 [cyan]python -m tools train-voice --speech hibari --out natural --hours 4 --million-frames 4 --install[/cyan]
 
 [cyan]python -m tools train-voice --speech hibari --qk-norm --out capped --hours 4 --million-frames 4[/cyan]  its twin
+
+[cyan]python -m tools train-voice --format float16 --out half --hours 12 --million-frames 3 --ranks 1 --install[/cyan]
 """
-_CHECK_HELP = """Measure the shipped voice: phoneme accuracy of its speech against the original's, early and late.
+_CHECK_HELP = """Measure the shipped voice, or one in a folder: phonemes right in its speech and in the original's.
+
+The recogniser knows espeak-ng's speech alone.
 
 [bold]Example[/bold]
 
 [cyan]python -m tools check-voice --minutes 10[/cyan]
 """
-_JUDGE_HELP = """Let judges from outside hear a voice, words by Whisper, MOS by DistillMOS, and say what each fix does.
+_JUDGE_HELP = """Let judges hear a voice, words by Whisper, MOS by DistillMOS, and say what each fix does to it.
 
-The original speech and its tokens through codec and vocoder stand beside the free-running voice.
+The original speech and its tokens through codec and vocoder stand beside the free-running voice. A voice of espeak-ng's
+speech has its phonemes judged and no MOS. What each fix does is drift, divergence, and the verdict on sound.
 
 [bold]Example[/bold]
 

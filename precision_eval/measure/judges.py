@@ -96,8 +96,16 @@ def _whisper() -> Hear:
 
 
 def _whisper_scores(truth: str, heard: str) -> dict[str, float]:
-    words, characters = share_wrong(truth.split(), heard.split()), share_wrong(list(truth), list(heard))
-    return {"whisper_words_wrong": words, "whisper_characters_wrong": characters}
+    from precision_eval.measure.transcription import words_skipped_and_doubled
+
+    said, words = truth.split(), heard.split()
+    skipped, doubled = words_skipped_and_doubled(said, words)
+    return {
+        "whisper_words_wrong": share_wrong(said, words),
+        "whisper_characters_wrong": share_wrong(list(truth), list(heard)),
+        "whisper_words_skipped": skipped / max(len(said), 1),
+        "whisper_words_doubled": doubled / max(len(words), 1),
+    }
 
 
 _ACOUSTIC, _PHONES = (f"pocketsphinx/model/en-us/{name}" for name in ("en-us", "en-us-phone.lm.bin"))
@@ -176,7 +184,8 @@ ZIMTOHRLI = Wheel(
 
 
 @cache
-def _visqol_model() -> Any:
+def visqol_model() -> Any:
+    """ViSQOL as the judge asks it: for speech, by the exponential mapping."""
     VISQOL.path(_VISQOL_CORE)
     from visqol.api import VisqolApi
 
@@ -187,7 +196,7 @@ def _visqol_model() -> Any:
 
 def _visqol() -> Hear:
     """Keep the signal: it is heard beside the other."""
-    _visqol_model()
+    visqol_model()
     return np.asarray
 
 
@@ -195,7 +204,7 @@ def _visqol_scores(truth: np.ndarray, heard: np.ndarray) -> dict[str, float]:
     """Opinion lost; all of the scale where one is silent, which leaves ViSQOL nothing to scale."""
     if not (truth.any() and heard.any()):
         return {"visqol_lost": 0.0 if truth.any() == heard.any() else BEST_MOS - 1.0}
-    found = _visqol_model().measure_from_arrays(truth.astype(float), heard.astype(float), SAMPLE_RATE_HZ)
+    found = visqol_model().measure_from_arrays(truth.astype(float), heard.astype(float), SAMPLE_RATE_HZ)
     return {"visqol_lost": BEST_MOS - float(found.moslqo)}
 
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from precision_eval.cases.voice.assets import asset_path, load_streams
-from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, SAMPLE_RATE_HZ, load_codec
+from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, SAMPLE_RATE_HZ, load_codec, log_mel
 from precision_eval.cases.voice.recogniser import SILENCE_ID, Recogniser
 from precision_eval.cases.voice.vocoder import vocode
 
@@ -27,6 +27,19 @@ _LOOP = "loop_score"
 _STUCK = 0.5
 """Of the autocorrelation of a minute's courses over time above the original's: clean speech lies within 0.2 of it."""
 _MISSED = 0.5  # of a minute's speech frames, heard as silence
+_HELD_S = 5.0
+"""Of silence beyond the original's longest: a stream that stops; of a spectrum that stands still: one that repeats a
+token."""
+_STILL = 0.25  # of how much the original's moves; a repeated token's moves by 0.07 of that
+
+
+def minutes_not_finite(wav_path: Path) -> list[int]:
+    """Which minutes of a recording, from 1, hold samples that are not finite."""
+    import soundfile
+
+    with soundfile.SoundFile(wav_path) as file:
+        minutes = file.blocks(60 * file.samplerate, dtype="float32")
+        return [number for number, samples in enumerate(minutes, start=1) if not np.isfinite(samples).all()]
 
 
 class JudgesOfMinutes(Protocol):
@@ -98,13 +111,15 @@ class MinuteListener:
         row["speech_missed"] = float((named == SILENCE_ID)[speech].mean())
         row["longest_silence_s"] = _number(alone.longest_silence_s)
         row[_LOOP] = _number(alone.loop_score)
-        if alone.loop_score > own.loop_score + _STUCK:
+        still = _movement(samples) < _STILL * np.median(_movement(original))
+        held = (np.count_nonzero(still) - 0.5) * _HELD_S > alone.longest_silence_s  # or it is the silence that stands
+        if alone.loop_score > own.loop_score + _STUCK or held:
             flags.add("stuck")
-        if row["speech_missed"] > _MISSED:
+        if row["speech_missed"] > _MISSED or alone.longest_silence_s > own.longest_silence_s + _HELD_S:
             flags.add("stopped")
         return row | {"flags": sorted(flags - {flag.kind for flag in own.flags})}
 
-    def _judged(self, index: int, samples: np.ndarray) -> dict[str, float]:
+    def _judged(self, index: int, samples: np.ndarray) -> dict[str, float | None]:
         if self._panel is None:
             return {}
         if index not in self._truths:
@@ -112,7 +127,14 @@ class MinuteListener:
             self._truths[index] = [self._panel.hear(part) for part in _parts(original)]
         parts = zip(self._truths[index], _parts(samples), strict=True)
         scores = [self._panel.scores(truth, self._panel.hear(part)) for truth, part in parts]
-        return {name: float(np.mean([score[name] for score in scores])) for name in scores[0]}
+        return {name: _number(float(np.mean([score[name] for score in scores]))) for name in scores[0]}
+
+
+def _movement(samples: np.ndarray) -> np.ndarray:
+    """Standard deviation of the log-mel bands over each stretch of time, mean of the bands."""
+    length = min(round(_HELD_S * FRAME_RATE_HZ), MINUTE_FRAMES)
+    bands = log_mel(samples)[: MINUTE_FRAMES // length * length]
+    return np.asarray(bands.reshape(-1, length, bands.shape[1]).std(axis=1).mean(axis=1))
 
 
 def _parts(samples: np.ndarray) -> list[np.ndarray]:

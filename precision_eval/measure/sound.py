@@ -192,9 +192,7 @@ def _heard(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:
     listener = Listener(streams, _originals(run_dir, streams, n_frames, voice), panel, voice)
     heard, own = listener.heard(renderings), {}
     if condition == "reference" and voice is not None:
-        seeded = (_with_drop_outs(w, rate_hz=SAMPLE_RATE_HZ, seed=n) for n, w in enumerate(renderings))
-        moved = listener.heard(np.stack(list(seeded)))
-        own = {"margins": {name: max(0.0, float(np.mean(moved[name]) - np.mean(heard[name]))) for name in heard}}
+        own = {"margins": margins_of(listener, renderings, heard)}
     return {
         **own,
         "streams": len(streams),
@@ -205,6 +203,13 @@ def _heard(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:
         "real_time_factor": len(streams) * duration_s / cpu_s,
         "clock": "process CPU",
     }
+
+
+def margins_of(listener: Listener, renderings: np.ndarray, heard: dict[str, list[float]]) -> dict[str, float]:
+    """What drop-outs add to the distances of a voice's own reference."""
+    seeded = (_with_drop_outs(wave, rate_hz=SAMPLE_RATE_HZ, seed=n) for n, wave in enumerate(renderings))
+    moved = listener.heard(np.stack(list(seeded)))
+    return {name: max(0.0, float(np.mean(moved[name]) - np.mean(heard[name]))) for name in heard}
 
 
 def _heard_of_own(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:

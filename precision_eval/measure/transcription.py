@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +218,40 @@ def word_errors(said: Sequence[str], heard: Sequence[str]) -> int:
         for j, other in enumerate(heard, start=1):
             row.append(min(left[j] + 1, row[-1] + 1, left[j - 1] + (word != other)))
     return row[-1]
+
+
+def words_skipped_and_doubled(said: Sequence[str], heard: Sequence[str]) -> tuple[int, int]:
+    """Count words that are left out, and words put in that repeat what stands before or after them.
+
+    Among the ways to make `heard` of `said` with the fewest edits it is one that replaces words where that is as short.
+    """
+    row = [list(range(len(heard) + 1))]
+    for i, word in enumerate(said, start=1):
+        row.append([i])
+        for j, other in enumerate(heard, start=1):
+            row[i].append(min(row[i - 1][j] + 1, row[i][j - 1] + 1, row[i - 1][j - 1] + (word != other)))
+    skipped, put_in, i, j = 0, set[int](), len(said), len(heard)
+    while i or j:
+        if i and j and row[i][j] == row[i - 1][j - 1] + (said[i - 1] != heard[j - 1]):
+            i, j = i - 1, j - 1
+        elif i and row[i][j] == row[i - 1][j] + 1:
+            i, skipped = i - 1, skipped + 1
+        else:
+            j -= 1
+            put_in.add(j)
+    return skipped, sum(len(run) for run in _runs(put_in) if _repeats(heard, run))
+
+
+def _runs(places: set[int]) -> list[range]:
+    firsts = (place for place in sorted(places) if place - 1 not in places)
+    return [range(first, next(end for end in count(first) if end not in places)) for first in firsts]
+
+
+def _repeats(heard: Sequence[str], run: range) -> bool:
+    """Whether every word of a run is the one a period before it, or after it."""
+    for period in range(1, len(run) + 1):
+        for places in ([i - period for i in run], [i + period for i in run]):
+            inside = min(places) >= 0 and max(places) < len(heard)
+            if inside and all(heard[i] == heard[place] for i, place in zip(run, places, strict=True)):
+                return True
+    return False

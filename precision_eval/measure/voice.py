@@ -39,7 +39,7 @@ from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.core.files import UnwritableFileError, described, written_whole
 from precision_eval.core.targets import is_target
 from precision_eval.measure.decoding import forced_logits, free_running, synthesised
-from precision_eval.measure.minutes import MINUTE_FRAMES, MinuteListener
+from precision_eval.measure.minutes import MINUTE_FRAMES, MinuteListener, minutes_not_finite
 from precision_eval.stats import bootstrap_interval, kaplan_meier
 from precision_eval.trace.attention import AttentionSharpness, probing
 
@@ -389,7 +389,8 @@ def audio(cell: Cell, run_dir: Path) -> list[Outcome]:
         compare = compare_own if is_target(cell.case) else compare_with_references
         data = compare(path, reference_path=reference_path, null_path=null_path)
     except NonFiniteAudioError as error:
-        return [failed(condition, "non_finite", str(error))]
+        minutes = ", ".join(map(str, minutes_not_finite(path)))
+        return [failed(condition, "non_finite", f"{error}{minutes and f'; affected minutes: {minutes}'}")]
     return [passed(condition, data)]
 
 

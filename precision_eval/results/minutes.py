@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,12 @@ import numpy as np
 from precision_eval.results.sound import SOUND_METRICS, SoundMetric
 
 MISSED = SoundMetric(name="speech_missed", title="speech missed", unit="", decimals=3, worse=1.0, margin=0.01)
-MINUTE_METRICS: tuple[SoundMetric, ...] = (*SOUND_METRICS, MISSED)
+MINUTE_METRICS: tuple[SoundMetric, ...] = (
+    *SOUND_METRICS,
+    MISSED,
+    replace(MISSED, name="whisper_words_skipped", title="words skipped (Whisper)"),
+    replace(MISSED, name="whisper_words_doubled", title="words doubled (Whisper)"),
+)
 LEAST_MINUTES = 3  # for a slope with an interval
 
 Minutes = Mapping[str, Sequence[Any]]

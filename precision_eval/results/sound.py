@@ -115,7 +115,7 @@ class SoundVerdict:
     @property
     def no_worse(self) -> bool:
         """Whether every metric lies within its margin."""
-        return bool(self.metrics) and all(found.no_worse for found in self.metrics.values())
+        return _no_worse(self.metrics)
 
     @property
     def needed(self) -> int:
@@ -253,10 +253,16 @@ def _worse_by(metric: SoundMetric, streams: Streams, reference: Streams) -> np.n
     return np.asarray(metric.worse * (values - truth))
 
 
+def _no_worse(metrics: Mapping[str, DifferenceDecision]) -> bool:
+    """Whether all are, and any of them has a margin: those that only speak against a condition have none."""
+    bounded = set(metrics) - {metric.name for metric in SOUND_METRICS if metric.only_against}
+    return bool(bounded) and all(found.no_worse for found in metrics.values())
+
+
 def _verdict(metrics: Mapping[str, DifferenceDecision]) -> str:
     verdicts = {found.verdict for found in metrics.values()}
     if "worse" in verdicts:
         return "worse"
-    if all(found.no_worse for found in metrics.values()):
+    if _no_worse(metrics):
         return "no worse"
     return "better" if "better" in verdicts else "undecided"

@@ -92,11 +92,19 @@ def read(page):
 
 def test_voices_by_hand(tmp_path):
     voice = {
-        "trained": {"plan": {"million_frames": 2.0}},
+        "trained": {"plan": {"million_frames": 2.0, "number_format": "float16"}},
         "heard": {
-            "original": {"seconds": 124.0, "wer": 0.05, "mos": 4.5, "wer_thirds": [0.02, 0.09, 0.04]},
+            "original": {
+                "seconds": 124.0,
+                "wer": 0.05,
+                "words": 259,
+                "words_skipped": 2,
+                "words_doubled": 1,
+                "mos": 4.5,
+                "wer_thirds": [0.02, 0.09, 0.04],
+            },
             "codec": {"seconds": 64.0, "wer": 0.07, "wer_thirds": [0.02, 0.09, None]},
-            "voice": {"seconds": 64.0, "missing": "no judge"},
+            "voice": {"seconds": 64.0, "missing": "no judge", "phonemes_right": {"value": 0.8125}},
         },
         "precision": {
             "full_float32": {
@@ -110,7 +118,7 @@ def test_voices_by_hand(tmp_path):
     (tmp_path / "capped.json").write_text(json.dumps(voice))
     assert voices_markdown(tmp_path / "absent").startswith("Nothing yet")
     text = voices_markdown(tmp_path)
-    assert "| capped | 2 M frames | original | 124 s | 5% | 4.50 | 2% → 4% |" in text
-    assert "| codec | 64 s | 7% | – | – |" in text  # nothing was said in its last third
-    assert "| capped | 2 M frames | voice | 64 s | – | – |" in text
+    assert "| capped | 2 M frames, float16 | original | 124 s | 5.0% | 2, 1 of 259 | 4.50 | – | 2% → 4% |" in text
+    assert "| codec | 64 s | 7.0% | – | – | – | – |" in text  # nothing was said in its last third
+    assert "| capped | 2 M frames, float16 | voice | 64 s | – | – | – | 81.2% | – |" in text
     assert "| capped | full_float32 | 3.0e-07 | 1 of 4 | 7.9 | 1.50 |" in text

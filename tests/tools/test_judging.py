@@ -37,6 +37,7 @@ def test_words_are_counted_against_the_text_by_hand() -> None:
     heard = judging._heard(samples, sentences, hear=hear, mos=lambda part: float(len(part) / 160_000))
     assert asked == [1200 * 320]
     assert (heard["words"], heard["wer"]) == (9, pytest.approx(1 / 3))
+    assert (heard["words_skipped"], heard["words_doubled"]) == (3, 0)
     assert heard["mos"] == 1.0
     assert heard["wer_thirds"] == [
         pytest.approx(1 / 3),
@@ -69,3 +70,25 @@ def test_attention_of_the_capped_twin_is_capped_and_that_of_its_like_is_not() ->
     }
     plain, capped = (found["full_float32"]["max_abs_logit"] for found in sharpest.values())
     assert capped <= 8.001 < plain
+
+
+def test_a_voice_in_a_folder_is_judged_by_its_sound_with_margins_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens drawn anew: a few of them, others under another seed and the good fix, and most under the bad one."""
+    shares = {"reference": 0.02, "noise_floor": 0.02, "good": 0.02, "bad": 0.6}
+
+    def spoken(condition, streams, *, n_frames, seed, voice):
+        tokens = judging.original_tokens(streams, n_frames=n_frames).copy()
+        rng = np.random.default_rng(list(shares).index(condition))
+        hit = rng.random(tokens.shape) < shares[condition]
+        tokens[hit] = rng.integers(0, 256, int(hit.sum()))
+        return tokens
+
+    monkeypatch.setattr(judging, "spoken_tokens", spoken)
+    found = judging.sounds(
+        VOICES["voice-natural"], conditions=("good", "bad"), seed=0, n_streams=8, n_frames=PROMPT_FRAMES // 2
+    )
+    assert found["bad"]["verdict"] == "worse"
+    assert found["good"]["verdict"] != "worse"
+    assert found["good"]["metrics"]["mel_mcd_db"]["margin"] not in (0.0, 0.16)  # 0.16 is the shipped voice's
+    (good, bad) = judging.sound_table(found).rows
+    assert (good[:2], bad[:2]) == (("good", found["good"]["verdict"]), ("bad", "worse"))

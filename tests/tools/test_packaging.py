@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -65,6 +66,28 @@ def test_a_voice_of_other_speech_is_a_folder_and_leaves_the_package_alone(
     asset_path.cache_clear()
     with pytest.raises(IntegrityError, match="is damaged"):
         load_model(voice=voice)
+
+
+@pytest.mark.parametrize("change", [{"million_frames": 3.0}, {"number_format": "float16"}, {"ranks": 1}])
+def test_a_voice_of_another_plan_does_not_replace_the_shipped_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict
+) -> None:
+    before = (ASSETS / MANIFEST).read_bytes()
+    plan = {"million_frames": 10.0, "corpus_hours": 24.0, "ranks": 2, "seed": 0, "speech": "espeak"}
+    (tmp_path / "plan.json").write_text(json.dumps(plan | change))
+    (tmp_path / "training_log.jsonl").write_text("")
+    save_torch(VoiceModel(VoiceConfig()).state_dict(), tmp_path / "voice.safetensors")
+
+    def scripts(folder: Path, codec: object, *, speech: str) -> None:
+        assert folder != ASSETS
+        for name in ("scripts.safetensors", "speech.flac"):
+            shutil.copyfile(ASSETS / name, folder / name)
+
+    monkeypatch.setattr(packaging, "write_scripts", scripts)
+    monkeypatch.setattr(packaging, "source_by_name", lambda name: SimpleNamespace(name=name, version=lambda: "1.51"))
+    assert install(tmp_path).parent == tmp_path / "voice"
+    assert load_model(voice=tmp_path / "voice").config == VoiceConfig()
+    assert (ASSETS / MANIFEST).read_bytes() == before
 
 
 def test_shipped_weights_are_close_hold_no_half_format_and_share_what_a_twin_has(

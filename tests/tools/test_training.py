@@ -1,6 +1,7 @@
 """Training: it learns, and an interrupted run resumes to the very same weights."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,49 @@ def test_a_plan_of_before_speech_could_be_chosen_is_resumed(tmp_path: Path) -> N
     training._hold_plan(TrainingPlan(**amounts))
     with pytest.raises(IntegrityError, match="holds another plan"):
         training._hold_plan(TrainingPlan(**amounts, qk_norm=True))
+
+
+def test_products_of_float16_are_rounded_once_forwards_and_backwards() -> None:
+    """Each is float64's, rounded: no more than half a unit away; float32 is left alone."""
+    rng = torch.Generator().manual_seed(0)
+    x, w, given = (torch.randn(shape, generator=rng).half() for shape in ((48, 600), (600, 32), (48, 32)))
+    pairs = []
+    for products, to in ((training.Float16Products(), torch.float16), (nullcontext(), torch.float64)):
+        left, right = (value.detach().clone().to(to).requires_grad_() for value in (x, w))
+        with products:
+            made = left @ right
+            made.backward(given.to(to))
+        pairs.append((made, left.grad, right.grad))
+    for half, exact in zip(*pairs, strict=True):
+        assert half.dtype == torch.float16
+        unit = np.spacing(np.abs(exact.detach().numpy()).astype(np.float16)).astype(float)
+        error = np.abs(half.detach().double().numpy() - exact.detach().numpy())
+        assert (error <= 0.5 * unit + 1e-4).all()  # and what float32 loses of sums of 600 terms
+    with training.Float16Products():
+        assert (x.float() @ w.float()).dtype == torch.float32
+
+
+def test_attention_of_float16_is_rounded_once_under_a_mask() -> None:
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 24, 8, generator=rng).half().requires_grad_() for _ in range(3))
+    mask = training.sequence_mask(24, 6)
+    with training.Float16Products():
+        made = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        made.float().square().sum().backward()
+    wide = [value.detach().double().requires_grad_() for value in (q, k, v)]
+    truth = torch.nn.functional.scaled_dot_product_attention(*wide, attn_mask=mask)
+    truth.backward(2.0 * made.detach().double())
+    assert made.dtype == torch.float16
+    assert (made - truth).abs().max() <= 0.6 * torch.finfo(torch.float16).eps * truth.abs().max()
+    for half, exact in zip((q, k, v), wide, strict=True):
+        assert (half.grad - exact.grad).abs().max() <= 2e-3 * exact.grad.abs().max()
+
+
+@pytest.mark.usefixtures("small")
+def test_training_in_float16_says_its_loss_scale(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    rows = run_rank(tmp_path, million_frames=5 * training.BATCH * 64 / 1e6, number_format="float16").rows
+    assert rows[-1]["loss_scale"] == 65536.0
 
 
 def test_a_format_that_no_training_has_is_refused(tmp_path: Path) -> None:

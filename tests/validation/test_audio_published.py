@@ -54,3 +54,12 @@ def test_a_check_tried_later_replaces_that_it_was_not():
     ]
     found = published._summary(lines, None)["checks"][check.name]
     assert found == {"missing": "", "figures": 1, "largest": 0.5}
+
+
+def test_results_that_are_older_than_a_check_are_still_reported():
+    kept = {check.name: {"missing": "", "figures": 1, "largest": 0.0} for check in HERE}
+    figures = published._figures({"checks": kept})
+    assert [figure.name for figure in figures] == [check.name for check in HERE]
+    (note,) = published._notes({"checks": kept})
+    assert "`snr_db`" not in note
+    assert "`stoi`" in note

@@ -166,26 +166,32 @@ def voice_markdown(path: Path) -> str:
 
 def voices_markdown(folder: Path) -> str:
     """Return what ``python -m tools judge-voice --out`` stored, a file per voice."""
+    from tools.voice.judging import HEARD, heard_texts, sound_table
+
     stored = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
     if not stored:
         return "Nothing yet: no file of this command is stored."
     heard, drift = [], []
     for name, voice in stored.items():
         plan = voice["trained"]["plan"]
-        trained = f"{plan['million_frames']:g} M frames"
+        trained = f"{plan['million_frames']:g} M frames, {plan.get('number_format', 'bfloat16')}"
         for rendering, found in voice["heard"].items():
-            shown = [f"{found[key]:{spec}}" if key in found else "–" for key, spec in (("wer", ".0%"), ("mos", ".2f"))]
             thirds = found.get("wer_thirds", [None])
             course = "–" if None in thirds else f"{thirds[0]:.0%} → {thirds[-1]:.0%}"
-            heard.append((name, trained, rendering, f"{found['seconds']:.0f} s", *shown, course))
+            heard.append((name, trained, rendering, f"{found['seconds']:.0f} s", *heard_texts(found), course))
         for fix, row in voice["precision"].items():
             apart = f"{row['divergence']['diverged']} of {row['divergence']['streams']}"
             sharp = (f"{row['max_abs_logit']:.1f}", f"{row['attention_entropy_nats']:.2f}")
             drift.append((name, fix, f"{row['drift']['relative_error']:.1e}", apart, *sharp))
-    titles = ("voice", "trained", "speech", "of", "WER", "MOS", "WER, first third → last")
+    titles = ("voice", "trained", "speech", "of", *HEARD, "WER, first third → last")
     tables = [to_markdown(make_table(titles, heard))] if heard else []
     header = ("voice", "fix", "drift of logits", "streams that diverged", "largest logit", "entropy, nats")
-    return "\n\n".join([*tables, to_markdown(make_table(header, drift))])
+    sounds = [
+        to_markdown(sound_table(voice["sound"], title=f"Sound of the voice {name}"), heading=True)
+        for name, voice in stored.items()
+        if "sound" in voice
+    ]
+    return "\n\n".join([*tables, to_markdown(make_table(header, drift)), *sounds])
 
 
 def sweep_markdown(folder: Path, *, relative_to: Path) -> str:

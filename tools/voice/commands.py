@@ -72,12 +72,15 @@ def ship(
 
 
 def check(
+    folder: Annotated[
+        Path | None, Argument(help="Folder that --install wrote; [dim]default: the shipped voice[/dim]")
+    ] = None,
     minutes: Annotated[float, Option(min=0.1, help="Speech per stream.")] = 10.0,
     streams: Annotated[int, Option(min=1, max=12, help="Speakers.")] = 12,
     seed: Annotated[int, Option(min=0, help="Of the sampling noise.")] = 0,
     out: Annotated[Path | None, Option(help="Also write the figures to this JSON file.")] = None,
 ) -> None:
-    """Let the recogniser hear the shipped voice behind a progress bar, print what it heard, and store it as JSON."""
+    """Let the recogniser hear a voice behind a progress bar, print what it heard, and store it as JSON."""
     from tools.voice.listening import check_voice
 
     console = Console()
@@ -85,7 +88,11 @@ def check(
         task = progress.add_task("listening", total=1.0, figures="")
         show = partial(progress.update, task)
         quality = check_voice(
-            minutes=minutes, n_streams=streams, seed=seed, on_progress=lambda fraction: show(completed=fraction)
+            folder,
+            minutes=minutes,
+            n_streams=streams,
+            seed=seed,
+            on_progress=lambda fraction: show(completed=fraction),
         )
     named = [("original, stream 0", quality["original"])]
     for index, pair in enumerate(zip(quality["resynthesised"], quality["free_running"], strict=True)):
@@ -110,16 +117,13 @@ def judge(
     out: Annotated[Path | None, Option(help="Also write the figures to this JSON file.")] = None,
 ) -> None:
     """Let Whisper and DistillMOS hear a voice beside its original, and hold it to float64 under each fix."""
-    from tools.voice.judging import judge_voice
+    from tools.voice.judging import HEARD, heard_texts, judge_voice, sound_table
 
     console = Console()
     found = judge_voice(folder, minutes=minutes, seed=seed)
-    rows = [
-        (name, *(f"{heard[key]:{spec}}" if key in heard else "–" for key, spec in (("wer", ".1%"), ("mos", ".2f"))))
-        for name, heard in found["heard"].items()
-    ]
+    rows = [(name, *heard_texts(heard)) for name, heard in found["heard"].items()]
     if rows:
-        print_table(make_table(("speech", "WER", "MOS"), rows, title="what judges hear", align="lrr"), console)
+        print_table(make_table(("speech", *HEARD), rows, title="what judges hear", align="lrrrr"), console)
     rows = [
         (
             fix,
@@ -132,6 +136,7 @@ def judge(
     ]
     header = ("fix", "relative error", "diverged", "largest logit", "entropy, nats")
     print_table(make_table(header, rows, title="against float64", align="lrrrr"), console)
+    print_table(sound_table(found["sound"], title="sound beside the reference's"), console)
     if out is not None:
         write_json(out, found)
 

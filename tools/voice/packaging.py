@@ -64,14 +64,14 @@ def write_scripts(folder: Path, codec: Codec, *, speech: str = "espeak", minutes
 def install(training_dir: Path) -> Path:
     """Put a finished training with scripts, hashes and a manifest into a folder; returns the manifest.
 
-    What continues the shipped voice goes into the package; any other goes into ``voice`` beside its corpus.
+    The shipped voice, made anew by its own plan, goes into the package, any other into ``voice`` beside its corpus.
     """
     import torch
 
     plan_path = training_dir / "plan.json"
     stored = json.loads(plan_path.read_text(encoding="utf-8")) if plan_path.exists() else {}
     plan = FORMER_PLAN | stored
-    own = {name: plan[name] for name in FORMER_PLAN} == FORMER_PLAN
+    own = plan == FORMER_PLAN | manifest()["files"]["voice.safetensors"]["plan"]
     folder = ASSETS if own else training_dir / "voice"
     has_codec = plan["speech"] != "espeak"
     fitted_in = training_dir if has_codec else ASSETS

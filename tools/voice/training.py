@@ -2,7 +2,8 @@
 
 Conventions: a *step* consumes ``ranks × BATCH × CROP_FRAMES`` frames; loss in nats per token, averaged over the
 codebooks. Rank processes are single-threaded and average their gradients over gloo, which on two cores is several
-times faster than one process with two threads. Everything on disk is safetensors or JSON; nothing is pickled.
+times faster than one process with two threads. A training in float16 scales its loss, and sums its products in float32,
+as accelerators do. Everything on disk is safetensors or JSON; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +27,8 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from precision_eval.cases.voice.model import Positions, VoiceConfig, VoiceModel, delayed, sequence_mask
 from precision_eval.cases.voice.script import conditioning_from_segments
@@ -206,6 +211,37 @@ def sequence_loss(
     return F.cross_entropy(logits.float().flatten(0, 2), targets.flatten())
 
 
+_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_PRODUCTS = {
+    *(torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default),
+    *(_ATTENTION, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default),
+}
+
+
+class Float16Products(TorchDispatchMode):
+    """Products of float16 operands in float32, rounded once: a CPU's own for float16 may take ten times as long."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operation, forwards or backwards."""
+        given = [x.dtype for x in args if isinstance(x, Tensor)]
+        if func not in _PRODUCTS or torch.float16 not in given:
+            return func(*args, **(kwargs or {}))
+        found = func(
+            *_rounded(args, torch.float16, torch.float32), **_rounded(kwargs or {}, torch.float16, torch.float32)
+        )
+        if func is _ATTENTION:
+            return found[0].half(), found[1]  # the softmax's normaliser stays in float32
+        return _rounded(found, torch.float32, torch.float16)
+
+
+def _rounded(tree: Any, of: torch.dtype, to: torch.dtype) -> Any:
+    return tree_map_only(Tensor, lambda x: x.to(to) if x.dtype == of else x, tree)
+
+
+def _products(number_format: str) -> AbstractContextManager[Any]:
+    return Float16Products() if number_format == "float16" else nullcontext()
+
+
 def _optimizers(model: VoiceModel) -> list[torch.optim.Optimizer]:
     if not hasattr(torch.optim, "Muon"):
         raise UnsupportedError(
@@ -273,7 +309,7 @@ def _load_checkpoint(
 
 def _validate(model: VoiceModel, crops: Crops, number_format: str) -> float:
     rng = np.random.default_rng(0)
-    with torch.no_grad():
+    with torch.no_grad(), _products(number_format):
         losses = [
             sequence_loss(model, crops.batch(rng, 1, validation=True), noise=None, number_format=number_format)
             for _ in range(VALIDATION_CROPS)
@@ -306,8 +342,9 @@ def _train_rank(rank: int, plan: TrainingPlan, rendezvous: str, reports: object)
     for step in range(first, plan.n_steps):
         rng = np.random.default_rng([plan.seed, step, rank])
         batch = crops.batch(rng, BATCH, validation=False)
-        loss = sequence_loss(model, batch, noise=rng, number_format=plan.number_format)
-        scaler.scale(loss).backward()
+        with _products(plan.number_format):
+            loss = sequence_loss(model, batch, noise=rng, number_format=plan.number_format)
+            scaler.scale(loss).backward()
         _average_gradients(model)
         factor = learning_rate_factor(step, plan.n_steps)
         for optimizer, base in zip(optimizers, (MUON_LR, ADAMW_LR), strict=True):
@@ -320,6 +357,7 @@ def _train_rank(rank: int, plan: TrainingPlan, rendezvous: str, reports: object)
         if rank == 0 and ((step + 1) % LOG_EVERY_STEPS == 0 or last):
             done = {"step": step + 1, "frames": (step + 1) * plan.frames_per_step}
             row = {**done, "train_loss": round(float(np.mean(losses)), 4)}
+            row |= {"loss_scale": scaler.get_scale()} if scaler.is_enabled() else {}
             if (step + 1) % (8 * LOG_EVERY_STEPS) == 0 or last:
                 row["validation_loss"] = round(_validate(model, crops, plan.number_format), 4)
             with (out_dir / "training_log.jsonl").open("a", encoding="utf-8") as file:

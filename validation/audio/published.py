@@ -4,7 +4,8 @@ Figures and recordings are read from their authors' repositories at pinned commi
 them; clone them into one folder. Short examples of documentation are repeated here, with their place. A source that is
 not there is said to be not tried, which is neither agreement nor the contrary::
 
-    git clone https://github.com/ludlows/PESQ runs/published/PESQ  # and mir-evaluation/mir_eval, librosa/librosa
+    git clone https://github.com/ludlows/PESQ runs/published/PESQ
+    # and mir-evaluation/mir_eval, librosa/librosa, google/visqol
     python -m validation published --set folder=runs/published
 """
 
@@ -32,8 +33,14 @@ COMMITS = {
     "PESQ": "ecce1583757032178e4fd3487823ea7d68299e57",
     "mir_eval": "fe73b3533737814f83dbd9739f06e90f5f82f758",
     "librosa": "e95293d4",
+    "visqol": "38d0b0163e441047d4429bf07ad09e5b9031d02c",
 }
-ORIGINS = {"PESQ": "ludlows/PESQ", "mir_eval": "mir-evaluation/mir_eval", "librosa": "librosa/librosa"}
+ORIGINS = {
+    "PESQ": "ludlows/PESQ",
+    "mir_eval": "mir-evaluation/mir_eval",
+    "librosa": "librosa/librosa",
+    "visqol": "google/visqol",
+}
 Read = Callable[[str], bytes]
 """A path in the check's repository → the file's content."""
 _TOLERANT = 1e-9  # relative: half a unit of a published figure's last digit is no round number in binary
@@ -177,6 +184,20 @@ def _lags(read: Read) -> Iterator[float]:
         yield am.lag_s(reference, estimate, sample_rate_hz=8000, max_lag_s=5 / 8000) * 8000 + lag
 
 
+def _visqol_speech(read: Read) -> Iterator[float]:
+    """The judge's ViSQOL, as it is asked there; the pairs of the list that are of this mode and this mapping."""
+    from precision_eval.measure.judges import visqol_model
+
+    for reference, degraded, score in (
+        ("clean_speech/CA01_01.wav", "clean_speech/transcoded_CA01_01.wav", 3.374505555111911),
+        ("conformance_testdata_subset/guitar48_stereo.wav", "clean_speech/CA01_01.wav", 1.269675546824064),
+        ("alignment/reference.wav", "alignment/degraded.wav", 1.357521678867611),
+    ):
+        pair = [_wav(read(f"testdata/{path}")) for path in (reference, degraded)]
+        samples = [found if found.ndim == 1 else found.mean(axis=1) for found, _ in pair]
+        yield float(visqol_model().measure_from_arrays(*samples, pair[0][1]).moslqo) - score
+
+
 def _entropies(read: Read) -> Iterator[float]:
     yield am.token_entropy_bits(np.array([0, 1])) - 1.0
     yield am.token_entropy_bits(np.array([0] * 9 + [1])) - 0.46899559358928117
@@ -221,6 +242,8 @@ CHECKS: tuple[Check, ...] = (
     Check(name="mel filters", metrics=("mel_mcd_db", "level_error_db"), digit=1e-14, differences=_mel_filters,
           repository="librosa", source="librosa: filters by MATLAB's fft2melmx (feature-melfb-*.mat)"),
     Check(name="lag_s, samples", metrics=("lag_s",), digit=1.0, differences=_lags, source="ViSQOL: xcorr_test.cc"),
+    Check(name="the judge ViSQOL, MOS-LQO", metrics=(), digit=2e-4, differences=_visqol_speech, repository="visqol",
+          module="visqol", source="ViSQOL 3.3.3: its conformance list, speech by exponential mapping, within 0.0001"),
     Check(name="token_entropy_bits", metrics=("token_entropy_bits",), digit=1e-15, differences=_entropies,
           source="scipy: documentation of entropy"),
     Check(name="token_js_divergence", metrics=("token_js_divergence",), digit=1e-15, differences=_divergences,
@@ -269,7 +292,10 @@ def _figure(check: Check, found: Data) -> Figure:
 
 
 def _notes(content: Data) -> list[str]:
-    covered = {name for check in CHECKS if not content["checks"][check.name]["missing"] for name in check.metrics}
+    found = content["checks"]  # of results that are older than a check, without it
+    covered = {
+        name for check in CHECKS if check.name in found and not found[check.name]["missing"] for name in check.metrics
+    }
     assert all(metric_by_name(name) for name in covered)
     others = [f"`{metric.name}`" for metric in METRICS if metric.name not in covered]
     return [f"No published figure was found that fits the definition of {len(others)} metrics: {', '.join(others)}."]

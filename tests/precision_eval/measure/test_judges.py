@@ -10,6 +10,7 @@ from precision_eval.cases.voice.assets import original_speech
 from precision_eval.core.errors import UnknownNameError, UnsupportedError
 from precision_eval.measure import judges, sound
 from precision_eval.measure.judges import JUDGES, Judge, Panel, chosen_judges, share_wrong
+from precision_eval.results.minutes import MINUTE_METRICS
 from precision_eval.results.sound import JUDGE_METRICS, judged_sound, margins_text
 
 WHEEL = Wheel(name="no-such-wheel-of-anybody", version="1", licence="none", alone=True, files=(("weights", "0" * 64),))
@@ -108,6 +109,28 @@ def test_a_recogniser_can_speak_against_a_fix_and_does_not_keep_it_undecided():
     assert "words" not in margins_text(verdicts["same"].metrics)
 
 
+def test_a_recogniser_alone_never_says_that_a_fix_is_no_worse():
+    """Its margin is all of its range: within it lies a rendering of which every word is wrong."""
+    rng = np.random.default_rng(2)
+
+    def streams():
+        return {
+            "streams": 16,
+            "stream_s": 5.0,
+            "heard": {"whisper_words_wrong": (0.3 + 0.2 * rng.random(16)).tolist()},
+        }
+
+    verdict = judged_sound({"same": streams()}, streams(), streams())["same"]
+    assert (verdict.verdict, verdict.no_worse) == ("undecided", False)
+
+
+def test_words_skipped_and_doubled_stand_beside_the_words_wrong():
+    scored = chosen_judges("whisper")[0].scored
+    found = scored("so it goes on and on", "so it goes goes on and")
+    assert (found["whisper_words_skipped"], found["whisper_words_doubled"]) == (1 / 6, 1 / 6)
+    assert {"whisper_words_skipped", "whisper_words_doubled"} <= {metric.name for metric in MINUTE_METRICS}
+
+
 def test_visqol_loses_the_whole_scale_to_silence_without_asking_the_wheel():
     scored = chosen_judges("visqol")[0].scored
     speech, silence = np.ones(9, dtype=np.float32), np.zeros(9, dtype=np.float32)
@@ -126,8 +149,9 @@ def test_a_real_judge_hears_itself_without_distance_and_no_utterance_from_the_on
     assert rate_hz == judges.SAMPLE_RATE_HZ
     words = samples[3 * rate_hz : 6 * rate_hz]
     first = hear(words)
-    assert set(judge.scored(first, first)) <= {metric.name for metric in JUDGE_METRICS}
+    assert set(judge.scored(first, first)) <= {metric.name for metric in (*JUDGE_METRICS, *MINUTE_METRICS)}
     assert list(judge.scored(first, first).values()) == pytest.approx([0.0] * len(judge.scored(first, first)), abs=1e-6)
     backwards = judge.scored(first, hear(words[::-1].copy()))
-    assert min(backwards.values()) > 0.02  # planted
+    judged = {metric.name for metric in JUDGE_METRICS}
+    assert min(value for name, value in backwards.items() if name in judged) > 0.02  # planted
     assert judge.scored(first, hear(words)) == judge.scored(first, first)

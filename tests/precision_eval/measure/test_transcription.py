@@ -18,7 +18,7 @@ from tiny_whisper import tiny_model
 
 from precision_eval.cases.adapters import whisper_model
 from precision_eval.measure import transcription
-from precision_eval.measure.transcription import token_figures, word_errors, word_figures
+from precision_eval.measure.transcription import token_figures, word_errors, word_figures, words_skipped_and_doubled
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=7)
 
@@ -40,6 +40,31 @@ def test_word_errors_against_the_recursive_definition(said, heard):
 
     assert word_errors(said, heard) == distance(len(said), len(heard))
     assert word_errors(said, said) == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "heard", "skipped", "doubled"),
+    [
+        ("the cat sat", "the cat sat", 0, 0),
+        ("the cat sat down", "the sat down", 1, 0),
+        ("the cat sat", "the hat sat", 0, 0),  # replaced
+        ("the cat sat", "the cat cat sat", 0, 1),
+        ("the cat sat", "the big cat sat", 0, 0),  # put in, and no repetition
+        ("the cat sat down", "the cat sat the cat sat the cat sat down", 0, 6),
+        ("the cat sat", "", 3, 0),
+        ("", "no no no", 0, 0),  # a repetition of nothing that is said
+        ("", "", 0, 0),
+    ],
+)
+def test_words_skipped_and_doubled_by_hand(said, heard, skipped, doubled):
+    assert words_skipped_and_doubled(said.split(), heard.split()) == (skipped, doubled)
+
+
+@given(WORDS, WORDS)
+def test_words_skipped_and_doubled_are_no_more_than_the_edits(said, heard):
+    skipped, doubled = words_skipped_and_doubled(said, heard)
+    assert skipped + doubled <= word_errors(said, heard)
+    assert skipped >= len(said) - len(heard)
 
 
 def test_wer_by_hand_with_whispers_normaliser():

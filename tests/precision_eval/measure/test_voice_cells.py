@@ -160,4 +160,4 @@ def test_audio_that_is_not_finite_makes_the_cell_non_finite(tmp_path: Path) -> N
         soundfile.write(tmp_path / "audio" / f"{name}.wav", samples, SAMPLE_RATE_HZ, subtype="FLOAT")
     found = outcome(tmp_path, "audio", "float16")
     assert found.status == "non_finite"
-    assert found.reason == f"estimate has {SAMPLE_RATE_HZ} samples that are not finite"
+    assert found.reason == f"estimate has {SAMPLE_RATE_HZ} samples that are not finite; affected minutes: 1"
