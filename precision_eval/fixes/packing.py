@@ -122,7 +122,7 @@ def _name(path: tuple[Any, ...], parameters: list[str]) -> str:
     kind, first = path[0].idx, path[1]
     if kind == 0:
         index = first.idx
-        name = parameters[index] if index < len(parameters) and parameters[index] != "args" else f"input {index}"
+        name = parameters[index] if index < len(parameters) and parameters[index] != "args" else f"input_{index}"
     else:
         name = str(first.key)
     return name + pytree.keystr(path[2:])

@@ -59,11 +59,13 @@ _WRAPPING = frozenset(
     str(_PACKAGE / "cases" / name) for name in ("adapters/generation.py", "adapters/models.py", "modes.py", "own.py")
 )
 
+_ACCELERATE = str(Path("accelerate", "hooks.py"))  # takes the place of each module's forward, as device_map asks
+
 
 @cache
 def is_internal(file: str) -> bool:
     """Say whether a file is torch's or the observer's, so that a line in it is not what a user wants to see."""
-    return file.startswith((_TORCH, *_OWN)) or file in _WRAPPING
+    return file.startswith((_TORCH, *_OWN)) or file in _WRAPPING or file.endswith(_ACCELERATE)
 
 
 @cache

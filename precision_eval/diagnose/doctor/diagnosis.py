@@ -467,14 +467,14 @@ def _where(finding: Finding) -> str:
 def _why(finding: Finding) -> str:
     """Say which operands are in which dtype, and what brought it; of what has none, the reason."""
     groups = grouped((operand.dtype, operand) for operand in finding.operands)
-    if len(groups) < 2:
+    if len(groups) < 2 and not (groups and finding.kind == "raise"):
         return finding.reason
     parts = []
     for dtype, operands in groups.items():
         names = " and ".join(dict.fromkeys(operand.expression or operand.name for operand in operands))
         verb = "are" if len(operands) > 1 else "is"
         parts.append(f"{names} {verb} {dtype} by {operands[0].brought_by}")
-    told = "" if finding.kind == "raise" else f"; {finding.reason}"
+    told = "" if finding.kind == "raise" and len(groups) > 1 else f"; {finding.reason}"
     return ", ".join(parts) + told
 
 

@@ -158,10 +158,13 @@ def _judged(event: Event) -> tuple[Severity, str]:
         return "fault", "it raised"
     if event.kind == "promotion":
         if event.leaked:
-            asked = "an operand was brought to it by the code" if event.deliberate else "nothing asked for it"
+            asked = "an operand was brought to its dtype by the code" if event.deliberate else "nothing asked for it"
             return "fault", f"the result is {short(event.result)}: {asked}, and it {event.leaked}"
         if event.deliberate and event.reached_output:
-            return "risk", f"an operand was brought to {short(event.result)} by the code, and so is the model's output"
+            return (
+                "risk",
+                f"an operand was brought to its dtype by the code; the model's output is {short(event.result)}",
+            )
         if event.deliberate:
             return "note", "an operand was brought to its dtype by the code"
         if event.was_cast_back:

@@ -341,6 +341,8 @@ def _weight_dtype(event: Event, owner: str, file: str) -> str:
     """Write the dtype of a module's weight by a name that the module has."""
     module = event.call.module if event.call else None
     own = dict(module.named_parameters(recurse=False)) if module is not None else {}
+    if module is not None and next(module.parameters(), None) is None:
+        return "torch.float32"  # packed, as a quantised layer: what refuses half and has no weight of its own
     given = event.operands[0][2].dtype if event.operands else None
     for name, parameter in own.items():
         if parameter.dtype is not given and name.isidentifier():

@@ -1,5 +1,7 @@
 """Bad input, state, repeatability, the references, the suggested change, and that nothing is left behind."""
 
+from importlib.util import module_from_spec, spec_from_file_location
+
 import pytest
 import torch
 from torch import nn
@@ -338,6 +340,40 @@ def test_a_scripted_model_has_no_line_and_gets_a_change_of_what_is_stored():
     assert "findings.py" not in str(found)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
+def test_an_input_without_a_name_has_one_that_code_can_have():
+    traced = torch.jit.trace(split_scripted().half(), torch.ones(2, D).half())
+    patch = quick(traced, torch.ones(2, D)).patch
+    assert (patch.verified, patch.code) == (True, "input_0 = input_0.to(torch.float16)")
+
+
+HOOKS = """def wrapped(module):
+    module.forward, module._old_forward = lambda *args: module._old_forward(*args), module.forward
+"""
+
+
+def test_a_line_is_none_of_the_hooks_that_take_a_forwards_place(tmp_path):
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate" / "hooks.py").write_text(HOOKS, encoding="utf-8")
+    spec = spec_from_file_location("hooks_of_accelerate", tmp_path / "accelerate" / "hooks.py")
+    hooks = module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    model = nn.Sequential(nn.Linear(D, D).half())
+    hooks.wrapped(model[0])
+
+    class Hooked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = model
+
+        def forward(self, x):
+            return self.net[0](x)
+
+    found = quick(Hooked(), torch.ones(2, D))
+    assert found.first_split.place.text == "return self.net[0](x)"
+    assert "self.net[0](x.to(self.net[0].weight.dtype))" in next(patch.diff for patch in found.patches if patch.diff)
+
+
 def test_noise_of_a_generator_of_its_own_is_the_same_in_the_reference():
     class Noisy(nn.Module):
         def __init__(self):
@@ -389,7 +425,9 @@ def test_a_dynamically_quantised_layer_beside_half_is_located_and_cured_from_out
 
     found = quick(Beside().eval().requires_grad_(False), torch.ones(2, D).half(), fixes=True, latency=False)
     assert (found.status, found.first_split.module) == ("raised", "codes.0")
+    assert "is float16 by" in str(found).split("why")[1].splitlines()[0]
     assert found.patch.verified
+    assert "self.codes(self.enter(x).to(torch.float32))" in found.patch.diff  # a packed layer has no weight to ask
 
 
 def test_an_output_without_floating_values_is_a_doubt():
