@@ -74,7 +74,7 @@ def is_installed(file: str) -> bool:
     return "site-packages" in file or "dist-packages" in file or file.startswith(_PYTHON)
 
 
-MOST_BACKENDS = 4096
+MOST_ANCESTORS, MOST_BACKENDS = 1024, 4096
 _BACKENDS: dict[Any, str] = {}
 """Kind of an attention call → the backend that it reached, which torch chooses by nothing else."""
 _CHOICES = [getattr(torch._C, name) for name in dir(torch._C) if re.fullmatch(r"_get_\w+_sdp_enabled", name)]
@@ -179,7 +179,7 @@ def floating_operands(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> l
 def _came_in(record: Provenance, dtype: torch.dtype, call: ModuleCall | None) -> Provenance | None:
     """Find what a module was given in the dtype that it casts back to; None where its own code brought that dtype."""
     pending, seen = [record], {id(record)}
-    while pending:
+    while pending and len(seen) < MOST_ANCESTORS:  # each step of a recurrence would look through all before it
         at = pending.pop()
         if at.dtype is dtype and (at.call is not call or at.is_stored):
             return at

@@ -63,7 +63,7 @@ class ProvenanceMap(TensorMap[Provenance]):
         self._held.append(tensor)
         record = self._stored.setdefault(id(tensor), Provenance(kind, name, tensor.dtype, deliberate=deliberate))
         self._entries.pop(id(tensor), None)  # reading its dtype just now may have been observed
-        if tensor.numel() and kind != "parameter":
+        if kind != "parameter" and tensor.numel():
             self._by_storage.setdefault(tensor.untyped_storage().data_ptr(), record)
 
     def __setitem__(self, tensor: torch.Tensor, record: Provenance) -> None:

@@ -68,7 +68,8 @@ class ValueCounts:
 
     def result(self, tensor: torch.Tensor, record: Provenance, *, masks: bool) -> None:
         """Count a result's values, now or with others; :meth:`settle` is called before any of them is written to."""
-        tensor = unwrapped(tensor)  # a transform ends before that
+        if functorch.is_functorch_wrapped_tensor(tensor):
+            tensor = unwrapped(tensor)  # a transform ends before that
         self._waiting.append((tensor, record, masks))
         self._room -= tensor.numel()
         if self._room < 0:

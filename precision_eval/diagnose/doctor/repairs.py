@@ -239,7 +239,8 @@ def _identity(event: Event) -> object:
     place = source_line(*(event.caller or event.line))
     dtypes = tuple(record.dtype for _, _, record in event.operands)
     path = event.call.path if event.call else ""
-    return event.kind, place.file, place.line, event.name, dtypes, re.sub(r"\d+", "*", path)
+    written = event.stored and any_layer(event.stored.name)
+    return event.kind, place.file, place.line, event.name, dtypes, re.sub(r"\d+", "*", path), written
 
 
 def _alike(change: Stored, subject: ExaminedModel) -> Stored:

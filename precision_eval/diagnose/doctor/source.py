@@ -79,9 +79,12 @@ def _node(code: CodeType, instruction: int) -> ast.AST | None:
         if (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset) == (first, last, start, end):
             best = node
     if isinstance(best, ast.Subscript):  # an assignment's instruction spans its target
-        for node in ast.walk(parsed[1]):
-            if isinstance(node, ast.Assign) and best in node.targets:
+        for node in [node for node in ast.walk(parsed[1]) if isinstance(node, ast.Assign)]:
+            if best in node.targets:
                 return node
+            target = node.targets[0]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and best in target.elts:
+                return ast.Assign([best], dict(zip(target.elts, node.value.elts, strict=False))[best])
     return best
 
 

@@ -148,6 +148,26 @@ def test_a_destination_is_never_cast():
     assert diagnosis.patch.code == "model.scratch.data = model.scratch.data.to(torch.float32)"
 
 
+class WritesTwo(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(D, D)
+        self.register_buffer("keys", torch.zeros(2, D).half())
+        self.register_buffer("values", torch.zeros(2, D).half())
+
+    def forward(self, x):
+        self.keys[:], self.values[:] = self.project(x), x
+        return torch.nn.functional.scaled_dot_product_attention(x, self.keys, self.values)
+
+
+def test_caches_written_in_one_line_are_both_cast_there():
+    diagnosis = doctor(WritesTwo(), torch.ones(2, D))
+    source = next(patch for patch in diagnosis.patches if patch.diff)
+    assert source.verified
+    written = "self.keys[:], self.values[:] = self.project(x).to(self.keys.dtype), x.to(self.values.dtype)"
+    assert written in source.diff
+
+
 class ProductOut(nn.Module):
     def __init__(self):
         super().__init__()

@@ -434,7 +434,7 @@ def test_what_was_widened_on_purpose_and_makes_the_output_wide_is_a_risk():
 
     (finding,) = (f for f in told(Adapted(), half(2, D)).findings if f.op == "add")
     assert (finding.severity, finding.result) == ("risk", "float32")
-    assert "so is the model's output" in finding.reason
+    assert "the model's output is float32" in finding.reason
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
