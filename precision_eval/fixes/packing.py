@@ -36,6 +36,9 @@ class ExaminedModel(Packed):
 
     def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().__init__(model)
+        self.prefix, own = "model.", model  # what the paths of the user's model begin with here
+        while isinstance(own, Packed):
+            self.prefix, own = self.prefix + "model.", own.model
         paths, shape = pytree.tree_flatten_with_path((args, kwargs))
         self._rebuild = _Rebuild(shape)
         leaves = [leaf for _, leaf in paths]
@@ -50,15 +53,7 @@ class ExaminedModel(Packed):
     @property
     def own(self) -> nn.Module:
         """The user's model, out of what calls it."""
-        model = self.model
-        while isinstance(model, Packed):
-            model = model.model
-        return model
-
-    @property
-    def prefix(self) -> str:
-        """What the paths of its parts begin with here."""
-        return next(f"{path}." for path, module in self.named_modules() if module is self.own)
+        return self.get_submodule(self.prefix.rstrip("."))
 
     def arguments(self, tensors: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Put inputs together again; objects that a call may change are copied."""

@@ -212,7 +212,7 @@ def _declared_wide(modules: list[tuple[str, nn.Module]], prefix: str) -> dict[st
 
 def module_paths(modules: list[tuple[str, nn.Module]], prefix: str) -> dict[int, str]:
     """Identity of each module of a subject → its path in the model as the user knows it."""
-    return {id(m): "" if prefix.startswith(f"{path}.") else path.removeprefix(prefix) for path, m in modules}
+    return {id(m): "" if f"{path}." in prefix else path.removeprefix(prefix) for path, m in modules}
 
 
 def observe_call(
