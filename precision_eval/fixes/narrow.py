@@ -306,7 +306,7 @@ def _written(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
     if name == "copy_":
         return ..., args[1]
     if name == "index_copy_" and len(args) == 4:
-        return (*[slice(None)] * (args[1] % args[0].ndim), args[2]), args[3]
+        return (*[slice(None)] * (args[1] % args[0].codes.ndim), args[2]), args[3]
     if name == "index_put_" and not kwargs.get("accumulate", len(args) > 3 and args[3]):
         return tuple(args[1]), args[2] if len(args) > 2 else kwargs["values"]
     return None
@@ -314,11 +314,12 @@ def _written(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
 
 def _write(tensor: NarrowTensor, index: Any, value: Any) -> None:
     """Write values: codes, and the scale where the write brings one."""
-    if not _keeps_rows(index, tensor.ndim) or _shared(tensor) not in (-1, None):
+    codes = tensor.codes  # asked in the tensor's place: a frame that is compiled alone would take it for an input
+    if not _keeps_rows(index, codes.ndim) or _shared(tensor) not in (-1, None):
         raise UnsupportedError(f"a cache in {tensor.held_format} is written in whole rows of its last dimension")
     if isinstance(value, NarrowTensor):
         value = read(value, value.dtype)
-    values = torch.as_tensor(value, device=tensor.device).to(tensor.dtype).to(torch.float32)
+    values = torch.as_tensor(value, device=codes.device).to(tensor.dtype).to(torch.float32)
     largest = LARGEST[tensor.held_format][1]
     scale = tensor.scale
     assert scale is not None
@@ -328,13 +329,13 @@ def _write(tensor: NarrowTensor, index: Any, value: Any) -> None:
     else:
         if tensor.per == "view":
             raise UnsupportedError("a cache is written through a slice of it; that takes a scale per token")
-        peak = torch.zeros((*tensor.shape[:-1], 1), device=tensor.device)
+        peak = torch.zeros((*codes.shape[:-1], 1), device=codes.device)
         peak[index] = values.abs().amax(-1, keepdim=True)
-        dims = [dim for dim in range(tensor.ndim) if scale.shape[dim] == 1]
+        dims = [dim for dim in range(codes.ndim) if scale.shape[dim] == 1]
         first = peak.amax(dims, keepdim=True) * (_HEADROOM / largest)
         scale.copy_(torch.where(scale > 0, scale, first))
-        brought = scale.expand(*tensor.shape[:-1], 1)[index]
-    tensor.codes[index] = _coded(values, brought, tensor.held_format)
+        brought = scale.expand(*codes.shape[:-1], 1)[index]
+    codes[index] = _coded(values, brought, tensor.held_format)
 
 
 def cache_part(name: str) -> str | None:

@@ -406,6 +406,33 @@ def test_compiled_is_eager(fix, filled):
     torch._dynamo.reset()
 
 
+class Sliced(nn.Module):
+    """Of docs/own-model.md: the compiler takes its writes for frames of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(64, 192)
+        self.register_buffer("keys", torch.zeros(1, 4, 32, 16).half())
+        self.register_buffer("values", torch.zeros(1, 4, 32, 16).half())
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (4, 16)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        self.keys[:, :, : x.shape[1]], self.values[:, :, : x.shape[1]] = k, v
+        return F.scaled_dot_product_attention(q, self.keys, self.values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fix", ["cache_int8_token", "cache_int8_head"])
+def test_a_write_that_is_compiled_alone(fix):
+    torch._dynamo.reset()
+    model, found = Sliced(), []
+    for mode in ("eager", "compiled"):
+        with fix_by_id(fix).applied(model, mode=mode) as call:
+            found.append(call(drawn(1, 8, 64)))
+    torch.testing.assert_close(found[1], found[0], rtol=0.05, atol=0.01)
+    torch._dynamo.reset()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fix", ["layercast", "weights_int8", "scores_float32", "matmul_medium"])
 def test_compiled_weights_and_compute(fix):
