@@ -269,8 +269,8 @@ def engine_named(name: str, *, device: str, threads: int, run_dir: Path, workers
         return known[kind]()
     except PrecisionEvalError:
         raise
-    except (OSError, RuntimeError, ValueError) as error:  # each engine has its own where nobody answers
-        here = "slurm:local" if kind == "slurm" else kind
+    except Exception as error:  # each engine has its own where nobody answers, and Ray a bare one
+        here = "slurm:local" if kind == "slurm" else kind if place else "local:1"
         raise ParameterError(
             f"--executor {name}: {one_line(str(error))}; run it where that answers, or try {here} on this machine"
         ) from error
