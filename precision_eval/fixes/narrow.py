@@ -53,6 +53,8 @@ _METADATA = frozenset(
         *("is_floating_point", "ndimension", "nelement", "numel", "requires_grad_", "size", "stride"),
     )
 )
+#: Of these, what codes have as well.
+_ALIKE = frozenset(("shape", "ndim", "device", "size", "dim", "ndimension", "numel", "nelement", "__len__"))
 _VIEWS = frozenset(
     (
         *("T", "mT", "H", "mH", "data", "detach", "t", "adjoint", "transpose", "swapaxes", "swapdims", "permute"),
@@ -90,13 +92,15 @@ class NarrowTensor(torch.Tensor):
         """Write, cast or index the codes; for everything else, read them."""
         kwargs = kwargs or {}
         name = _name_of(func)
+        first, asked = args[0] if args else None, name
         if name == "__get__":
-            name = getattr(getattr(func, "__self__", None), "__name__", name)
-            name = name if name in _VIEWS else "__get__"
+            asked = getattr(getattr(func, "__self__", None), "__name__", name)
+            name = asked if asked in _VIEWS else name
+        if asked in _ALIKE and isinstance(first, NarrowTensor) and first.held_format != "int4":
+            return func(first.codes, *args[1:], **kwargs)  # Dynamo would come by here again
         if name in _METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
-        first = args[0] if args else None
         if isinstance(first, NarrowTensor):
             if (name in _VIEWS or (name == "__getitem__" and _is_basic(args[1]))) and first.per != "row":
                 return _view(first, func, args[1:], kwargs)

@@ -210,6 +210,12 @@ class Planner:
     def _counted(self, case: BuiltCase, fix: Fix) -> Counter[str]:
         if "eager" not in fix.modes:
             raise PhaseNotRunError("unsupported", "exists only compiled, and a plan is of eager calls")
+        if (
+            fix.caches
+            and len(self.model.layers) > 1
+            and not any(is_cache(name) for name, _ in case.model.named_buffers())
+        ):
+            fix = replace(fix, caches="")  # an encoder; the decoder beside it has them
         work = WorkCounter() if self.peaks is not None else None
         try:
             with fake_tensors(self._mode), _quiet(), self._settings(), fix.applied(case.model) as applied:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes import FIXES, MORE_FIXES, Fix, fix_by_id
+from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.narrow import LARGEST, NarrowTensor, cache_part, held_narrow, narrowed
 from precision_eval.fixes.storage import storage_bytes
 from precision_eval.measure.system_drift import attention_drift
@@ -403,6 +404,18 @@ def test_compiled_is_eager(fix, filled):
     for eager, compiled in zip(*found, strict=True):
         # the compiler keeps more digits of what is written, which may tip a code
         assert (compiled - eager).norm() < 0.05 * eager.norm()
+    torch._dynamo.reset()
+
+
+@pytest.mark.slow
+def test_a_model_that_asks_its_cache_for_the_shape_compiles():
+    torch._dynamo.reset()
+    built, found = case_by_id("attention-decode").build("tiny", device="cpu", seed=0), []
+    for mode in ("eager", "compiled"):
+        fix = fix_by_id("cache_int8_token")
+        with AppliedFix(fix, copy.deepcopy(built.model), mode=mode, backend="aot_eager") as call:
+            found.append(call(*built.inputs))
+    torch.testing.assert_close(found[1], found[0])
     torch._dynamo.reset()
 
 

@@ -57,6 +57,18 @@ def test_dia_has_two_phases_and_a_cross_cache(planners):
     assert dia.phase == ("encode" if grouped else "decode")  # a whole text at once takes more than one decode step
 
 
+def test_an_encoder_without_caches_is_planned_beside_a_decoder_whose_are_narrow(planners):
+    """A byte a value and no more per tensor; a float32 scale a row of 128 per token."""
+    wide, narrow, scaled = (
+        plan(planners, "dia-1.6b", fix, length=8192) for fix in ("kv_to_query", "cache_int8_tensor", "cache_int8_token")
+    )
+    assert (narrow.status, scaled.status) == ("runs", "runs")
+    layers = 2 * 18  # keys and values
+    assert narrow.self_cache_bytes == wide.self_cache_bytes // 2 + 4 * layers
+    assert scaled.self_cache_bytes == wide.self_cache_bytes // 2 + 4 * layers * 2 * 4 * 8192
+    assert scaled.total_bytes - scaled.call_bytes < wide.total_bytes - wide.call_bytes
+
+
 def test_statuses(planners):
     plans = {p.fix: p for p in plan_all(planners["metavoice-1b"], PlannedCall(length=64))}
     assert list(plans) == [fix.id for fix in FIXES]
