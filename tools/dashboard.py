@@ -29,10 +29,10 @@ def dashboard(results: Path) -> dict[str, str]:
     """Return the page and its data by name: HTML, CSV and JSON."""
     lines = list(_lines(merged(runs_in(results)).machines, results))
     table = Table(
-        columns=(*PLACE, "fix", "result", "time ratio [95 %]", "memory", "drift", "sound", "run"),
+        columns=(*PLACE, "fix", "result", "time ratio [95 %]", "memory", "drift", "sound", "words off", "run"),
         rows=tuple(row for row, _, _ in lines),
         kinds=tuple(kind for _, kind, _ in lines),
-        align="l" * len(PLACE) + "llrrrll",
+        align="l" * len(PLACE) + "llrrrlrl",
         title="Every stored result",
     )
     data = [figures for _, _, figures in lines]
