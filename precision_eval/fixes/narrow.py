@@ -271,7 +271,8 @@ def _shared(tensor: NarrowTensor) -> int | None:
 def check_layout(tensor: torch.Tensor, summed: int) -> None:
     """Refuse a cache of which a product sums over a dimension that is none of channels for keys, of slots for values.
 
-    Its rows are then channels, and a scale per row is none per token.
+    Its rows are then channels, and a scale per row is none per token. A model that casts a cache by itself before the
+    product is not seen.
     """
     if not isinstance(tensor, NarrowTensor) or tensor.part not in ("keys", "values"):
         return

@@ -134,7 +134,9 @@ def _check(found: torch.Tensor, reference: torch.Tensor, yardstick: torch.Tensor
         )
     if reference.dtype is not torch.float64:
         raise ParameterError(f"the reference is {reference.dtype}; compute it in float64")
-    if not all(bool(t.isfinite().all()) for t in (found, reference, yardstick)):
+    if not reference.isfinite().all():
+        raise UnsupportedError("the reference itself is not finite, so nothing can be held to it; use other inputs")
+    if not all(bool(t.isfinite().all()) for t in (found, yardstick)):
         raise ParameterError("an output is not finite; that is the status non_finite and has no drift")
     if not reference.any():
         raise UnsupportedError("the reference is zero everywhere, so no relative error exists; use other inputs")

@@ -9,6 +9,7 @@ from scipy import stats
 from torch.nn import functional as F
 
 from precision_eval.cases.systems import case_by_id
+from precision_eval.core.errors import UnsupportedError
 from precision_eval.fixes import FIXES, fix_by_id
 from precision_eval.measure.drift import over_seeds, split_noise, tensor_drift
 from precision_eval.measure.system_drift import attention_drift, exact_attention
@@ -38,6 +39,11 @@ def test_by_hand():
     assert found.cosine_distance == pytest.approx(1 - cosine, rel=1e-12)
     assert found.rms_ratio is None
     assert found.split is None
+
+
+def test_what_is_not_finite_in_float64_holds_nothing_and_is_no_failure_of_the_suite():
+    with pytest.raises(UnsupportedError, match="the reference itself is not finite"):
+        tensor_drift(wide(1.0).half(), wide(math.inf), yardstick=wide(1.0).half())
 
 
 def test_rounding_is_at_most_half_a_ulp_and_the_yardstick_is_one():
