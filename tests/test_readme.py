@@ -27,7 +27,7 @@ def test_commands_in_the_blocks_of_the_guides_parse():
     from precision_eval.cli.commands import command_named
 
     lines = [
-        (page.stem, line.partition("  #")[0])
+        (page.stem, line.partition("  #")[0].partition(" > ")[0])
         for page in sorted((ROOT / "docs").glob("*.md"))
         for block in re.findall(r"^```console\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
         for line in block.splitlines()

@@ -35,7 +35,10 @@ def on_files(files: Any, config: Any) -> Any:
             files.append(File.generated(config, place, **source))
 
     add("index.md", content=for_site((ROOT / "README.md").read_text(encoding="utf-8"), "README.md"))
-    add("CHANGELOG.md", content=for_site((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), "CHANGELOG.md"))
+    changes = for_site((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), "CHANGELOG.md")
+    add(
+        "CHANGELOG.md", content=f"---\nsearch:\n  exclude: true\n---\n{changes}"
+    )  # it names all there is, and much that was
     from tools.dashboard import dashboard
     from tools.site_results import result_pages
 
