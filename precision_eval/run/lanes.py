@@ -128,7 +128,12 @@ class LocalLanes:
             process, connection = self._running(lane)
             connection.send((function, call))
             wait([connection, process.sentinel])
-            answer = connection.recv() if connection.poll() else EOFError(f"the process of lane {lane.name} has ended")
+            if not connection.poll():
+                raise EOFError(f"the process of lane {lane.name} has ended")
+            answer = connection.recv()
+        except (EOFError, OSError):
+            self._end(lane)
+            raise
         finally:
             self._free.put(lane)
         if isinstance(answer, Exception):
@@ -149,6 +154,15 @@ class LocalLanes:
                 theirs.close()
                 self._started[lane] = process, connection
             return process, connection
+
+    def _end(self, lane: Lane) -> None:
+        """End the process of a lane, which may be dying and still count as alive."""
+        with self._changed:
+            process, connection = self._started.pop(lane, (None, None))
+        if process is not None and connection is not None:
+            process.kill()
+            process.join()
+            connection.close()
 
     def close(self) -> None:
         """End the lanes, and with each what it runs."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
 import pickle
 import random
@@ -438,6 +439,26 @@ def test_closing_gives_up_what_waits_and_starts_no_further_job(submitit_of, monk
     for answer in answers.values():
         assert isinstance(answer.exception(20), OSError)
     assert len(engine.executor.jobs) == 1
+
+
+def test_a_lane_whose_pipe_broke_before_its_process_was_seen_to_end_is_started_again():
+    core = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    lane = Lane("first", cores=frozenset([core]))
+    engine = LocalLanes([lane])
+    try:
+        assert engine.run(abs, -1) == 1
+        process, connection = engine._started[lane]
+        broken, other = multiprocessing.Pipe()
+        other.close()
+        engine._started[lane] = process, broken  # the other end is closed, and the process lives
+        with pytest.raises(OSError, match="Broken pipe"):
+            engine.run(abs, -2)
+        assert engine.run(abs, -2) == 2
+        assert engine._started[lane][0].pid != process.pid
+        assert process.exitcode == -signal.SIGKILL
+        connection.close()
+    finally:
+        engine.close()
 
 
 @pytest.mark.slow
