@@ -326,13 +326,21 @@ def _run_call(
     _be_the_first_to_go()
     if memory_limit_bytes is not None:
         _limit_memory(memory_limit_bytes)
-    connection.send(WorkerAnswer(begun=True))
+    _send(connection, WorkerAnswer(begun=True))
     answer = _answer_of(function, arguments, keywords)
     try:
-        connection.send(answer)
+        _send(connection, answer)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         name = getattr(function, "__qualname__", function)
-        connection.send(WorkerAnswer(error=f"the result of {name} cannot be sent: {error}"))
+        _send(connection, WorkerAnswer(error=f"the result of {name} cannot be sent: {error}"))
+
+
+def _send(connection: Connection, answer: WorkerAnswer) -> None:
+    """Send to the parent, or end where it is gone."""
+    try:
+        connection.send(answer)
+    except (BrokenPipeError, ConnectionResetError):
+        _end_group()
 
 
 def _answer_of(function: Function, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> WorkerAnswer:
@@ -369,8 +377,12 @@ def _end_with_parent(connection: Connection) -> None:
     try:
         connection.recv_bytes()
     except (EOFError, OSError):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(os.getpgrp(), signal.SIGKILL)
+        _end_group()
+
+
+def _end_group() -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _be_killed_with_the_starter() -> None:

@@ -1,11 +1,14 @@
 """Calls in processes of their own: order, loss, limits, and what is raised; the executor's tests hold the rest."""
 
+import multiprocessing
 import os
 import platform
+import signal
 
 import executor_calls as calls
 import pytest
 
+from precision_eval.core import workers
 from precision_eval.core.workers import (
     WorkerCrashedError,
     WorkerRaisedError,
@@ -52,3 +55,12 @@ def test_a_worker_ends_with_the_worker_that_started_it(tmp_path):
     inner, its_child = (int(pid) for pid in (tmp_path / "pids").read_text().split())
     calls.wait_for(lambda: not calls.alive(inner))
     os.kill(its_child, 9)  # of another program, which Linux does not end with its parent
+
+
+def test_a_worker_that_has_something_to_say_to_a_parent_that_is_gone_ends_without_a_word(monkeypatch):
+    ended = []
+    monkeypatch.setattr(os, "killpg", lambda *what: ended.append(what))
+    own, its = multiprocessing.Pipe()
+    own.close()
+    workers._send(its, workers.WorkerAnswer(begun=True))
+    assert ended == [(os.getpgrp(), signal.SIGKILL)]
