@@ -1,5 +1,6 @@
 """Each failure from the field in small: it fails as reported, and float64 cures it or does not."""
 
+import re
 from functools import cache
 from types import SimpleNamespace
 
@@ -39,7 +40,7 @@ def test_numbers_that_do_not_fit_repeat_one_token_and_the_doctor_says_where(name
     assert repeated(tokens(failure(name), wide=True)) < 0.8
     found = examined(failure(name), streams()[0])
     assert found["status"] == "non_finite"
-    assert found["fault"].startswith(f"first_non_finite in {module}")
+    assert re.match(rf"(first_non_finite|drift) in {module}", found["fault"]), "the result, or the rounding before it"
 
 
 def test_keys_that_overflow_are_the_same_model_in_float64():
