@@ -9,12 +9,15 @@ from __future__ import annotations
 import difflib
 import gc
 import linecache
+import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import CodeType, FunctionType
 
 from precision_eval.diagnose.doctor.source import Insertion, forget_source, shortened
 from precision_eval.trace.dtype_flow import is_installed
+
+_CHANGES_NOTHING = re.compile(r"\s*(\w+) = \1\s*")
 
 
 class PatchedSource:
@@ -67,10 +70,21 @@ class PatchedSource:
     def diff(self) -> str:
         """Write a unified diff, with paths below the working directory or below site-packages."""
         parts: list[str] = []
-        for file, lines in self._edited.items():
+        for file in self._edited:
             name = shortened(file)
-            parts += difflib.unified_diff(self._original[file], lines, f"a/{name}", f"b/{name}")
+            parts += difflib.unified_diff(self._original[file], self._written(file), f"a/{name}", f"b/{name}")
         return "".join(part if part.endswith("\n") else f"{part}\n\\ No newline at end of file\n" for part in parts)
+
+    def _written(self, file: str) -> list[str]:
+        """Lines without those that a cast taken out leaves as ``t = t``, unless their block has no other."""
+        lines = list(self._edited[file])
+        for line in sorted(self._at[file], reverse=True):
+            if _CHANGES_NOTHING.fullmatch(lines[line - 1]):
+                rest = lines[: line - 1] + lines[line:]
+                with suppress(SyntaxError):
+                    compile("".join(rest), file, "exec", dont_inherit=True)
+                    lines = rest
+        return lines
 
     @property
     def reaches(self) -> bool:

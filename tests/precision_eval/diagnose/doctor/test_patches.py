@@ -1,6 +1,7 @@
 """Suggested changes: run on a copy before they are shown, complete, taken by git, and gone from memory afterwards."""
 
 import importlib
+import linecache
 import shutil
 import subprocess
 import sys
@@ -301,6 +302,26 @@ def test_edits_hold_only_while_active_and_need_python(models):
     with pytest.raises(SyntaxError):
         source.insert([Insertion(models.__file__, line, 0, "(")])
     assert source.size == 1
+
+
+def test_a_cast_taken_out_leaves_no_line_that_changes_nothing(tmp_path):
+    file = tmp_path / "rounds.py"
+    file.write_text(
+        "def rounds(t, u):\n    t = t.half()\n    if u is None:\n        u = u.half()\n    return (t.half(), u)\n",
+        encoding="utf-8",
+    )
+    source = PatchedSource()
+    lines = linecache.getlines(str(file))
+    of_casts = [line.find(".half()") for line in lines]
+    source.insert(Insertion(str(file), n, at, "", removed=7) for n, at in enumerate(of_casts, 1) if at >= 0)
+    changed = [line for line in source.diff().splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")]
+    assert changed == [
+        "-    t = t.half()",
+        "-        u = u.half()",
+        "-    return (t.half(), u)",
+        "+        u = u",  # its block has no other line
+        "+    return (t, u)",
+    ]
 
 
 def test_the_command_writes_the_patch(models, tmp_path):
