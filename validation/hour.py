@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from precision_eval.cases.voice.assets import sha256_of
-from precision_eval.core.workers import call_isolated
+from precision_eval.core.workers import call_isolated, use_one_blas_thread
 from precision_eval.measure.judges import Panel, chosen_judges
 from precision_eval.measure.memory import peak_rss_bytes
 from precision_eval.measure.minutes import MinuteListener
@@ -61,6 +61,7 @@ def _run(todo: Iterator[Trial], options: Options) -> Iterator[Data]:
         wav_path = folder / f"{condition.replace(' ', '-')}-{minutes:g}min.wav"
         line: Data = {"key": key, "condition": condition, "judge": judge}
         if not wav_path.exists():
+            use_one_blas_thread()
             arguments = (condition, minutes, str(wav_path))
             line["synthesis"] = call_isolated("validation.hour:spoken", *arguments, start="spawn")
         line["tokens_sha256"] = sha256_of(wav_path.with_suffix(".npy"))

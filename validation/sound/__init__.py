@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ
+from precision_eval.core.workers import use_one_blas_thread
 from precision_eval.results.sound import MARGIN_RUNG, VOICE_METRICS, metrics_text
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.report import judged_share
@@ -39,6 +40,7 @@ def _run(todo: Iterator[Trial], options: Options) -> Iterator[Data]:
 
 def _speed() -> dict[str, float]:
     """Speak on every core at once; what starting the processes takes is left out."""
+    use_one_blas_thread()
     with ProcessPoolExecutor(_CORES, mp_context=get_context("spawn")) as pool:
         list(pool.map(_spoken_cpu_s, [1] * _CORES))
         start_s = time.perf_counter()
