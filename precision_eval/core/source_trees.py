@@ -70,14 +70,15 @@ class SourceTree:
 @contextmanager
 def source_trees(base: str, head: str) -> Iterator[tuple[SourceTree, SourceTree]]:
     """Yield both sides' trees; worktrees that were made for them are removed."""
-    here = Path.cwd()
+    here, names = Path.cwd(), {"base": base, "head": head}
     top = _top(here)
-    commits = {role: None if top is None else commit_of(top, name) for role, name in (("base", base), ("head", head))}
-    for role, name in (("base", base), ("head", head)):
-        if commits[role] is None and not Path(name).is_dir():
+    commits = {role: None if top is None else commit_of(top, name) for role, name in names.items()}
+    for role, name in names.items():
+        if commits[role] is None and not (name and Path(name).is_dir()):
             raise ParameterError(_unknown(role, name, top))
-    if top is not None:
-        for role, name in (("base", base), ("head", head)):
+    as_it_stands = any(commits[role] is None and _top(Path(name)) == top for role, name in names.items())
+    if top is not None and not as_it_stands:  # else the changes are the other side
+        for role, name in names.items():
             _check_clean(role, name, commits[role], top)
     folder = Path(tempfile.mkdtemp(prefix="precision-eval-gate-")).resolve()
     with signals_raise():
@@ -113,7 +114,8 @@ def _remove(folder: Path, top: Path | None) -> None:
 
 
 def _run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*_GIT, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    env = os.environ | {"LC_ALL": "C"}  # its reasons are read, in English
+    return subprocess.run([*_GIT, *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
 def _top(folder: Path) -> Path | None:
@@ -125,20 +127,34 @@ def commit_of(folder: Path, name: str) -> str | None:
     """Return the commit that git knows by a name, None where it knows none or is not there."""
     if name.startswith("-") or not shutil.which("git"):
         return None
-    found = _run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", folder=folder)
-    return found.stdout.strip() or None
+    found = _run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", folder=folder).stdout.strip()
+    return found if found.isalnum() else None  # of a range, git names what it leaves out
 
 
 def _unknown(role: str, name: str, top: Path | None) -> str:
     """Say why there is no such side, and what to do."""
+    if not name:
+        return f"{role} is empty, as of a variable that is not set; give a commit or a folder"
     start = f"{role} '{name}' is no folder"
     if top is None:
-        return f"{start}, and {Path.cwd()} is in no git repository; give two folders, or run it in your repository"
+        return f"{start}, and {_without_git(Path.cwd())}"
     if commit_of(top, f"origin/{name}"):
         return f"{start} and no commit here; origin/{name} is one: give --{role} origin/{name}"
     if _run("rev-parse", "--is-shallow-repository", folder=top).stdout.strip() == "true":
         return f"{start}, and this clone is shallow and does not hold it; run git fetch --unshallow first"
     return f"{start} and no commit of {top}; fetch it, or give a branch, tag or hash that `git log` knows"
+
+
+def _without_git(folder: Path) -> str:
+    """Say why git knows nothing of a folder, and what to do."""
+    if not shutil.which("git"):
+        return "git is not installed, which knows commits; install it, or give two folders"
+    reason = next(iter(_run("rev-parse", "--show-toplevel", folder=folder).stderr.splitlines()), "")
+    if "dubious ownership" in reason:
+        return f"git reads nothing of another user's {folder}; run git config --global --add safe.directory {folder}"
+    if "work tree" in reason:
+        return f"{folder} is a bare repository; run it in a checkout"
+    return f"{folder} is in no git repository; give two folders, or run it in your repository"
 
 
 def _check_clean(role: str, name: str, commit: str | None, top: Path) -> None:

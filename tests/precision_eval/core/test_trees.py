@@ -239,6 +239,43 @@ def test_the_folder_as_it_stands_may_hold_changes(repository):
         pass
 
 
+@pytest.mark.parametrize("base", ["HEAD", "main"])
+def test_the_commit_that_is_checked_out_is_compared_with_its_changes(repository, base):
+    written(repository, {"case.py": "VALUE = 3\n"})
+    with source_trees(base, ".") as trees:
+        assert [(tree.root / "case.py").read_text() for tree in trees] == ["VALUE = 2\n", "VALUE = 3\n"]
+    with pytest.raises(ParameterError, match=f"base '{base}' is checked out with changes"), source_trees(base, "/"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        ("", "base is empty, as of a variable that is not set"),
+        ("main~1..main", r"base 'main~1\.\.main' is no folder and no commit"),
+        ("HEAD:case.py", "base 'HEAD:case.py' is no folder and no commit"),
+    ],
+)
+def test_a_name_that_is_no_one_commit_is_refused(repository, base, said):
+    with pytest.raises(ParameterError, match=said), source_trees(base, "HEAD"):
+        pass
+
+
+def test_why_git_knows_no_commit_is_said(repository, tmp_path, monkeypatch):
+    git(tmp_path, "clone", "--quiet", "--bare", str(repository), "bare.git")
+    with monkeypatch.context() as patched:
+        patched.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+        with pytest.raises(ParameterError, match=r"add safe\.directory .*repository"), source_trees("main", "HEAD"):
+            pass
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", str(tmp_path))
+        with pytest.raises(ParameterError, match="git is not installed"), source_trees("main", "HEAD"):
+            pass
+    monkeypatch.chdir(tmp_path / "bare.git")
+    with pytest.raises(ParameterError, match=r"bare\.git is a bare repository"), source_trees("main", "HEAD"):
+        pass
+
+
 def test_folders_need_no_repository(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
