@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from precision_eval import ParameterError, fixed
+from precision_eval.core.table import to_markdown
 from validation.frame import Options
 from validation.gate import paired_gate
 from validation.gate.asv_continuous import asv_answers
+from validation.report import rival_tables
 
 PLACE = "An EPYC, 8 processes, 4 s a cell"
 
@@ -99,13 +101,37 @@ def test_what_is_counted():
     assert (rates["none"]["red"], rates["none"]["false_latency"]) == (1, 1)
     assert (rates["slower_2"]["caught"], rates["slower_2"]["false_latency"]) == (1, 1)
     figures = {figure.name: figure for figure in paired_gate._figures(content)}
-    assert figures[f"{PLACE}: A/A gates that are red"].found.endswith("1 of 2")
-    assert figures[f"{PLACE}: A/A gates that are red"].met is None  # too few to tell
-    assert figures[f"{PLACE.replace('An EPYC', 'A Xeon')}: A/A gates that are red"].found.endswith("0 of 1")
-    assert figures[f"{PLACE}, cleared below 1 %: A/A gates that are green"].found.endswith("1 of 1")
-    assert figures[f"{PLACE}, slower_2: cells that are named"].found.endswith("1 of 4")
+    assert figures[f"{PLACE}: unchanged: red"].found.endswith("1 of 2")
+    assert figures[f"{PLACE}: unchanged: red"].met is None  # too few to tell
+    assert figures[f"{PLACE.replace('An EPYC', 'A Xeon')}: unchanged: red"].found.endswith("0 of 1")
+    green = figures[f"{PLACE}, cleared below 1 %: unchanged: red"].rivals["gates that are green"]
+    assert green == "1 of 1 (20.7 to 100.0 %)"
+    slower = figures[f"{PLACE}: 2 % more work in one fix: named"]
+    assert slower.found.endswith("1 of 2")
+    assert slower.rivals["changed fixes named"].startswith("1 of 4 (")
     assert figures[f"{PLACE}: slowest gate"].met
-    assert figures["all A/A gates, whatever their effort, that are red"].found.endswith("1 of 4")
+    assert figures[f"{PLACE}: slowest gate"].rivals["latencies left undecided"].startswith("4 of 40 (")
+    assert figures["all unchanged gates, whatever their effort: red"].found.endswith("1 of 4")
+
+
+def test_each_effort_and_fault_is_one_row_and_no_column_is_cut_short():
+    hit = ("case.py:decode", paired_gate.PLANTED, "latency")
+    lines = [line("none"), line("slower_2", outcome="regression", worse=[hit]), line("drift") | {"seconds": 71.0}]
+    content = paired_gate._summary(lines, Options(out=None, settings={}))
+    by_fault, by_effort, over_all = (to_markdown(table) for table in rival_tables(paired_gate._figures(content)))
+    assert by_fault.splitlines()[0] == (
+        "| figure | target | found | met | gates that are green | changed fixes named | slowest gate "
+        "| slowdown found in 80 % (median cell) |"
+    )
+    assert len(by_fault.splitlines()) == 2 + 3
+    assert (
+        f"| {PLACE}: 2 % more work in one fix: named | ≥ 95 % | 100.0 % [20.7, 100.0], 1 of 1 | – "
+        "| 0 of 1 (0.0 to 79.3 %) | 1 of 2 (9.5 to 90.5 %) | 50 s | 1.00 % |"
+    ) in by_fault.splitlines()
+    assert by_effort.splitlines()[2:] == [
+        f"| {PLACE}: slowest gate | ≤ 60 s | 71 s | **no** | 3 of 30 (3.5 to 25.6 %) |"
+    ]
+    assert len(over_all.splitlines()) == 3
 
 
 def test_asv_is_counted_by_factor():
@@ -120,6 +146,9 @@ def test_asv_is_counted_by_factor():
     assert content["asv"]["An EPYC"]["none"]["false"] == {"1.1": 1, "1.01": 1}
     assert content["asv"]["An EPYC"]["slower_2"]["caught"] == {"1.1": 1, "1.01": 2}
     assert content["asv"]["An EPYC"]["slower_2"]["false"] == {"1.1": 1, "1.01": 1}
+    equal, slower = (figure for figure in paired_gate._figures(content) if "asv" in figure.name)
+    assert (equal.found, equal.rivals["name something else"]) == ("–", "1 / 1 of 2")
+    assert (slower.found, slower.rivals["name something else"]) == ("1 / 2 of 2", "1 / 1 of 2")
 
 
 @pytest.mark.slow
