@@ -3,13 +3,14 @@
 import os
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import groupby
 
 import pytest
 
-from precision_eval.core.errors import PrecisionEvalError
+from precision_eval.core.errors import PrecisionEvalError, UnknownNameError
 from precision_eval.core.files import TrialFile
 from validation import frame
-from validation.frame import Options
 from validation.latency import EXPERIMENT, load, schedule, worker
 from validation.latency.calls import call_by_name
 from validation.latency.schedule import TrialSpec
@@ -41,6 +42,25 @@ def test_stopped_anywhere_every_cell_is_about_equally_far(fraction):
     assert min(share for cell, share in shares.items() if cell[0] == "ours") > max(
         share for cell, share in shares.items() if cell[0] != "ours"
     )
+
+
+def test_a_campaign_may_choose_cells_and_counts_and_goes_on_with_the_same_trials():
+    chosen = schedule.Chosen(tools=("asv", "ttest"), loads=("quiet",), deltas=("0", "0.01"), equal=80, slower=30)
+    some = schedule.schedule("full", chosen)
+    assert Counter(map(cell_of, some)) == {
+        (tool, "quiet", delta): 30 if delta else 80 for tool in ("asv", "ttest") for delta in (0.0, 0.01)
+    }
+    more = {spec.key for spec in schedule.schedule("full", replace(chosen, equal=300, slower=80))}
+    assert {spec.key for spec in some} < more
+    assert {spec.key for spec in FULL if cell_of(spec) in set(map(cell_of, some))} < more
+    with pytest.raises(UnknownNameError, match=r"unknown slowdown .0\.03."):
+        schedule.Chosen(deltas=("0.03",))
+
+
+def test_a_process_measures_no_longer_than_a_phase():
+    specs = [TrialSpec(tool="asv", load="quiet", call="30us", delta=0.0, seed=seed) for seed in range(5)]
+    phases = [[spec.seed for spec in own] for _, own in groupby(specs, key=schedule.phase_of(phase_s=4.0))]
+    assert phases == [[0, 1], [2, 3], [4]]
 
 
 class Deadly(TrialSpec):
@@ -79,16 +99,17 @@ def faked(monkeypatch):
 
 
 def test_run_runs_what_is_missing_under_the_right_load(faked, tmp_path):
-    quick, told = EXPERIMENT.trials(Options(out=tmp_path)), []
+    options = EXPERIMENT.options({}, out=tmp_path)
+    quick, told = EXPERIMENT.trials(options), []
     TrialFile(tmp_path / "latency.jsonl").append({"key": quick[5].key})
-    frame.run(EXPERIMENT, Options(out=tmp_path), progress=lambda *step: told.append(step))
+    frame.run(EXPERIMENT, options, progress=lambda *step: told.append(step))
     assert {spec.key for _, spec in faked} == {trial.key for trial in quick} - {quick[5].key}
     assert all(under == spec.load for under, spec in faked)
     assert told[0] == (1, len(quick), "on file")
     assert [done for done, _, _ in told] == list(range(1, len(quick) + 1))
     faked.clear()
     for limit_s in (1.0, float("inf")):  # the shortest trial takes 2 s; with no limit nothing is missing
-        frame.run(EXPERIMENT, Options(out=tmp_path), limit_s=limit_s, progress=lambda *step: None)
+        frame.run(EXPERIMENT, options, limit_s=limit_s, progress=lambda *step: None)
         assert faked == []
 
 
@@ -96,9 +117,9 @@ def test_run_runs_what_is_missing_under_the_right_load(faked, tmp_path):
 def test_two_trials_for_real(tmp_path, monkeypatch):
     shared = {"load": "bursty", "call": "30us", "delta": 0.05, "seed": 0}
     pair = [TrialSpec(tool=tool, **shared) for tool in ("ours", "ttest")]
-    monkeypatch.setattr(schedule, "schedule", lambda size: pair)
+    monkeypatch.setattr(schedule, "schedule", lambda size, chosen: pair)
     monkeypatch.setitem(schedule.BUDGET_S, "bursty", 0.5)
-    frame.run(EXPERIMENT, Options(out=tmp_path), progress=lambda *step: None)
+    frame.run(EXPERIMENT, EXPERIMENT.options({}, out=tmp_path), progress=lambda *step: None)
     lines = TrialFile(tmp_path / "latency.jsonl").read()
     assert [line["key"] for line in lines] == [spec.key for spec in pair]
     assert lines[0]["said"]["ours"] in ("faster", "slower", "equivalent", "undecided")

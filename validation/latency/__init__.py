@@ -13,19 +13,25 @@ from pathlib import Path
 
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
+SETTINGS: Data = {"tools": (), "loads": (), "deltas": (), "equal": 0, "slower": 0}
+"""Which part of a size: none named is all, 0 as many trials as the size has."""
+
 
 def _trials(options: Options) -> list[Trial]:
-    from validation.latency.schedule import in_phases, schedule
+    from validation.latency.schedule import Chosen, in_phases, schedule
 
-    return [Trial(spec.key, spec, spec.budget_s) for spec in in_phases(schedule(options.size))]
+    chosen = Chosen(**{name: options[name] for name in SETTINGS})
+    return [Trial(spec.key, spec, spec.budget_s) for spec in in_phases(schedule(options.size, chosen))]
 
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
     """Measure phase by phase: one load and one worker each."""
     from validation.latency.load import under_load
+    from validation.latency.schedule import phase_of
     from validation.latency.worker import measuring_process
 
-    for number, (load, phase) in enumerate(groupby(trials, key=lambda trial: trial.spec.load)):
+    phase_by_trial = phase_of()
+    for number, ((load, _), phase) in enumerate(groupby(trials, key=lambda trial: phase_by_trial(trial.spec))):
         with under_load(load, seed=number), measuring_process() as measure:
             for trial in phase:
                 yield measure(trial.spec)
@@ -53,4 +59,5 @@ EXPERIMENT = Experiment(
     run=_run,
     figures=_figures,
     plots=_plots,
+    settings={name: (all_, all_) for name, all_ in SETTINGS.items()},
 )

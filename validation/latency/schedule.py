@@ -4,17 +4,19 @@ Conventions: a *cell* is a tool, a load and an injected slowdown, with a number 
 calls that allow that slowdown. The order is drawn once from a fixed seed so that, stopped anywhere, every cell of a
 tool is about equally far (and this suite's cells are :data:`OURS_AHEAD` times as far as the rivals'), with tools and
 calls mixed in time. It is cut into *phases* of one load each, quiet and bursty in turn, so that a load need not be
-started for every trial. Trials already on file are left out; the order of the others stays.
+started for every trial. Trials already on file are left out; the order of the others stays. A campaign may choose some
+tools, loads and slowdowns, and how many trials of each: the first so many of the same trials.
 """
 
 from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from precision_eval.core.errors import unknown_name
 from validation.frame import Size
 from validation.latency.calls import CALLS, DELTAS
 from validation.latency.load import LOADS
@@ -66,6 +68,33 @@ _RIVALS_FULL = {0.0: 60} | dict.fromkeys(_POWER, 30)
 _QUICK = {True: {0.0: 8, 0.005: 3, 0.01: 3, 0.02: 3, 0.05: 4}, False: {0.0: 1, 0.01: 1, 0.05: 1}}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Part of a size, by name: all where none is named, and as many trials as the size has where 0 are asked for."""
+
+    tools: tuple[str, ...] = ()
+    loads: tuple[str, ...] = ()
+    deltas: tuple[str, ...] = ()
+    equal: int = 0
+    slower: int = 0
+
+    def __post_init__(self) -> None:
+        known = {"tool": TOOLS, "load": LOADS, "slowdown": [f"{delta:g}" for delta in DELTAS]}
+        for (kind, names), own in zip(known.items(), (self.tools, self.loads, self.deltas), strict=True):
+            for name in own:
+                if name not in names:
+                    raise unknown_name(kind, name, names)
+
+    def has(self, tool: str, load: str, delta: float) -> bool:
+        """Say whether a cell is chosen."""
+        chosen = ((tool, self.tools), (load, self.loads), (f"{delta:g}", self.deltas))
+        return all(not names or name in names for name, names in chosen)
+
+    def count(self, size: Size, tool: str, load: str, delta: float) -> int:
+        """Return how many trials of a cell are chosen."""
+        return (self.slower if delta else self.equal) or trials_per_cell(size, tool, load, delta)
+
+
 def trials_per_cell(size: Size, tool: str, load: str, delta: float) -> int:
     """Return how many trials a cell has, over all its calls."""
     if size == "quick":
@@ -73,12 +102,10 @@ def trials_per_cell(size: Size, tool: str, load: str, delta: float) -> int:
     return (_OURS_FULL[load] if tool == _OURS else _RIVALS_FULL)[delta]
 
 
-def schedule(size: Size) -> list[TrialSpec]:
-    """Return every trial of a size, in the order in which they are to run."""
-    cells = product(TOOLS, LOADS, DELTAS)
-    return [
-        spec for _, spec in sorted(ranked for cell in cells for ranked in _cell(*cell, trials_per_cell(size, *cell)))
-    ]
+def schedule(size: Size, chosen: Chosen = Chosen()) -> list[TrialSpec]:
+    """Return every trial of a size that is chosen, in the order in which they are to run."""
+    cells = [cell for cell in product(TOOLS, LOADS, DELTAS) if chosen.has(*cell)]
+    return [spec for _, spec in sorted(ranked for cell in cells for ranked in _cell(*cell, chosen.count(size, *cell)))]
 
 
 def _cell(tool: str, load: str, delta: float, count: int) -> Iterator[tuple[float, TrialSpec]]:
@@ -109,3 +136,15 @@ def in_phases(specs: Sequence[TrialSpec], *, phase_s: float = PHASE_S) -> list[T
         for spec in stretch
         if spec.load == load
     ]
+
+
+def phase_of(phase_s: float = PHASE_S) -> Callable[[TrialSpec], tuple[str, int]]:
+    """Return what tells trials that follow each other apart by phase: one load, and no more than `phase_s` of it."""
+    spent_s: dict[str, float] = {}
+
+    def phase(spec: TrialSpec) -> tuple[str, int]:
+        before_s = spent_s.get(spec.load, 0.0)
+        spent_s[spec.load] = before_s + spec.budget_s
+        return spec.load, int(before_s // phase_s)
+
+    return phase
