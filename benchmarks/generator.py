@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.cases.systems import Case
-from precision_eval.run.executor import BLAS_THREADS
+from precision_eval.core.workers import BLAS_THREADS
 from precision_eval.studies.tracking import (
     FULL,
     QUICK,

@@ -7,14 +7,14 @@ This module loads torch only when a case is built.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.cells import role_of
-from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.core.errors import ParameterError, check_known
+from precision_eval.core.targets import imported
 
 if TYPE_CHECKING:
     import torch
@@ -165,15 +165,13 @@ class Case:
         UnknownNameError
             No such size.
         """
-        if size not in self.sizes:
-            raise unknown_name(f"size of the case '{self.id}':", size, self.sizes)
+        check_known(f"size of the case '{self.id}':", size, self.sizes)
         return self.make(size, device=device, seed=seed)
 
 
 def built_by(place: str, size: str, *, device: str, seed: int, **state: Any) -> BuiltCase:
     """Build a case by the function at ``module:function``; its module, which loads torch, is imported only here."""
-    module, _, function = place.partition(":")
-    case: BuiltCase = getattr(importlib.import_module(module), function)(size, device=device, seed=seed, **state)
+    case: BuiltCase = imported(place)(size, device=device, seed=seed, **state)
     return case
 
 

@@ -161,12 +161,12 @@ def _target(
         raise ParameterError(
             f"doctor was given {' and '.join(given) or 'nothing'}; give one of package.module:factory, --hf and --case"
         )
-    from precision_eval.core.environment import check_device
+    from precision_eval.core.environment import resolved_device
     from precision_eval.diagnose.doctor import targets
 
     if factory:
         return targets.from_factory(factory)
-    check_device(device)
+    resolved_device(device)
     if checkpoint:
         return targets.from_checkpoint(checkpoint, dtype=dtype, device=device, seed=seed)
     assert case

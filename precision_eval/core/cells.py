@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import CandidateError, PrecisionEvalError, UnsupportedError
+from precision_eval.core.formatting import shortened
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LIBRARIES = tuple(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib"))
@@ -196,9 +197,9 @@ _DISK_MESSAGES = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.ED
 """What a compiler or a library, which turns errors into its own, repeats of the system's message."""
 
 
-def _first_lines(error: BaseException, *, limit: int = 1500) -> str:
+def _first_lines(error: BaseException) -> str:
     """Return a message as one line of bounded length; compiled errors print pages of advice after theirs."""
     text = " ".join(str(error).split())
     for folder in (sysconfig.get_path("purelib"), str(_PACKAGE.parent)):  # a record says what failed, not on whose disk
         text = text.replace(f"{folder}/", "")
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return shortened(text, limit=1500)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError
-from precision_eval.core.files import from_json, read_json, write_json, written_whole
+from precision_eval.core.files import from_json, read_json, sha256_of, write_json, written_whole
 from precision_eval.core.formats import CPU_FLAGS, cpu_flags
 from precision_eval.core.shapes import ENVIRONMENT, SELF_TEST, misfit
 
@@ -162,7 +162,7 @@ def cpu_model() -> str | None:
             if key.strip() in ("model name", "Model", "Hardware") and value.strip():
                 return value.strip()
     if platform.system() == "Darwin":
-        return _output(["sysctl", "-n", "machdep.cpu.brand_string"])
+        return output_of(["sysctl", "-n", "machdep.cpu.brand_string"])
     return platform.processor() or None
 
 
@@ -171,11 +171,11 @@ def git_commit() -> str | None:
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
-    commit = _output(["git", "--no-optional-locks", "-C", str(root), "rev-parse", "HEAD"])
+    commit = output_of(["git", "--no-optional-locks", "-C", str(root), "rev-parse", "HEAD"])
     if commit is None:
         return None
     status = ["git", "--no-optional-locks", "-C", str(root), "status", "--porcelain", "--"]
-    changed = _output([*status, "precision_eval", "audio_metrics"])
+    changed = output_of([*status, "precision_eval", "audio_metrics"])
     return commit + ("+changes" if changed else "")
 
 
@@ -194,7 +194,7 @@ def asset_sha256() -> dict[str, str]:
     """Return the SHA-256 of each shipped file of the voice (weights, codec tables, scripts), by name."""
     folder = Path(__file__).resolve().parents[1] / "cases" / "voice" / "data"
     files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
 
 
 def _version(distribution: str) -> str | None:
@@ -204,10 +204,10 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _output(command: list[str]) -> str | None:
+def output_of(command: list[str]) -> str | None:
     """Return what a command prints, None where it is missing or fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
@@ -256,10 +256,12 @@ def _tf32_allowed() -> bool:
     return bool(matmul.fp32_precision == "tf32") if since_2_9 else bool(matmul.allow_tf32)
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that torch does not have here; loads torch."""
+def resolved_device(device: str) -> str:
+    """Return a device that torch has here, and refuse another; ``auto`` is CUDA where there is one. Loads torch."""
     import torch
 
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, index = device.partition(":")
     count = torch.cuda.device_count() if kind == "cuda" and torch.cuda.is_available() else 0
     if kind == "cuda" and int(index or 0) >= count:
@@ -268,26 +270,24 @@ def check_device(device: str) -> None:
         raise ParameterError(f"device {device} is not here: torch {torch.__version__} sees {seen}; give cpu")
     if kind == "mps" and not torch.backends.mps.is_available():
         raise ParameterError(f"device mps is not here: torch {torch.__version__} has no Metal device; give cpu")
+    return device
 
 
 def collect_here(device: str) -> dict[str, Any]:
     """Describe the machine, the build and a device that is there; another is refused."""
-    check_device(device)
-    return collect(device)
+    return collect(resolved_device(device))
 
 
 def _device(device: str) -> dict[str, Any]:
     import torch
 
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda":
         device = "cuda:0"
     kind, _, index = device.partition(":")
     if kind != "cuda" or not torch.cuda.is_available() or int(index) >= torch.cuda.device_count():
         return {"name": device}
     properties = torch.cuda.get_device_properties(int(index))
-    driver = _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"])
+    driver = output_of(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"])
     return {
         "name": device,
         "model": properties.name,

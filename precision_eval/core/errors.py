@@ -53,6 +53,12 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
     return UnknownNameError(f"unknown {kind} '{name}'; {remedy}")
 
 
+def check_known(kind: str, name: str, known: Iterable[str]) -> None:
+    """Refuse a name that is not among those known."""
+    if name not in (names := list(known)):
+        raise unknown_name(kind, name, names)
+
+
 def entry_of(kind: str, name: str, entries: Iterable[Entry], *, by: str = "id", also: Iterable[str] = ()) -> Entry:
     """Look an entry of a registry up; `also` names what is known besides."""
     registry = {getattr(entry, by): entry for entry in entries}

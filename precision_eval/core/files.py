@@ -66,13 +66,13 @@ def move_whole(partial: Path, path: Path) -> None:
 
 def described(run_dir: Path, *paths: Path) -> list[dict[str, str]]:
     """Return path (relative to the run's folder) and SHA-256 of files, for a record's data under ``files``."""
-    return [{"path": path.relative_to(run_dir).as_posix(), "sha256": _sha256(path)} for path in paths]
+    return [{"path": path.relative_to(run_dir).as_posix(), "sha256": sha256_of(path)} for path in paths]
 
 
 def intact(run_dir: Path, files: Sequence[Mapping[str, str]]) -> bool:
     """Say whether every file is there and is byte for byte what :func:`described` saw."""
     paths = [(run_dir / file["path"], file["sha256"]) for file in files]
-    return all(path.is_file() and _sha256(path) == sha256 for path, sha256 in paths)
+    return all(path.is_file() and sha256_of(path) == sha256 for path, sha256 in paths)
 
 
 def remove_unfinished(run_dir: Path) -> None:
@@ -154,7 +154,8 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

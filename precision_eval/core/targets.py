@@ -46,6 +46,12 @@ def plugins(group: str) -> dict[str, str]:
     return {entry.name: entry.value for entry in entry_points(group=group)}
 
 
+def imported(place: str) -> Any:
+    """Import what is at ``module:name``, a place of this package's own."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def loaded(target: str, *, kind: str = "factory") -> Any:
     """Import what a target names."""
     place, _, attribute = target.rpartition(":")

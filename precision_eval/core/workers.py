@@ -9,7 +9,6 @@ server, or be forked, which is sound only where the parent has run no torch oper
 
 from __future__ import annotations
 
-import importlib
 import multiprocessing
 import os
 import pickle
@@ -29,6 +28,7 @@ from typing import Any, Literal
 
 from precision_eval.core.cells import is_out_of_memory
 from precision_eval.core.errors import PrecisionEvalError
+from precision_eval.core.targets import imported
 
 Start = Literal["spawn", "forkserver", "fork"]
 Function = Callable[..., Any] | str
@@ -204,17 +204,9 @@ def use_one_blas_thread() -> None:
         os.environ.setdefault(variable, "1")
 
 
-def call_isolated(
-    function: Function,
-    *arguments: Any,
-    start: Start = "fork",
-    timeout_s: float | None = None,
-    memory_limit_bytes: int | None = None,
-) -> Any:
+def call_isolated(function: Function, *arguments: Any, start: Start = "fork", timeout_s: float | None = None) -> Any:
     """Return ``function(*arguments)`` from a process of its own, or raise a :class:`WorkerError`."""
-    (answer,) = call_each(
-        function, [arguments], start=start, timeout_s=timeout_s, memory_limit_bytes=memory_limit_bytes
-    )
+    (answer,) = call_each(function, [arguments], start=start, timeout_s=timeout_s)
     if isinstance(answer, WorkerError):
         raise answer
     return answer
@@ -227,7 +219,6 @@ def call_each(
     start: Start = "fork",
     at_once: int = 1,
     timeout_s: float | None = None,
-    memory_limit_bytes: int | None = None,
 ) -> list[Any]:
     """Call a function once per tuple of arguments, each in a fresh process; a lost call's answer is its error."""
     waiting = deque(enumerate(arguments))
@@ -238,9 +229,7 @@ def call_each(
             while waiting or running:
                 while waiting and len(running) < at_once:
                     index, given = waiting.popleft()
-                    running[index] = Worker(
-                        start, function, given, timeout_s=timeout_s, memory_limit_bytes=memory_limit_bytes
-                    )
+                    running[index] = Worker(start, function, given, timeout_s=timeout_s)
                 for index, answer in _next_answers(running):
                     answers[index] = answer
                     running.pop(index).end()
@@ -301,9 +290,9 @@ def _death(exitcode: int | None) -> WorkerCrashedError:
     return WorkerCrashedError(f"the worker ended with code {exitcode} before it had answered")
 
 
-def _kill_group(pid: int) -> None:
+def _kill_group(number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+        os.killpg(number, signal.SIGKILL)
 
 
 def _run_call(
@@ -340,12 +329,12 @@ def _send(connection: Connection, answer: WorkerAnswer) -> None:
     try:
         connection.send(answer)
     except (BrokenPipeError, ConnectionResetError):
-        _end_group()
+        _kill_group(os.getpgrp())
 
 
 def _answer_of(function: Function, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> WorkerAnswer:
     try:
-        called = _imported(function) if isinstance(function, str) else function
+        called = imported(function) if isinstance(function, str) else function
         return WorkerAnswer(value=called(*arguments, **keywords))
     except Exception as error:  # noqa: BLE001 - the boundary of the process: it goes on in the parent
         return WorkerAnswer(
@@ -354,12 +343,6 @@ def _answer_of(function: Function, arguments: tuple[Any, ...], keywords: dict[st
             raised=_pickled(error),
             out_of_memory=is_out_of_memory(error),
         )
-
-
-def _imported(function: str) -> Callable[..., Any]:
-    module, _, name = function.partition(":")
-    named: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return named
 
 
 def _pickled(error: Exception) -> bytes | None:
@@ -377,12 +360,7 @@ def _end_with_parent(connection: Connection) -> None:
     try:
         connection.recv_bytes()
     except (EOFError, OSError):
-        _end_group()
-
-
-def _end_group() -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+        _kill_group(os.getpgrp())
 
 
 def _be_killed_with_the_starter() -> None:

@@ -20,6 +20,7 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.own import SIZE, built, digest_of, own_case, parts_of
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Options
+from precision_eval.core.environment import resolved_device
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import first_line, is_target, source_digest
 from precision_eval.fixes.apply import changed
@@ -83,16 +84,6 @@ def admitted_candidate(target: str, case_id: str, size: str, device: str, seed: 
             _check_change(target, case.model, fix)
     digest = source_digest(target)[:16]
     return AdmittedCandidate(target, digest, fix.modes, fix.storage)
-
-
-def resolved_device(device: str) -> str:
-    """Return a device that is there; ``auto`` is CUDA where there is one."""
-    from precision_eval.core.environment import check_device
-
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    check_device(device)
-    return device
 
 
 def _check_model(target: str, case: BuiltCase) -> None:

@@ -8,7 +8,6 @@ GPU, ``nvidia-smi -q -x`` is read. What a system does not tell is no doubt.
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from precision_eval.core.environment import usable_cores
+from precision_eval.core.environment import output_of, usable_cores
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import percent
 
@@ -105,11 +104,7 @@ def _nvidia_smi(device: str) -> str:
     index = int(device.partition(":")[2] or 0)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     number = visible[index] if index < len(visible) and visible[index] else str(index)
-    try:
-        command = ["nvidia-smi", "-q", "-x", "-i", number]
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ""
+    return output_of(["nvidia-smi", "-q", "-x", "-i", number]) or ""
 
 
 def gpu_doubts(report: str, own: int) -> list[str]:

@@ -7,27 +7,25 @@ fix of the cell; data that hold NaN or infinity become the status *non_finite*.
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import multiprocessing
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of
-from precision_eval.core.errors import UnsupportedError, unknown_name
-from precision_eval.core.targets import RUN_DIR, plugins
+from precision_eval.core.environment import resolved_device
+from precision_eval.core.errors import ParameterError, UnsupportedError, entry_of
+from precision_eval.core.targets import RUN_DIR, imported, plugins
 from precision_eval.fixes.pins import PINS, set_tf32
 from precision_eval.measure.isolation import IsolationError, watched
-
-MeasureFunction = Callable[[Cell, Path], list[Outcome]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +48,8 @@ class Measure:
 
     def run(self, cell: Cell, run_dir: Path) -> list[Outcome]:
         """Import the measure function and run it."""
-        module, _, function = self.place.partition(":")
-        return cast(MeasureFunction, getattr(importlib.import_module(module), function))(cell, run_dir)
+        outcomes: list[Outcome] = imported(self.place)(cell, run_dir)
+        return outcomes
 
     def expected_s(self, cell: Cell) -> float:
         """Return the rough duration of a cell, in seconds."""
@@ -190,10 +188,7 @@ def all_measures() -> tuple[Measure, ...]:
 
 def measure_by_name(name: str, measures: Sequence[Measure] = MEASURES) -> Measure:
     """Return a measure."""
-    for measure in measures:
-        if measure.name == name:
-            return measure
-    raise unknown_name("measure", name, [measure.name for measure in measures])
+    return entry_of("measure", name, measures, by="name")
 
 
 @dataclass(frozen=True)
@@ -267,13 +262,10 @@ def _prepare_torch(cell: Cell) -> None:
     import torch
 
     torch.set_num_threads(cell.threads)
-    kind, _, index = cell.device.partition(":")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise UnsupportedError(
-            f"device {cell.device} is not there: torch sees {torch.cuda.device_count()} CUDA devices"
-        )
-    if kind == "mps" and not torch.backends.mps.is_available():
-        raise UnsupportedError("device mps is not there: this torch or this machine has no Metal backend")
+    try:
+        resolved_device(cell.device)
+    except ParameterError as error:
+        raise UnsupportedError(str(error)) from error
     set_tf32(cell.options.tf32, cell.device)
 
 

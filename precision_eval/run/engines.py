@@ -34,6 +34,7 @@ from precision_eval.core.environment import usable_cores
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, unknown_name
 from precision_eval.core.files import locked, read_json, write_json, written_whole
 from precision_eval.core.formatting import duration_long, one_line
+from precision_eval.core.targets import first_line
 from precision_eval.core.workers import WorkerCrashedError, WorkerStoppedError
 from precision_eval.measure.isolation import IsolationError
 from precision_eval.measure.registry import CellResult, run_cell
@@ -212,7 +213,7 @@ class EngineExecutor(Executor):
             except Exception as error:  # each engine has its own for a node that is gone
                 if self._stopped.is_set():
                     raise WorkerStoppedError("stopped before it had answered") from error
-                lost = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
+                lost = f"{type(error).__name__}: {first_line(error)}"
                 continue
             if not isinstance(answer, NodeAnswer):
                 raise ParameterError(

@@ -22,31 +22,13 @@ from typing import Any, Self
 from precision_eval.core.environment import collect_here
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.workers import (
-    BLAS_THREADS,
-    Start,
     Worker,
-    WorkerCrashedError,
-    WorkerError,
-    WorkerOutOfMemoryError,
     WorkerRaisedError,
     WorkerStoppedError,
-    WorkerTimedOutError,
     context_of,
     use_one_blas_thread,
 )
 from precision_eval.run.fork_server import FOR_THE_PARENT, SERVED, copied_where_sound, end_fork_server
-
-__all__ = [
-    "BLAS_THREADS",
-    "IsolatedExecutor",
-    "WorkerCrashedError",
-    "WorkerError",
-    "WorkerOutOfMemoryError",
-    "WorkerRaisedError",
-    "WorkerStoppedError",
-    "WorkerTimedOutError",
-]
-
 
 _GRACE_S = 1.0
 """Time for supervisors to end what they watch."""
@@ -99,19 +81,16 @@ class IsolatedExecutor(Executor):
         timeout_s: float | None = None,
         memory_limit_bytes: int | None = None,
         preload: Sequence[str] = ("torch",),
-        start: Start = "forkserver",
         copied: bool = False,
     ) -> None:
         if max_workers < 1:
             raise ParameterError(f"max_workers is {max_workers}; at least 1 is needed")
         if timeout_s is not None and not timeout_s > 0:
             raise ParameterError(f"timeout_s is {timeout_s}; expected seconds above 0, or None for no limit")
-        self.max_workers = max_workers
         self.timeout_s = timeout_s
         self.memory_limit_bytes = memory_limit_bytes
-        self.start = start
         use_one_blas_thread()
-        context = context_of(start)
+        context = context_of("forkserver")
         if context.get_start_method() == "forkserver":
             _start_fork_server(context, preload, copied=copied)
         self._supervisors = ThreadPoolExecutor(max_workers, thread_name_prefix="supervisor")
@@ -155,7 +134,7 @@ class IsolatedExecutor(Executor):
     def _supervise(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Start a process for one call and wait for whichever comes first: answer, death, lateness, stop."""
         worker = Worker(
-            self.start, fn, args, kwargs, timeout_s=self.timeout_s, memory_limit_bytes=self.memory_limit_bytes
+            "forkserver", fn, args, kwargs, timeout_s=self.timeout_s, memory_limit_bytes=self.memory_limit_bytes
         )
         try:
             answer = None

@@ -12,64 +12,21 @@ import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
+from precision_eval.cases.base import Case
 from precision_eval.cases.systems import all_cases
 from precision_eval.core.cells import Cell, Options
-from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.core.errors import ParameterError, check_known, unknown_name
 from precision_eval.core.formatting import grouped
 from precision_eval.core.targets import is_target
+from precision_eval.fixes.catalog import ALL_FIXES, MODES, Fix
 from precision_eval.fixes.pins import ANY, PINS, SDPA_BACKENDS, check_tf32
 from precision_eval.measure.allocator import GROWN, MEMORY_STATES
 from precision_eval.measure.isolation import ISOLATIONS
 from precision_eval.measure.judges import chosen_judges
-from precision_eval.measure.registry import MEASURES, Measure
+from precision_eval.measure.registry import MEASURES, Measure, measure_by_name
 
-MODES: tuple[str, ...] = ("eager", "compiled")
 CONTROL = "as_shipped"
-
-
-class FixEntry(Protocol):
-    """What a plan needs to know of a fix."""
-
-    @property
-    def id(self) -> str:
-        """Id of the fix."""
-
-    @property
-    def modes(self) -> Sequence[str]:
-        """Modes that the fix has."""
-
-
-class CaseEntry(Protocol):
-    """What a plan needs to know of a case."""
-
-    @property
-    def id(self) -> str:
-        """Id of the case."""
-
-    @property
-    def sizes(self) -> tuple[str, ...]:
-        """Sizes it can be built at."""
-
-    @property
-    def default_sizes(self) -> tuple[str, ...]:
-        """Sizes that are taken where none is asked for."""
-
-    @property
-    def measures(self) -> tuple[str, ...]:
-        """Names of the measures that make sense for it."""
-
-    @property
-    def digest(self) -> str:
-        """Digest of its definition."""
-
-    @property
-    def by_default(self) -> bool:
-        """Whether a run that names no case has it."""
-
-    def takes(self, fix: str) -> bool:
-        """Whether a fix has a meaning for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +56,10 @@ class Plan:
     candidates: dict[str, str] = field(default_factory=dict)
     parts: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def options_of(self, cell: Cell, fix: str, names: tuple[str, ...]) -> dict[str, float | int | str]:
+    def options_of(self, cell: Cell, fix: str) -> dict[str, float | int | str]:
         """Return what a record of a fix depends on: options of the run, and what cases and candidates bring along."""
         source = {"candidate_digest": self.candidates[fix]} if fix in self.candidates else {}
+        names = measure_by_name(cell.measure, self.measures).options
         return cell.options.chosen(names) | source | self.parts.get(cell.case, {})
 
     @property
@@ -140,8 +98,8 @@ def matching(kind: str, patterns: Iterable[str], known: Sequence[str]) -> tuple[
 def make_plan(
     selection: Selection,
     *,
-    cases: Sequence[CaseEntry] | None = None,
-    fixes: Sequence[FixEntry] | None = None,
+    cases: Sequence[Case] | None = None,
+    fixes: Sequence[Fix] = ALL_FIXES,
     measures: Sequence[Measure] = MEASURES,
     candidates: Mapping[str, str] | None = None,
 ) -> Plan:
@@ -150,15 +108,13 @@ def make_plan(
         raise ParameterError(f"threads is {selection.threads}; at least 1 is needed")
     check_tf32(selection.options.tf32, selection.device)
     for state in (selection.options.memory or GROWN).split(","):
-        if state not in MEMORY_STATES:
-            raise unknown_name("state of memory", state, MEMORY_STATES)
+        check_known("state of memory", state, MEMORY_STATES)
     chosen_judges(selection.options.judges)
-    if selection.options.isolation not in ISOLATIONS:
-        raise unknown_name("isolation", selection.options.isolation, ISOLATIONS)
-    all_cases, all_fixes = _registries(cases, fixes)
-    chosen = [case for case in _cases_of(selection.cases, all_cases) if case.id not in selection.without]
-    fix_names = fixes_of(selection.fixes, all_fixes)
-    modes = _modes_of(selection.modes, [entry for entry in all_fixes if entry.id in fix_names])
+    check_known("isolation", selection.options.isolation, ISOLATIONS)
+    known = all_cases() if cases is None else cases
+    chosen = [case for case in _cases_of(selection.cases, known) if case.id not in selection.without]
+    fix_names = fixes_of(selection.fixes, fixes)
+    modes = _modes_of(selection.modes, [fix for fix in fixes if fix.id in fix_names])
     wanted = _with_needs(matching("measure", selection.measures, [entry.name for entry in measures]), measures)
     sizes = _sizes_of(selection.sizes, chosen)
     cells = tuple(
@@ -180,10 +136,8 @@ def make_plan(
 
 def _pinned(selection: Selection) -> list[Options]:
     """Return the run's options once per attention backend asked for."""
-    known = (ANY, *SDPA_BACKENDS)
     for name in selection.sdpa_backends:
-        if name not in known:
-            raise unknown_name("attention backend", name, known)
+        check_known("attention backend", name, (ANY, *SDPA_BACKENDS))
     pins = [None if name == ANY else name for name in dict.fromkeys(selection.sdpa_backends)]
     return [replace(selection.options, sdpa_backend=pin) for pin in pins or [selection.options.sdpa_backend]]
 
@@ -193,29 +147,14 @@ def _knows_pins(measure: Measure, options: Options) -> bool:
     return all(getattr(options, pin) is None or pin in measure.options for pin in PINS)
 
 
-def _registries(
-    cases: Sequence[CaseEntry] | None, fixes: Sequence[FixEntry] | None
-) -> tuple[Sequence[CaseEntry], Sequence[FixEntry]]:
-    """Fill in the package's own registries."""
-    if cases is None:
-        from precision_eval.cases.systems import all_cases
-
-        cases = all_cases()
-    if fixes is None:
-        from precision_eval.fixes.catalog import ALL_FIXES
-
-        fixes = ALL_FIXES
-    return cases, fixes
-
-
-def fixes_of(patterns: Iterable[str], fixes: Sequence[FixEntry]) -> tuple[str, ...]:
+def fixes_of(patterns: Iterable[str], fixes: Sequence[Fix]) -> tuple[str, ...]:
     """Return the ids that patterns ask for; ``*`` alone asks for those that are in by default."""
-    default = [entry.id for entry in fixes if getattr(entry, "by_default", True)]
+    default = [fix.id for fix in fixes if fix.by_default]
     asked = [name for pattern in patterns for name in (default if pattern == "*" else (pattern,))]
-    return matching("fix", asked, [entry.id for entry in fixes])
+    return matching("fix", asked, [fix.id for fix in fixes])
 
 
-def _modes_of(requested: tuple[str, ...] | None, fixes: Sequence[FixEntry]) -> dict[str, tuple[str, ...]]:
+def _modes_of(requested: tuple[str, ...] | None, fixes: Sequence[Fix]) -> dict[str, tuple[str, ...]]:
     """Return the fixes of each mode, in their own order."""
     modes = matching("mode", requested, MODES) if requested else ("eager",)
     planned: dict[str, list[str]] = {mode: [] for mode in MODES}
@@ -230,7 +169,7 @@ def _modes_of(requested: tuple[str, ...] | None, fixes: Sequence[FixEntry]) -> d
     return {mode: tuple(names) for mode, names in planned.items() if names}
 
 
-def _cases_of(requested: tuple[str, ...] | None, cases: Sequence[CaseEntry]) -> list[CaseEntry]:
+def _cases_of(requested: tuple[str, ...] | None, cases: Sequence[Case]) -> list[Case]:
     """Return the cases asked for, or those that are in by default."""
     if requested is None:
         return [entry for entry in cases if entry.by_default]
@@ -238,7 +177,7 @@ def _cases_of(requested: tuple[str, ...] | None, cases: Sequence[CaseEntry]) -> 
     return [entry for entry in cases if entry.id in names]
 
 
-def _meant_for(case: CaseEntry, modes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def _meant_for(case: Case, modes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Leave out the fixes that have no meaning for a case."""
     kept = {mode: tuple(fix for fix in fixes if case.takes(fix)) for mode, fixes in modes.items()}
     return {mode: fixes for mode, fixes in kept.items() if fixes}
@@ -249,7 +188,7 @@ def _with_needs(names: tuple[str, ...], measures: Sequence[Measure]) -> set[str]
     return set(names) | {need for measure in measures if measure.name in names for need in measure.needs}
 
 
-def _sizes_of(requested: tuple[str, ...] | None, cases: Sequence[CaseEntry]) -> dict[str, tuple[str, ...]]:
+def _sizes_of(requested: tuple[str, ...] | None, cases: Sequence[Case]) -> dict[str, tuple[str, ...]]:
     """Return the sizes of each case; one that a case lacks is left out of it; one's own has one alone."""
     if requested is None:
         return {case.id: case.default_sizes for case in cases}
@@ -260,7 +199,7 @@ def _sizes_of(requested: tuple[str, ...] | None, cases: Sequence[CaseEntry]) -> 
 
 
 def _cells_of(
-    measure: Measure, case: CaseEntry, size: str, modes: dict[str, tuple[str, ...]], selection: Selection
+    measure: Measure, case: Case, size: str, modes: dict[str, tuple[str, ...]], selection: Selection
 ) -> Iterator[Cell]:
     """Yield the cells of one measure of one case and size."""
 
@@ -284,7 +223,7 @@ def _cells_of(
 
 def _predecessors(cell: Cell, cells: Sequence[Cell], measures: Sequence[Measure]) -> Iterator[str]:
     """Yield the ids of the cells that come before a cell, of those of its case, size and options."""
-    measure = next(entry for entry in measures if entry.name == cell.measure)
+    measure = measure_by_name(cell.measure, measures)
     for other in cells:
         if other.measure not in measure.after:
             continue

@@ -22,7 +22,7 @@ from precision_eval.core.cells import Cell, Outcome, failed, is_out_of_memory
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import intact
 from precision_eval.core.records import Record, RecordFile, latest
-from precision_eval.core.workers import WorkerOutOfMemoryError, WorkerTimedOutError
+from precision_eval.core.workers import WorkerError
 from precision_eval.measure.isolation import IsolationError
 from precision_eval.measure.registry import CellResult, Measure, log_path, measure_by_name, run_cell
 from precision_eval.run.plan import Plan
@@ -212,7 +212,7 @@ class _Run:
 
     def _blocked(self, cell: Cell, fix: str) -> Outcome | None:
         """Return the outcome of a fix whose earlier measure did not pass."""
-        measure = self._measure(cell)
+        measure = measure_by_name(cell.measure, self.plan.measures)
         for name in measure.after:
             earlier = replace(cell, measure=name)
             ids = [earlier.fix_id(fix)]
@@ -278,16 +278,13 @@ class _Run:
     def _finish(self, cell: Cell) -> None:
         self._done.add(cell.id)
 
-    def _measure(self, cell: Cell) -> Measure:
-        return measure_by_name(cell.measure, self.plan.measures)
-
     def _fits(self, cell: Cell, record: Record) -> bool:
         """Say whether a record is what this cell would measure."""
         return (
             record.environment == self.environment
             and record.case_digest == self.plan.digests[cell.case]
             and record.threads == cell.threads
-            and record.options == self.plan.options_of(cell, record.fix, self._measure(cell).options)
+            and record.options == self.plan.options_of(cell, record.fix)
         )
 
     def _stands(self, cell: Cell, record: Record, timeout_s: float | None) -> bool:
@@ -314,7 +311,7 @@ class _Run:
             status=outcome.status,
             reason=outcome.reason,
             data=outcome.data,
-            options=self.plan.options_of(cell, outcome.fix, self._measure(cell).options),
+            options=self.plan.options_of(cell, outcome.fix),
             wall_s=round(result.wall_s, 3),
             started_at=result.started_at,
             environment=self.environment,
@@ -325,15 +322,6 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _status_of(error: BaseException) -> str:
-    """Return the status that an executor's error stands for; what a fix raises comes as a result, not as an error."""
-    if isinstance(error, WorkerTimedOutError):
-        return "timed_out"
-    if isinstance(error, WorkerOutOfMemoryError) or is_out_of_memory(error):
-        return "out_of_memory"
-    return "crashed"
-
-
 def _is_one_fixs_doing(result: CellResult) -> bool:
     """Say whether a measure of several fixes raised as a whole, for a reason that need not be common to all."""
     return result.raised and any(outcome.status != "unsupported" for outcome in result.outcomes)
@@ -341,7 +329,9 @@ def _is_one_fixs_doing(result: CellResult) -> bool:
 
 def _lost(fix: str, error: BaseException | None, log: Path) -> Outcome:
     """Outcome of a fix whose worker gave no result."""
-    assert error is not None
-    status = _status_of(error)
+    assert error is not None  # what a fix raises comes as a result
+    status = error.status if isinstance(error, WorkerError) else "crashed"
+    if is_out_of_memory(error):
+        status = "out_of_memory"
     where = f" (its output: {log.parent.name}/{log.name})" if log.exists() and log.stat().st_size else ""
     return failed(fix, status, f"{error}{where}")

@@ -28,7 +28,7 @@ import torch
 from torch import nn
 
 from precision_eval.core.cells import failure_of
-from precision_eval.core.environment import cpu_model, usable_cores
+from precision_eval.core.environment import cpu_model, resolved_device, usable_cores
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import counted
 from precision_eval.core.source_trees import ModuleTree, SourceTree, source_trees
@@ -36,7 +36,6 @@ from precision_eval.core.targets import first_line, is_target
 from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_each
 from precision_eval.fixes.packing import floating_leaves, packed
 from precision_eval.fixes.storage import storage_bytes
-from precision_eval.measure.admission import resolved_device
 from precision_eval.measure.allocator import GROWN, memory_held
 from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
 from precision_eval.measure.float64_reference import Reference, check_available, reference_of

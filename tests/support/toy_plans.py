@@ -4,6 +4,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
 from precision_eval.core.records import RecordFile
+from precision_eval.fixes.catalog import Fix
 from precision_eval.measure.registry import Measure
 from precision_eval.run.plan import Selection, make_plan
 from precision_eval.run.runner import run_plan
@@ -13,12 +14,6 @@ MEASURES = (
     Measure(name="second", title="", source="", place="toy:first", after=("first",), options=("seed", "minutes")),
     Measure(name="group", title="", source="", place="toy:group", after=("first",), timed=True, grouped=True),
 )
-
-
-@dataclass(frozen=True)
-class Fix:
-    id: str
-    modes: tuple[str, ...] = ("eager",)
 
 
 @dataclass(frozen=True)
@@ -54,7 +49,7 @@ def plan_of(*fixes, measures=("*",), case=None, **kwargs):
     return make_plan(
         Selection(measures=measures, **kwargs),
         cases=[case or Case()],
-        fixes=[Fix(name) for name in fixes],
+        fixes=[Fix(id=name, modes=("eager",)) for name in fixes],
         measures=MEASURES,
     )
 

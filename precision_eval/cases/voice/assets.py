@@ -11,7 +11,6 @@ voice that its manifest names under ``shares``.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from precision_eval.core.errors import IntegrityError, ParameterError, UnsupportedError
+from precision_eval.core.files import sha256_of
 
 if TYPE_CHECKING:
     from precision_eval.cases.voice.model import VoiceModel
@@ -33,12 +33,6 @@ VOICES: dict[str, Path | None] = {
 """By case; None is the voice of ``ASSETS`` itself, the others are in the repository and not in the wheel."""
 MANIFEST = "manifest.json"
 CHECKPOINT_DTYPES = ("float32", "bfloat16")
-
-
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @functools.cache

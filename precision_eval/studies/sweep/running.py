@@ -23,7 +23,7 @@ from typing import Any
 from precision_eval.core.cells import failed
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import TrialFile
-from precision_eval.run.executor import WorkerError, WorkerStoppedError
+from precision_eval.core.workers import WorkerError, WorkerStoppedError
 from precision_eval.stats import PairedRatio, over_processes
 from precision_eval.stats.crossover import Crossing, Crossover, Point, find_crossover, point_of
 from precision_eval.studies.sweep.plan import (

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from precision_eval.core import environment
-from precision_eval.core.environment import check_device, collect, environment_sha, source_sha256, store_environment
+from precision_eval.core.environment import collect, environment_sha, resolved_device, source_sha256, store_environment
 from precision_eval.core.errors import ParameterError
 
 
@@ -45,9 +45,9 @@ def test_store_keeps_the_older(tmp_path):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("device", ["cuda", "cuda:3"])
 def test_a_device_that_is_not_here_is_refused(device):
-    check_device("cpu")
+    resolved_device("cpu")
     with pytest.raises(ParameterError, match=f"device {device} is not here.*sees 0 GPUs; give cpu"):
-        check_device(device)
+        resolved_device(device)
 
 
 def test_a_cudnn_that_torch_refuses_is_no_matter_on_a_cpu(monkeypatch):

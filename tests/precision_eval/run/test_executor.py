@@ -13,14 +13,14 @@ import pytest
 
 from precision_eval.core import workers
 from precision_eval.core.errors import ParameterError
-from precision_eval.run.executor import (
-    IsolatedExecutor,
+from precision_eval.core.workers import (
     WorkerCrashedError,
     WorkerOutOfMemoryError,
     WorkerRaisedError,
     WorkerStoppedError,
     WorkerTimedOutError,
 )
+from precision_eval.run.executor import IsolatedExecutor
 
 linux = pytest.mark.skipif(platform.system() != "Linux", reason="only Linux enforces the memory limit")
 

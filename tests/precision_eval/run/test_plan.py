@@ -5,14 +5,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from precision_eval.core.errors import ParameterError, UnknownNameError
+from precision_eval.fixes.catalog import Fix
 from precision_eval.measure.registry import MEASURES
 from precision_eval.run.plan import Selection, make_plan
-
-
-@dataclass(frozen=True)
-class FakeFix:
-    id: str
-    modes: tuple[str, ...] = ("eager", "compiled")
 
 
 @dataclass(frozen=True)
@@ -30,10 +25,10 @@ class FakeCase:
 
 
 FIXES = (
-    FakeFix("as_shipped"),
-    FakeFix("kv_to_query"),
-    FakeFix("full_float32"),
-    FakeFix("dynamo_fallback", ("compiled",)),
+    Fix(id="as_shipped"),
+    Fix(id="kv_to_query"),
+    Fix(id="full_float32"),
+    Fix(id="dynamo_fallback", modes=("compiled",)),
 )
 CASES = (
     FakeCase("attention", ("trace", "latency")),
@@ -131,7 +126,7 @@ def test_a_run_that_names_no_case_has_those_that_are_in_by_default():
 
 def test_what_landed_upstream_is_planned_only_where_the_case_says_something_about_it():
     entries = (FakeCase("attention", ("trace",)), FakeCase("dia", ("trace",), upstream="PR #127"))
-    plan = make_plan(Selection(modes=("eager",)), cases=entries, fixes=(*FIXES, FakeFix("upstream")))
+    plan = make_plan(Selection(modes=("eager",)), cases=entries, fixes=(*FIXES, Fix(id="upstream")))
     assert {c.case for c in plan.cells if "upstream" in c.fixes} == {"dia"}
 
 

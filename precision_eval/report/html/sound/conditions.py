@@ -23,6 +23,7 @@ from audio_metrics.errors import AudioMetricsError
 from audio_metrics.signal import ArraySource, FileSource, FirstPart, Source, clean
 from audio_metrics.tokens import first_token_divergence
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, SAMPLE_RATE_HZ
+from precision_eval.core.files import sha256_of
 from precision_eval.core.records import Record
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.messages import short_reason
@@ -221,10 +222,7 @@ def _is_recorded(run_dir: Path, name: str, record: Record) -> bool:
     if promised is None:
         return True
     path = _inside(run_dir, name)
-    if path is None:
-        return False
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == promised
+    return path is not None and sha256_of(path) == promised
 
 
 def _inside(run_dir: Path, name: str) -> Path | None:

@@ -8,9 +8,7 @@ import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError
 from precision_eval.core.files import TrialFile
-from precision_eval.run.executor import (
-    WorkerCrashedError,
-)
+from precision_eval.core.workers import WorkerCrashedError
 from precision_eval.stats import over_processes, paired_log_ratios
 from precision_eval.studies.sweep.plan import CASTS, REVISION, TO_HALF, Sweep
 from precision_eval.studies.sweep.running import SweepRun, curves_of, middles
