@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from precision_eval.cases.voice.assets import sha256_of
 from precision_eval.core.workers import call_isolated, use_one_blas_thread
@@ -27,7 +28,7 @@ from precision_eval.measure.minutes import MinuteListener
 from precision_eval.measure.voice import PROMPT_FRAMES, synthesise
 from precision_eval.results.minutes import Minutes, courses_of, flags_text
 from precision_eval.results.sound import SoundMetric
-from precision_eval.stats import block_bootstrap_mean
+from precision_eval.stats import Interval
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.report import spanned
 
@@ -143,6 +144,19 @@ def _change(metric: SoundMetric, minutes: Minutes, anchor: Minutes) -> str:
     found = block_bootstrap_mean(changes, block_length=BLOCK_MINUTES, seed=0)
     estimate, low, high = (metric.text(metric.worse * end) for end in (found.estimate, found.low, found.high))
     return f"{estimate} ({low.removesuffix(metric.unit)} to {high.removesuffix(metric.unit)})"
+
+
+def block_bootstrap_mean(
+    values: NDArray[np.float64], *, block_length: int, seed: int, resamples: int = 2000
+) -> Interval:
+    """95 % interval of the mean of autocorrelated values, by the circular block bootstrap."""
+    sums = np.concatenate([[0.0], np.cumsum(np.concatenate([values, values[: block_length - 1]]))])
+    block_means = (sums[block_length:] - sums[:-block_length]) / block_length
+    draws = -(-values.size // block_length)
+    rng = np.random.default_rng(seed)
+    means = [block_means[rng.integers(block_means.size, size=draws)].mean() for _ in range(resamples)]
+    low, high = np.quantile(means, [0.025, 0.975])
+    return Interval(float(values.mean()), float(low), float(high))
 
 
 def _notes(content: Mapping[str, Any]) -> list[str]:

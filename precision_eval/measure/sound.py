@@ -35,12 +35,11 @@ from precision_eval.cases.voice.synthesis import Stream, free_run
 from precision_eval.cases.voice.vocoder import MagnitudeNetwork, vocode
 from precision_eval.core.cells import Cell, Outcome, failed, passed
 from precision_eval.core.errors import UnsupportedError
-from precision_eval.core.files import written_whole
 from precision_eval.core.targets import is_target
 from precision_eval.measure.decoding import said
 from precision_eval.measure.judges import Panel, chosen_judges
 from precision_eval.measure.minutes import DISTANCES
-from precision_eval.measure.voice import PROMPT_FRAMES, SHORTEST_S, NonFiniteAudioError, stored_arrays
+from precision_eval.measure.voice import PROMPT_FRAMES, SHORTEST_S, NonFiniteAudioError, kept_arrays
 
 BATCH_STREAMS = 16
 LONG_PROMPT_FRAMES = 1024  # twice the window that the model was trained on
@@ -249,13 +248,13 @@ def _own_others(cell: Cell, run_dir: Path, own: OwnCase) -> list[np.ndarray]:
     count, seed = cell.options.streams, cell.options.seed
     built_case = built(cell.case, cell.size, device=cell.device, seed=seed)
     path = run_dir / "streams" / f"other-sound.{digest_of(cell.case, built_case)[:12]}.{count}.{seed}.npz"
-    stored = stored_arrays(path)
-    if stored is None:
+
+    def spoken() -> dict[str, np.ndarray]:
         passages = _own_passages(own, count, seed + _OTHER_NOISE)
         waves, _ = said(replace(cell, mode="eager"), "reference", own, passages)
-        stored = {"samples": np.concatenate(waves), "ends": np.cumsum([len(wave) for wave in waves])}
-        with written_whole(path) as partial, partial.open("wb") as file:
-            np.savez(file, samples=stored["samples"], ends=stored["ends"])
+        return {"samples": np.concatenate(waves), "ends": np.cumsum([len(wave) for wave in waves])}
+
+    stored = kept_arrays(path, spoken)
     return np.split(stored["samples"], stored["ends"][:-1])
 
 
@@ -283,9 +282,5 @@ def _originals(run_dir: Path, streams: Sequence[Stream], n_frames: int, voice: P
     made_of = "".join(sha256_of(asset_path(f"{name}.safetensors", voice)) for name in ("scripts", "codec", "vocoder"))
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
     path = run_dir / "streams" / f"original-sound.{digest}.{len(streams)}x{n_frames}.npz"
-    stored = stored_arrays(path)
-    if stored is None:
-        stored = {"samples": waveforms(original_tokens(streams, n_frames=n_frames), voice)}
-        with written_whole(path) as partial, partial.open("wb") as file:
-            np.savez(file, samples=stored["samples"])
-    return stored["samples"]
+    kept = kept_arrays(path, lambda: {"samples": waveforms(original_tokens(streams, n_frames=n_frames), voice)})
+    return kept["samples"]

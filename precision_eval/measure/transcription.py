@@ -116,7 +116,7 @@ def _transcribe(model: Any, features: torch.Tensor, pick: Callable[[torch.Tensor
 def _drift(scores: Sequence[Sequence[dict[str, np.ndarray]]], cell: Cell) -> dict[str, float]:
     """Means over steps, then utterances."""
     means = {name: [float(np.mean([step[name] for step in steps])) for steps in scores] for name in scores[0][0]}
-    error = bootstrap_interval(means["relative_error"], seed=cell.options.seed, trim=0.0)
+    error = bootstrap_interval(means["relative_error"], seed=cell.options.seed)
     flips = sum(float(step["top1_flip"].sum()) for steps in scores for step in steps)
     return {
         "relative_error": error.estimate,
@@ -211,13 +211,19 @@ def _words(text: str) -> list[str]:
 
 
 def word_errors(said: Sequence[str], heard: Sequence[str]) -> int:
-    """Fewest words to put in, leave out or replace that make `said` of `heard` (Levenshtein)."""
-    row = list(range(len(heard) + 1))
+    """Fewest words to put in, leave out or replace that make `said` of `heard`."""
+    return _levenshtein(said, heard)[-1][-1]
+
+
+def _levenshtein(said: Sequence[str], heard: Sequence[str]) -> list[list[int]]:
+    """Fewest edits between the first i words of the one and the first j of the other."""
+    rows = [list(range(len(heard) + 1))]
     for i, word in enumerate(said, start=1):
-        left, row = row, [i]
+        above, row = rows[-1], [i]
         for j, other in enumerate(heard, start=1):
-            row.append(min(left[j] + 1, row[-1] + 1, left[j - 1] + (word != other)))
-    return row[-1]
+            row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (word != other)))
+        rows.append(row)
+    return rows
 
 
 def words_skipped_and_doubled(said: Sequence[str], heard: Sequence[str]) -> tuple[int, int]:
@@ -225,11 +231,7 @@ def words_skipped_and_doubled(said: Sequence[str], heard: Sequence[str]) -> tupl
 
     Among the ways to make `heard` of `said` with the fewest edits it is one that replaces words where that is as short.
     """
-    row = [list(range(len(heard) + 1))]
-    for i, word in enumerate(said, start=1):
-        row.append([i])
-        for j, other in enumerate(heard, start=1):
-            row[i].append(min(row[i - 1][j] + 1, row[i][j - 1] + 1, row[i - 1][j - 1] + (word != other)))
+    row = _levenshtein(said, heard)
     skipped, put_in, i, j = 0, set[int](), len(said), len(heard)
     while i or j:
         if i and j and row[i][j] == row[i - 1][j - 1] + (said[i - 1] != heard[j - 1]):

@@ -125,12 +125,12 @@ def _own_drift(cell: Cell, run_dir: Path, condition: str) -> Outcome:
     case = built(cell.case, cell.size, device=cell.device, seed=options.seed)
     name = f"reference-logits.{digest_of(cell.case, case)[:12]}.{streams}x{options.steps}.torch{torch.__version__}.npz"
     path = run_dir / "streams" / name
-    stored = stored_arrays(path)
-    if stored is None:
+
+    def reference() -> dict[str, np.ndarray]:
         logits, tokens = forced_logits(cell, "reference", None, streams=streams)
-        stored = {"logits": logits, "tokens": tokens}
-        with written_whole(path) as partial, partial.open("wb") as file:
-            np.savez(file, logits=logits, tokens=tokens)
+        return {"logits": logits, "tokens": tokens}
+
+    stored = kept_arrays(path, reference)
     logits, _ = forced_logits(cell, condition, stored["tokens"], streams=streams)
     series = DriftSeries.collect(torch.from_numpy(logits), torch.from_numpy(stored["logits"]))
     if not series.finite:
@@ -145,25 +145,26 @@ def _reference_logits(
     weights = manifest(voice)["files"]["voice.safetensors"]["sha256"][:12]
     name = f"reference-logits.{weights}.{checkpoint_dtype}.{len(voices)}x{n_frames}.torch{torch.__version__}.npz"
     path = run_dir / "streams" / name
-    stored = stored_arrays(path)
-    if stored is None:
+
+    def reference() -> dict[str, np.ndarray]:
         with opened(
             "reference", n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype, voice=voice
         ) as decoder:
-            logits = np.stack([step.numpy() for step in teacher_forced(decoder, voices, n_frames=n_frames)])
-        with written_whole(path) as partial, partial.open("wb") as file:
-            np.savez(file, logits=logits)
-        return list(torch.from_numpy(logits))
-    return list(torch.from_numpy(stored["logits"]))
+            return {"logits": np.stack([step.numpy() for step in teacher_forced(decoder, voices, n_frames=n_frames)])}
+
+    return list(torch.from_numpy(kept_arrays(path, reference)["logits"]))
 
 
-def stored_arrays(path: Path) -> dict[str, np.ndarray] | None:
-    """Read arrays back; None where there are none, or where the file is damaged."""
+def kept_arrays(path: Path, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Read arrays back, or make and keep them where there are none or the file is damaged."""
     try:
         with path.open("rb") as file:
             return dict(np.load(file, allow_pickle=False))  # the archive's checksum is compared here
     except (FileNotFoundError, EOFError, ValueError, zipfile.BadZipFile):
-        return None
+        arrays = make()
+    with written_whole(path) as partial, partial.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    return arrays
 
 
 def score_step(logits: Tensor, reference: Tensor) -> dict[str, np.ndarray]:
@@ -213,7 +214,7 @@ def summarise(series: DriftSeries, *, frame_rate_hz: float, seed: int) -> dict[s
     data: dict[str, Any] = {"streams": n_streams, "steps": n_steps}
     for name in ("relative_error", "kl_nats"):
         per_stream = series.values[name].mean(axis=0)
-        mean = bootstrap_interval(per_stream, seed=seed, trim=0.0)
+        mean = bootstrap_interval(per_stream, seed=seed)
         data |= {name: mean.estimate, f"{name}_low": mean.low, f"{name}_high": mean.high}
     data["total_variation"] = float(series.values["total_variation"].mean())
     data["top1_flip_fraction"] = float(series.values["top1_flip"].mean())

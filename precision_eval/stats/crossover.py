@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.stats import student_quantile
+from precision_eval.stats.intervals import checked_confidence
 
 Outcome = Literal["none", "one", "several", "undecided"]
 
@@ -137,8 +138,7 @@ def _checked(points: Sequence[Point], confidence: float) -> list[Point]:
     """Return the points in order of length, after a look at their values."""
     if not points or len({point.length for point in points}) < len(points):
         raise ParameterError(f"{len(points)} points; expected at least one, each length once")
-    if not 0.0 < confidence < 1.0:
-        raise ParameterError(f"confidence is {confidence}; expected a number in (0, 1), such as 0.95")
+    checked_confidence(confidence)
     for point in points:
         fine = math.isfinite(point.log_ratio) and 0.0 <= point.standard_error < math.inf
         if not fine or point.length < 1 or point.degrees < 1.0:

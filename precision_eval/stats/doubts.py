@@ -60,9 +60,9 @@ def two_cluster_split(values: ArrayLike) -> tuple[float, float, float]:
     return float(between[best] / total), distance, float(min(left[best], n - left[best]) / n)
 
 
-def series_doubts(name: str, log_values: ArrayLike, *, margin: float) -> tuple[str, ...]:
-    """Doubts about one series of log-values, in the order of measurement."""
-    series = checked_values(name, log_values)
+def series_doubts(log_ratios: ArrayLike, *, margin: float) -> tuple[str, ...]:
+    """Doubts about one series of log-ratios, in the order of measurement."""
+    series = checked_values("the ratio", log_ratios)
     doubts: list[str] = []
     if series.size < MIN_BLOCKS:
         doubts.append(f"too few blocks: {series.size}, at least {MIN_BLOCKS} are needed")
@@ -71,11 +71,11 @@ def series_doubts(name: str, log_values: ArrayLike, *, margin: float) -> tuple[s
     third = max(1, series.size // 3)
     moved = float(np.median(series[-third:]) - np.median(series[:third]))
     if abs(kendall_trend(series)[1]) > TREND_Z and abs(moved) > math.log1p(margin):
-        doubts.append(f"{name} drifts: {100 * math.expm1(moved):+.2f} % from the first third of the run to the last")
+        doubts.append(f"the ratio drifts: {100 * math.expm1(moved):+.2f} % from the first third of the run to the last")
     share, distance, minority = two_cluster_split(series)
     if share > SPLIT_SHARE and minority >= 0.2 and distance > math.log1p(margin):
         doubts.append(
-            f"{name} is bimodal: two groups {100 * math.expm1(distance):.2f} % apart, "
+            f"the ratio is bimodal: two groups {100 * math.expm1(distance):.2f} % apart, "
             f"{100 * minority:.0f} % in the smaller"
         )
     return tuple(doubts)

@@ -60,7 +60,6 @@ class PairedDecision:
     verdict: Verdict
     low: float
     high: float
-    p_regression: float
     level: float
     detectable: float
 
@@ -104,11 +103,11 @@ def decide_all(tests: Mapping[Key, PairedTest], *, error: float = GATE_ERROR) ->
     """Judge all tests as one family."""
     worse = [upper_tail(one.estimate - one.margin, one.standard_error, one.degrees) for one in tests.values()]
     better = [upper_tail(-one.estimate - one.margin, one.standard_error, one.degrees) for one in tests.values()]
-    judged = zip(tests.items(), worse, holm_levels(worse, error), holm_levels(better, error), strict=True)
-    return {key: _decision(test, p, up, down) for (key, test), p, up, down in judged}
+    judged = zip(tests.items(), holm_levels(worse, error), holm_levels(better, error), strict=True)
+    return {key: _decision(test, up, down) for (key, test), up, down in judged}
 
 
-def _decision(test: PairedTest, p: float, up: tuple[bool, float], down: tuple[bool, float]) -> PairedDecision:
+def _decision(test: PairedTest, up: tuple[bool, float], down: tuple[bool, float]) -> PairedDecision:
     """Word one cell's verdict, with the interval that it rests on."""
     above, below = (upper_quantile(level, test.degrees) for _, level in (up, down))
     equivalence = upper_quantile(EQUIVALENCE_ALPHA / 2.0, test.degrees) * test.standard_error
@@ -123,7 +122,6 @@ def _decision(test: PairedTest, p: float, up: tuple[bool, float], down: tuple[bo
         verdict=verdict,
         low=test.estimate - above * test.standard_error,
         high=test.estimate + below * test.standard_error,
-        p_regression=p,
         level=up[1],
         detectable=test.margin + (above + upper_quantile(1.0 - POWER, test.degrees)) * test.standard_error,
     )

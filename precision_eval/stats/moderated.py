@@ -48,21 +48,14 @@ def fit_prior(variances: ArrayLike, degrees: ArrayLike) -> Prior:
 
 
 def trigamma_inverse(value: float) -> float:
-    """Return x > 0 with ψ′(x) = `value`, by Newton's method on 1/ψ′ [1]_ (appendix)."""
+    """Return x > 0 with ψ′(x) = `value`, which lies between 1/x and 1/x + 1/x²."""
+    from scipy.optimize import brentq
     from scipy.special import polygamma
 
-    if value > 1e7:
-        return 1.0 / math.sqrt(value)
     if value < 1e-6:
         return 1.0 / value
-    x = 0.5 + 1.0 / value
-    for _ in range(50):
-        at = float(polygamma(1, x))
-        step = at * (1.0 - at / value) / float(polygamma(2, x))
-        x += step
-        if -step / x < 1e-10:
-            break
-    return x
+    least, most = 1.0 / value, (1.0 + math.sqrt(1.0 + 4.0 * value)) / (2.0 * value)
+    return float(brentq(lambda x: polygamma(1, x) - value, least, most, xtol=1e-12 * least))
 
 
 def moderated_variances(

@@ -227,7 +227,7 @@ def paired_ratio(
         calls_per_block=calls_per_block,
         block_median_s=tuple(candidate.tolist()),
         baseline_block_median_s=tuple(base.tolist()),
-        doubts=doubts + series_doubts("the ratio", log_ratios, margin=margin),
+        doubts=doubts + series_doubts(log_ratios, margin=margin),
         threads=threads,
         clock=clock,
         preempted_fraction=preempted_fraction,

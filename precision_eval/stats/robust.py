@@ -46,14 +46,14 @@ class Location:
     size: int
 
 
-def student_location(values: ArrayLike, *, iterations: int = 100) -> Location:
+def student_location(values: ArrayLike) -> Location:
     """Location of a sample by the score of Student's t, with its sandwich standard error."""
     sample = checked_values("values", values)
     middle = float(np.median(sample))
     scale = _scale(sample, middle)
     if scale == 0.0:
         return Location(middle, 0.0, 0.0, sample.size)
-    for _ in range(iterations):
+    for _ in range(100):
         weight = 1.0 / (DEGREES_OF_FREEDOM + ((sample - middle) / scale) ** 2)
         moved = float(np.sum(weight * sample) / np.sum(weight))
         done = abs(moved - middle) <= 1e-9 * scale
@@ -74,7 +74,7 @@ def one_step_interval(
     middle = student_location(sample) if location is None else location
     alpha = 1.0 - checked_confidence(confidence)
     if middle.scale == 0.0:
-        return Interval(middle.estimate, middle.estimate, middle.estimate, confidence)
+        return Interval(middle.estimate, middle.estimate, middle.estimate)
     psi, slope = _score((sample - middle.estimate) / middle.scale)
     n = sample.size
     rng = np.random.default_rng(seed)
@@ -89,7 +89,7 @@ def one_step_interval(
     low, high = middle.estimate + middle.scale * np.sqrt(n / max(n - 1, 1)) * np.quantile(
         steps, [alpha / 2.0, 1.0 - alpha / 2.0]
     )
-    return Interval(middle.estimate, float(low), float(high), confidence)
+    return Interval(middle.estimate, float(low), float(high))
 
 
 def _scale(sample: NDArray[np.float64], middle: float) -> float:
@@ -144,7 +144,7 @@ def _cut_moment(limit: float) -> float:
     return 1.0 - tail - 2.0 * limit * density + limit**2 * tail
 
 
-def locations(values: NDArray[np.float64], scale: NDArray[np.float64], *, steps: int = 4) -> NDArray[np.float64]:
+def locations(values: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
     """Huber location of each row at a given spread."""
     ordered = np.sort(values, axis=2)  # NaN last
     count = np.count_nonzero(~np.isnan(values[0]), axis=1)[None, :, None]
@@ -156,7 +156,7 @@ def locations(values: NDArray[np.float64], scale: NDArray[np.float64], *, steps:
     limit = HUBER * np.where(scale > 0.0, scale, 1.0)[:, None, None]
     filled = np.where(np.isnan(values), np.inf, values)  # weight 0
     finite = np.where(np.isnan(values), 0.0, values)
-    for _ in range(steps):
+    for _ in range(4):
         weight = limit / np.maximum(np.abs(filled - middle), limit)
         middle = np.sum(weight * finite, axis=2, keepdims=True) / np.sum(weight, axis=2, keepdims=True)
     return np.where(scale[:, None] > 0.0, middle[..., 0], 0.5 * (low + high)[..., 0])

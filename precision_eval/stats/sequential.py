@@ -10,12 +10,11 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import NormalDist
-from typing import Literal, get_args
+from typing import Literal
 
 from precision_eval.core.errors import ParameterError
 
 Verdict = Literal["faster", "equivalent", "slower", "undecided"]
-VERDICTS: tuple[str, ...] = get_args(Verdict)
 
 LOOKS: tuple[float, ...] = (0.1, 0.15, 0.22, 0.33, 0.5, 0.7, 1.0)
 """Fractions of the budget at which the data are looked at."""

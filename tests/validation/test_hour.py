@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from precision_eval.measure import minutes
+from precision_eval.stats import bootstrap_interval
 from validation import hour
 from validation.frame import content_of, run
 
@@ -74,3 +75,22 @@ def test_an_hour_that_is_too_slow_misses_its_target():
     cost, *_ = hour.EXPERIMENT.figures({"conditions": {"full_float32": data}, "length_min": 60.0})
     assert cost.met is False
     assert "stuck: 1–60" in cost.found
+
+
+class TestBlockBootstrap:
+    def test_block_of_one_is_the_plain_bootstrap(self):
+        values = np.random.default_rng(0).normal(size=60)
+        ours = hour.block_bootstrap_mean(values, block_length=1, seed=0, resamples=6000)
+        theirs = bootstrap_interval(values, seed=1, resamples=6000)
+        assert ours.high - ours.low == pytest.approx(theirs.high - theirs.low, rel=0.06)
+
+    def test_autocorrelation_widens(self):
+        rng = np.random.default_rng(3)
+        noise = rng.normal(size=2000)
+        walk = np.zeros(2000)
+        for step in range(1, 2000):
+            walk[step] = 0.9 * walk[step - 1] + noise[step]
+        naive = hour.block_bootstrap_mean(walk, block_length=1, seed=0)
+        blocks = hour.block_bootstrap_mean(walk, block_length=60, seed=0)
+        assert (blocks.high - blocks.low) > 2.5 * (naive.high - naive.low)  # theory: √19 = 4.4
+        assert (blocks.high - blocks.low) < 6.0 * (naive.high - naive.low)

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from precision_eval.stats import Interval, MedianSurvival, Survival, kaplan_meier, median_survival
+from precision_eval.stats import Interval, kaplan_meier
+from precision_eval.stats.survival import Survival
 from validation.divergence.plan import FIXES
 from validation.divergence.prediction import Prediction, resampled_medians
 from validation.frame import Data, Figure
@@ -28,6 +29,26 @@ _SEED = 5
 MIN_STREAMS = 200
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MedianSurvival:
+    """Time at which half are lost, with its 95 % interval, in the unit of the curve."""
+
+    median: float | None
+    low: float | None
+    high: float | None
+
+
+def median_survival(curve: Survival) -> MedianSurvival:
+    """Median of a survival curve, with the interval of Brookmeyer and Crowley."""
+
+    def first(bound: Sequence[float], *, strictly: bool = False) -> float | None:
+        # a hair's breadth of rounding must not decide whether a product of fractions equals one half
+        limit = 0.5 - 1e-12 if strictly else 0.5 + 1e-12
+        return next((t for t, value in zip(curve.time, bound, strict=True) if value <= limit), None)
+
+    return MedianSurvival(first(curve.fraction), first(curve.low), first(curve.high, strictly=True))
 
 
 @dataclass(frozen=True)
@@ -68,7 +89,7 @@ class Condition:
         if self.prediction is None or median is None:
             return None
         low, high = np.quantile(resampled_medians(self.prediction, seed=_SEED, resamples=RESAMPLES), (0.025, 0.975))
-        return Interval(float(median), float(low), float(high), 0.95)
+        return Interval(float(median), float(low), float(high))
 
 
 def conditions_of(lines: Sequence[Data]) -> tuple[str, list[Condition]]:
@@ -137,12 +158,12 @@ def agreement(conditions: Sequence[Condition]) -> dict[str, Interval] | None:
     def interval(statistic: Callable[[Floats, Floats], float]) -> Interval:
         values = [statistic(p[np.isfinite(o)], o[np.isfinite(o)]) for p, o in drawn if np.isfinite(o).sum() >= 3]
         low, high = map(float, np.quantile(values, (0.025, 0.975)))
-        return Interval(statistic(predicted, observed), low, high, 0.95)
+        return Interval(statistic(predicted, observed), low, high)
 
     found = {"spearman": interval(rank_correlation), "error": interval(error_factor)}
     if all(c.greedy_flips_per_step for c in used):
         greedy = np.log(2.0) / np.array([c.greedy_flips_per_step for c in used])
-        found["greedy"] = Interval(error_factor(greedy, observed), np.nan, np.nan, 0.95)
+        found["greedy"] = Interval(error_factor(greedy, observed), np.nan, np.nan)
     return found
 
 

@@ -183,7 +183,7 @@ def _mean(run: Mapping[str, Any]) -> float | None:
 def _interval(values: np.ndarray) -> tuple[float, float, float]:
     if not np.isfinite(values).all():
         return (float("inf"),) * 3
-    interval = bootstrap_interval(values, seed=SEED, trim=0.0)
+    interval = bootstrap_interval(values, seed=SEED)
     return interval.estimate, interval.low, interval.high
 
 

@@ -375,7 +375,7 @@ def _versus(fix: _Fix, drift: np.ndarray, ratio: PairedRatio | None) -> Versus:
     if fix.drift is None or ratio is None:
         return Versus(fix=fix.id, status=fix.status, message=fix.message, outcome="no cure")
     logs = np.log(drift / fix.drift)
-    interval = bootstrap_interval(logs, seed=SEED, trim=0.0)
+    interval = bootstrap_interval(logs, seed=SEED)
     drift_low, drift_high = math.exp(interval.low), math.exp(interval.high)
     time_low, time_high = 0.0, UNBOUNDED
     if ratio.verdict_low <= ratio.ratio <= ratio.verdict_high:  # else too few blocks for an interval: empty, or NaN

@@ -15,16 +15,15 @@ from precision_eval.stats import (
     LOOKS,
     decide,
     look_errors,
-    minimum_detectable_effect,
-    one_step_interval,
     over_processes,
     paired_log_ratios,
     paired_ratio,
-    spent,
     student_location,
     student_quantile,
 )
-from precision_eval.stats.paired import settling_time
+from precision_eval.stats.paired import minimum_detectable_effect, settling_time
+from precision_eval.stats.robust import one_step_interval
+from precision_eval.stats.sequential import spent
 
 VALUES = st.lists(st.integers(-8000, 8000).map(lambda n: n / 8), min_size=4, max_size=40)
 TIMES = st.lists(st.floats(1e-6, 1e2), min_size=4, max_size=30)
