@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -93,10 +93,6 @@ class CastAccount:
     flushed: int
     overflowed: int
     non_finite: int
-
-    def to_dict(self) -> dict[str, int]:
-        """Plain data for a record."""
-        return asdict(self)
 
 
 def cast_account(tensor: torch.Tensor, dtype_name: str) -> CastAccount:

@@ -7,7 +7,7 @@ Contexts of :class:`AppliedFix`, from the outside in:
   its own copy of a model, interleave in one process; one at a time in a process;
 - entering the object itself does both.
 
-:class:`PinnedFix` runs its calls with a pinned attention backend.
+A pinned attention backend is in force around each call, or with :meth:`~AppliedFix.blocked` around a block of calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from precision_eval.core.errors import ParameterError, PrecisionEvalError, Unsup
 from precision_eval.core.targets import first_line
 from precision_eval.fixes.compute import computed_as
 from precision_eval.fixes.narrow import held_narrow
-from precision_eval.fixes.packing import Packed
+from precision_eval.fixes.packing import Packed, in_dtype
 from precision_eval.fixes.patches import (
     AgreementMode,
     Swap,
@@ -136,6 +136,8 @@ def _autocast_restored(device_type: str) -> Iterator[None]:
 
 
 def _upstream(model: nn.Module) -> AbstractContextManager[None]:
+    while isinstance(model, Packed):
+        model = model.model
     hold = getattr(type(model), "upstream", None)  # of the class: a part of the model may be called so
     if not callable(hold):
         raise UnsupportedError("nothing to apply: this model does not define what landed in its project")
@@ -183,7 +185,15 @@ class AppliedFix:
 
     fix: FixChoices
 
-    def __init__(self, fix: FixChoices, model: nn.Module, *, mode: str = "eager", backend: str = "inductor") -> None:
+    def __init__(
+        self,
+        fix: FixChoices,
+        model: nn.Module,
+        *,
+        mode: str = "eager",
+        backend: str = "inductor",
+        sdpa_backend: str | None = None,
+    ) -> None:
         if _agreeing:
             raise FixStateError(
                 f"cannot put '{fix.id}' on a model while '{_agreeing[0].fix.id}' is in force; leave its block first"
@@ -191,6 +201,8 @@ class AppliedFix:
         self.fix = fix
         self.mode = mode
         self.backend = backend
+        self.sdpa_backend = sdpa_backend
+        self._is_pin_held = sdpa_backend is None
         self.dtype: torch.dtype | None = getattr(torch, fix.storage, None)
         self._stored = False
         self._entered: ExitStack | None = None
@@ -251,17 +263,21 @@ class AppliedFix:
         """Run the model once with the fix in force."""
         if not _agreeing or _agreeing[0] is not self:
             raise FixStateError(f"'{self.fix.id}' is not in force; call inside `with` it, or inside its agreeing()")
-        return self._run(*inputs)
+        if self._is_pin_held:
+            return self._run(*inputs)
+        with self.around_call():
+            return self._run(*inputs)
 
-    def around_call(self) -> AbstractContextManager[None]:
-        """Return what is in force around each call beyond casts: how it computes; a subclass may pin more."""
-        return computed_as(self.fix.compute)
+    @contextmanager
+    def around_call(self) -> Iterator[None]:
+        """Have in force what is around each call beyond casts: the pin, and how it computes."""
+        with sdpa_pinned(self.sdpa_backend), computed_as(self.fix.compute):
+            yield
 
     def prepare(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Bring stored inputs into the storage dtype; to be done once, outside timing."""
-        if self.dtype is None:
-            return inputs
-        return tuple(x.to(self.dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs)
+        prepared: tuple[Any, ...] = in_dtype(inputs, self.dtype)
+        return prepared
 
     @contextmanager
     def stored(self) -> Iterator[AppliedFix]:
@@ -311,6 +327,17 @@ class AppliedFix:
             _agreeing.clear()
 
     @contextmanager
+    def blocked(self) -> Iterator[AppliedFix]:
+        """Have the fix in force for a block of timed calls, and the pin around them all."""
+        free = self._is_pin_held
+        with sdpa_pinned(self.sdpa_backend), self.agreeing():
+            self._is_pin_held = True
+            try:
+                yield self
+            finally:
+                self._is_pin_held = free
+
+    @contextmanager
     def _runtime(self) -> Iterator[None]:
         if self.mode == "eager":
             yield
@@ -335,36 +362,3 @@ class AppliedFix:
         stack, self._entered = self._entered, None
         assert stack is not None
         stack.__exit__(kind, error, trace)
-
-
-class PinnedFix(AppliedFix):
-    """A fix on one model, under a pin."""
-
-    def __init__(self, fix: FixChoices, model: nn.Module, *, mode: str, sdpa_backend: str | None) -> None:
-        super().__init__(fix, model, mode=mode)
-        self.sdpa_backend = sdpa_backend
-        self._held = sdpa_backend is None
-
-    def __call__(self, *inputs: Any) -> Any:
-        """Run the model once with the fix and the pin in force; see :class:`AppliedFix`."""
-        if self._held:
-            return super().__call__(*inputs)
-        with self.around_call():
-            return super().__call__(*inputs)
-
-    @contextmanager
-    def around_call(self) -> Iterator[None]:
-        """Hold the pin, and how the fix computes."""
-        with sdpa_pinned(self.sdpa_backend), super().around_call():
-            yield
-
-    @contextmanager
-    def blocked(self) -> Iterator[AppliedFix]:
-        """Have the fix in force for a block of timed calls, and the pin around them all."""
-        free = self._held
-        with sdpa_pinned(self.sdpa_backend), self.agreeing():
-            self._held = True
-            try:
-                yield self
-            finally:
-                self._held = free

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from precision_eval.core.errors import ParameterError, entry_of, unknown_name
+from precision_eval.core.errors import ParameterError, check_known, entry_of
 from precision_eval.core.targets import is_target, loaded
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ class Fix:
         UnknownNameError
             The fix has no such mode.
         """
-        if mode not in self.modes:
-            raise unknown_name(f"mode of the fix '{self.id}':", mode, self.modes)
+        check_known(f"mode of the fix '{self.id}':", mode, self.modes)
         from precision_eval.fixes.apply import AppliedFix
 
         return AppliedFix(self, model, mode=mode)
@@ -120,15 +119,12 @@ FIXES: tuple[Fix, ...] = (
     Fix(
         id="as_shipped",
         title="as shipped",
-        storage="as_shipped",
-        agreement="none",
         explanation="The control: the model as it raises. A case that passes here does not have the bug.",
         source="metavoiceio/metavoice-src #187; nari-labs/dia #158",
     ),
     Fix(
         id="query_to_half",
         title="query → cache dtype",
-        storage="as_shipped",
         agreement="activation_to_storage",
         explanation=(
             "The activation is cast to what it meets: the query to the cache's dtype, an input to its weight's. "
@@ -139,7 +135,6 @@ FIXES: tuple[Fix, ...] = (
     Fix(
         id="kv_to_query",
         title="cache → query dtype",
-        storage="as_shipped",
         agreement="storage_to_activation",
         explanation=(
             "Keys, values and weights are cast to the activation's dtype where they are used. Exact for float16 → "
@@ -151,7 +146,6 @@ FIXES: tuple[Fix, ...] = (
         id="full_float32",
         title="everything float32",
         storage="float32",
-        agreement="none",
         explanation="One dtype everywhere, the widest in use. Nothing left to disagree; twice the memory of half.",
         source="metavoiceio/metavoice-src #108",
     ),
@@ -159,15 +153,12 @@ FIXES: tuple[Fix, ...] = (
         id="bfloat16",
         title="everything bfloat16",
         storage="bfloat16",
-        agreement="none",
         explanation="One dtype everywhere: float32's range with 8 bits of significand. Emulated on older devices.",
         source="metavoiceio/metavoice-src #172",
     ),
     Fix(
         id="dynamo_fallback",
         title="suppress Dynamo errors",
-        storage="as_shipped",
-        agreement="none",
         modes=("compiled",),
         suppress_errors=True,
         explanation=(
@@ -180,14 +171,12 @@ FIXES: tuple[Fix, ...] = (
         id="float16",
         title="everything float16",
         storage="float16",
-        agreement="none",
         explanation="One dtype everywhere: 11 bits of significand, but nothing beyond 65504.",
         source="metavoiceio/metavoice-src #108; nari-labs/dia PR #88",
     ),
     Fix(
         id="autocast",
         title="autocast",
-        storage="as_shipped",
         agreement="autocast",
         explanation=(
             "Each call runs inside torch.autocast with the device's default dtype; attention and matrix products are "
@@ -218,7 +207,6 @@ _NARROW_CACHES = tuple(
         title=f"{what} in {title}, scale per {scale}",
         agreement="storage_to_activation",
         caches=f"{held}/{scale}{part}",
-        by_default=False,
         explanation=(
             f"The {what} of attention kept in {title} with a float32 scale per {scale}, and read in the query's dtype. "
             "Half the bytes of a half cache, the scales apart."
@@ -236,14 +224,13 @@ _SCORES = {
     "scores_float32": "scores and softmax in float32, the product with the values in the operands' dtype",
 }
 
-MORE_FIXES: tuple[Fix, ...] = (
+_MORE_FIXES = (
     *_NARROW_CACHES,
     Fix(
         id="layercast",
         title="bfloat16 weights, float32 compute",
         storage="float32",
         weights="bfloat16",
-        by_default=False,
         explanation=(
             "LayerCast: matrices are kept in bfloat16 and read in float32 where they are used; all else is float32. "
             "`kv_to_query` is its attention half."
@@ -255,7 +242,6 @@ MORE_FIXES: tuple[Fix, ...] = (
         title="int8 weights, bfloat16 compute",
         storage="bfloat16",
         weights="int8",
-        by_default=False,
         explanation="Weight-only int8: matrices in int8 with a scale per row, read in bfloat16, which all else is in.",
         source="pytorch/ao Int8WeightOnlyConfig",
     ),
@@ -264,7 +250,6 @@ MORE_FIXES: tuple[Fix, ...] = (
         title="int4 weights, bfloat16 compute",
         storage="bfloat16",
         weights="int4",
-        by_default=False,
         explanation=(
             "Weight-only int4: matrices in int4, two a byte, with a float32 scale per 32 values of a row, read in "
             "bfloat16, which all else is in. Five bits a weight, scales counted."
@@ -277,7 +262,6 @@ MORE_FIXES: tuple[Fix, ...] = (
             title=f"torchao's {held} weights",
             storage="bfloat16",
             weights=f"torchao_{held}",
-            by_default=False,
             explanation=f"Everything bfloat16, and linear layers' weights in {held} by torchao, on torchao's kernels.",
             source=f"pytorch/ao {held.capitalize()}WeightOnlyConfig",
         )
@@ -289,7 +273,6 @@ MORE_FIXES: tuple[Fix, ...] = (
             title=title.partition(",")[0],
             agreement="activation_to_storage",
             compute=setting,
-            by_default=False,
             explanation=f"`query_to_half`, and attention written out: {title}.",
             source="FlashAttention, arXiv 2205.14135; PASA, arXiv 2503.01873",
         )
@@ -299,7 +282,6 @@ MORE_FIXES: tuple[Fix, ...] = (
         id="flex_lowp_cache",
         title="flex attention, cache as it is",
         compute="flex",
-        by_default=False,
         explanation=(
             "flex_attention in the place of scaled_dot_product_attention: it takes keys and values of lower precision "
             "than the query, and promotes by itself. Other operands that disagree raise as they did."
@@ -312,7 +294,6 @@ MORE_FIXES: tuple[Fix, ...] = (
             title=f"{backend} kernel",
             agreement="activation_to_storage",
             compute=f"sdpa_{backend}",
-            by_default=False,
             explanation=f"`query_to_half`, and attention on the {backend} kernel alone; unsupported where it refuses.",
             source="torch.nn.attention.sdpa_kernel",
         )
@@ -323,7 +304,6 @@ MORE_FIXES: tuple[Fix, ...] = (
         title="each row of the batch alone",
         storage="float32",
         compute="batch_invariant",
-        by_default=False,
         explanation=(
             "`full_float32`, with products and attention computed for one row of the batch at a time: a row's numbers "
             "do not depend on what else is in its batch. What `full_float32` differs by from it is the batch's doing."
@@ -335,7 +315,6 @@ MORE_FIXES: tuple[Fix, ...] = (
         title="reductions in half",
         agreement="activation_to_storage",
         compute="half_reductions",
-        by_default=False,
         explanation="`query_to_half` on the math kernel, which then reduces in half; torch's own choice is float32.",
         source="torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp",
     ),
@@ -345,7 +324,6 @@ MORE_FIXES: tuple[Fix, ...] = (
             title=title,
             storage="float32",
             compute=setting,
-            by_default=False,
             explanation=f"`full_float32` under {call}.",
             source="PyTorch documentation",
         )
@@ -356,6 +334,7 @@ MORE_FIXES: tuple[Fix, ...] = (
         )
     ),
 )
+MORE_FIXES: tuple[Fix, ...] = tuple(replace(fix, by_default=False) for fix in _MORE_FIXES)
 ALL_FIXES: tuple[Fix, ...] = (*FIXES, *MORE_FIXES)
 
 

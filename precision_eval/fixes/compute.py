@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from precision_eval.core.errors import UnsupportedError, unknown_name
+from precision_eval.core.errors import UnsupportedError, check_known
 from precision_eval.fixes.pins import SDPA_BACKENDS, sdpa_pinned
 
 
@@ -26,6 +26,15 @@ class AttentionCall(NamedTuple):
     is_causal: bool = False
     scale: float | None = None
     enable_gqa: bool = False
+
+
+def masked(scores: Tensor, mask: Tensor | None, call: AttentionCall) -> Tensor:
+    """Put scores (..., L, S) under a mask of booleans or addends, or of all later positions where it is causal."""
+    if call.is_causal:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if mask is None:
+        return scores
+    return scores.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else scores + mask.to(scores.dtype)
 
 
 class AttentionReplaced(TorchFunctionMode):
@@ -65,13 +74,7 @@ class AttentionWrittenOut(AttentionReplaced):
             key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], dim=-3) for x in (key, value))
         # einsum and not @, which is a site of its own
         logits = torch.einsum("...qd,...kd->...qk", query.to(dtype), key.to(dtype)) * factor
-        if call.is_causal:
-            mask = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril()
-        if mask is not None and mask.dtype is torch.bool:
-            logits = logits.masked_fill(~mask, float("-inf"))
-        elif mask is not None:
-            logits = logits + mask.to(logits.dtype)
-        shares = logits.softmax(-1, dtype=self.softmax).to(value.dtype)
+        shares = masked(logits, mask, call).softmax(-1, dtype=self.softmax).to(value.dtype)
         return torch.einsum("...qk,...kd->...qd", shares, value)
 
 
@@ -188,6 +191,5 @@ SETTINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 def computed_as(setting: str) -> AbstractContextManager[Any]:
     """Return the context of a setting."""
-    if setting not in SETTINGS:
-        raise unknown_name("setting of compute", setting, SETTINGS)
+    check_known("setting of compute", setting, SETTINGS)
     return SETTINGS[setting]()

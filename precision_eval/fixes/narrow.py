@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from precision_eval.core.errors import ParameterError, UnsupportedError
+from precision_eval.core.targets import first_line
 
 LARGEST: dict[str, tuple[torch.dtype, float]] = {
     "int4": (torch.uint8, 7.0),
@@ -180,7 +181,7 @@ def narrowed(tensor: torch.Tensor, held_format: str, per: str) -> NarrowTensor:
         scale = values.abs().amax(_group_dims(tensor, per), keepdim=True) / largest
         return _made(tensor, _coded(values, scale, held_format), scale, held_format, per)
     except TypeError as error:  # such as mps, which has no 8-bit floating point
-        raise UnsupportedError(f"{held_format} on {tensor.device.type}: {str(error).splitlines()[0]}") from error
+        raise UnsupportedError(f"{held_format} on {tensor.device.type}: {first_line(error)}") from error
 
 
 def _in_nibbles(tensor: torch.Tensor, rows: torch.Tensor, per: str) -> NarrowTensor:
@@ -437,9 +438,9 @@ def _by_torchao(model: nn.Module, weights: str) -> list[tuple[dict[str, Any], st
     except (ImportError, AttributeError, NotImplementedError) as error:
         for store, name, tensor in given:
             store[name] = tensor
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UnsupportedError(
-            f"torchao's {_TORCHAO[weights]}: {reason}; it takes `pip install torchao`, and what it asks for beside"
+            f"torchao's {_TORCHAO[weights]}: {first_line(error)}; it takes `pip install torchao`, and what it asks for "
+            "beside"
         ) from error
     done = [one for one in given if type(one[0]["weight"]) not in (torch.Tensor, nn.Parameter)]
     if not done:

@@ -6,20 +6,16 @@ eager and without gradients. What the fix casts is what :mod:`precision_eval.fix
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, cast
 
-import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.catalog import Fix, fix_by_id
-from precision_eval.fixes.packing import Packed
-from precision_eval.fixes.storage import tensors_in
+from precision_eval.fixes.packing import Packed, copied, in_dtype
 
 
 class _PackedCall(Packed):
@@ -29,46 +25,20 @@ class _PackedCall(Packed):
         return self.model(*args, **kwargs)
 
 
-class _PackedCallOfSystem(_PackedCall):
-    """One whose model defines what landed in its project."""
-
-    def upstream(self) -> Any:
-        return self.model.upstream()  # type: ignore[operator]
-
-
-def deep_copy(model: nn.Module) -> nn.Module:
-    """Copy a model, and what weight_norm and others compute and keep as attributes; torch alone copies leaves only."""
-    values = [value for module in model.modules() for value in vars(module).values()]
-    computed = [value for value in values if isinstance(value, torch.Tensor) and not value.is_leaf]
-    return copy.deepcopy(model, {id(value): value.detach().clone() for value in computed})
-
-
 class Fixed:
     """A copy of a model with a fix in force at each call; :func:`fixed` makes it."""
 
     def __init__(self, model: nn.Module, fix: Fix) -> None:
-        try:
-            self.model = deep_copy(model)
-        except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
-            raise ParameterError(
-                f"the model cannot be copied ({str(error).splitlines()[0]}); a fix is put on a copy: make it "
-                "deep-copyable, for instance by detaching tensors kept as attributes"
-            ) from error
-        # of the class: a part of the model may be called upstream
-        packed = _PackedCallOfSystem if callable(getattr(type(model), "upstream", None)) else _PackedCall
-        self.applied = fix.applied(packed(self.model))
+        self.model = copied(model)
+        self.applied = fix.applied(_PackedCall(self.model))
         self._held = ExitStack()
         self._held.enter_context(self.applied.stored())
         if self.applied.fix.change is not None:
             self.model = cast(nn.Module, self.applied.model.model)
 
-    def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Bring floating inputs, also those inside lists and dicts, into the fix's storage dtype."""
-        return (args, kwargs) if self.applied.dtype is None else in_dtype((args, kwargs), self.applied.dtype)
-
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
         """Return a call without arguments, to be made inside ``applied.agreeing()``; for timing."""
-        args, kwargs = self.prepared(args, kwargs)
+        args, kwargs = in_dtype((args, kwargs), self.applied.dtype)
         if self.applied.fix.agreement == "autocast":  # whose context belongs to each call
             return partial(cast(Callable[..., Any], self.applied), args, kwargs)
         return partial(self.model, *args, **kwargs)
@@ -110,16 +80,3 @@ def fixed(model: nn.Module, fix: str | Fix) -> Fixed:
     if not isinstance(model, nn.Module):
         raise ParameterError(f"the model is a {type(model).__name__}; expected a torch.nn.Module")
     return Fixed(model, fix_by_id(fix) if isinstance(fix, str) else fix)
-
-
-def in_dtype(values: Any, dtype: torch.dtype) -> Any:
-    """Bring the floating tensors among nested values into a dtype, those of objects such as caches in place."""
-
-    def brought(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value.to(dtype) if value.is_floating_point() else value
-        for _, tensor in tensors_in("", value):
-            tensor.data = tensor.data.to(dtype)
-        return value
-
-    return pytree.tree_map(brought, values)

@@ -10,14 +10,17 @@ import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.targets import first_line
 from precision_eval.fixes.storage import tensors_in
+
+Model = TypeVar("Model", bound=nn.Module)
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type)
 
@@ -96,14 +99,6 @@ class _Rebuild:
         return self
 
 
-class ExaminedSystem(ExaminedModel):
-    """One whose model defines what landed in its project."""
-
-    def upstream(self) -> Any:
-        """Hold the model in that state."""
-        return self.model.upstream()  # type: ignore[operator]
-
-
 def _parameters(model: nn.Module) -> list[str]:
     """Names of the positional parameters of a model's forward."""
     try:
@@ -134,6 +129,21 @@ def floating_leaves(value: Any) -> tuple[torch.Tensor, ...]:
     return tuple(tensors)
 
 
+def in_dtype(values: Any, dtype: torch.dtype | None) -> Any:
+    """Bring the floating tensors among nested values into a dtype, if any; those of objects such as caches in place."""
+    if dtype is None:
+        return values
+
+    def brought(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.to(dtype) if value.is_floating_point() else value
+        for _, tensor in tensors_in("", value):
+            tensor.data = tensor.data.to(dtype)
+        return value
+
+    return pytree.tree_map(brought, values)
+
+
 def packed(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
     """Put a model and its inputs together; one dict alone holds inputs by name."""
     if not isinstance(model, nn.Module):
@@ -151,6 +161,17 @@ def packed(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
         ) from error
     except ValueError:  # no signature to be had, as of a ScriptModule
         pass
-    # of the class: a part of the model may be called upstream
-    kind = ExaminedSystem if callable(getattr(type(model), "upstream", None)) else ExaminedModel
-    return kind(model, args, kwargs)
+    return ExaminedModel(model, args, kwargs)
+
+
+def copied(model: Model) -> Model:
+    """Copy a model, and what weight_norm and others compute and keep as attributes; torch alone copies leaves only."""
+    values = [value for module in model.modules() for value in vars(module).values()]
+    computed = [value for value in values if isinstance(value, torch.Tensor) and not value.is_leaf]
+    try:
+        return copy.deepcopy(model, {id(value): value.detach().clone() for value in computed})
+    except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
+        raise ParameterError(
+            f"the model cannot be copied ({first_line(error)}); fixes are put on copies, and calls made of them: make "
+            "it deep-copyable, as by detaching tensors kept as attributes or taking off a wrapper such as FSDP"
+        ) from error

@@ -29,6 +29,14 @@ def floating_tensors(model: nn.Module) -> list[torch.Tensor]:
     return list(unique.values())
 
 
+def set_dtype_attributes(model: nn.Module, dtype: torch.dtype) -> None:
+    """Set the floating dtypes that a model keeps as plain attributes."""
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, torch.dtype) and value.is_floating_point:
+                setattr(module, name, dtype)
+
+
 def storage_bytes(model: nn.Module) -> int:
     """Bytes that a model's parameters and buffers occupy, each storage once."""
     storages = {

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from precision_eval.core.errors import CandidateError
+from precision_eval.core.targets import first_line
 from precision_eval.measure.blocks import Candidate, read_block
 from precision_eval.measure.timers import HostTimer, Timer
 
@@ -104,8 +105,7 @@ def own_copy(name: str, candidate: Candidate) -> Candidate:
     except CandidateError as error:
         raise CandidateError(f"candidate '{name}' {error}; {_REMEDY}") from None
     except Exception as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise CandidateError(f"candidate '{name}' cannot be copied ({reason}); {_REMEDY}") from error
+        raise CandidateError(f"candidate '{name}' cannot be copied ({first_line(error)}); {_REMEDY}") from error
 
 
 def _copied_call(value: Any, memo: dict[int, Any]) -> Any:

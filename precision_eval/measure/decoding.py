@@ -24,8 +24,7 @@ from precision_eval.cases.voice.synthesis import GumbelNoise
 from precision_eval.core.cells import Cell, role_of
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes.catalog import fix_by_id
-from precision_eval.fixes.outside import in_dtype
-from precision_eval.fixes.packing import Packed
+from precision_eval.fixes.packing import Packed, in_dtype
 
 
 @dataclass
@@ -94,10 +93,10 @@ def decoding(cell: Cell, condition: str, own: OwnCase | None = None) -> Iterator
         @torch.no_grad()
         def decode(seed: int, picks: Picks, steps: int) -> None:
             if begin is None:
-                call(_in(own.given(seed), dtype), picks, steps)
+                call(in_dtype(own.given(seed), dtype), picks, steps)
             else:
                 tokens, state = _pair(begin(model, seed), "state", "the first tokens and the caches")
-                state = _in(state, dtype)
+                state = in_dtype(state, dtype)
                 for _ in range(steps):
                     logits, state = _pair(call(tokens, state), "decode_step", "logits and the state")
                     tokens = picks(logits).reshape(tokens.shape)
@@ -109,10 +108,6 @@ def decoding(cell: Cell, condition: str, own: OwnCase | None = None) -> Iterator
                 decode(seed, picks, steps)
 
         yield loop
-
-
-def _in(values: Any, dtype: torch.dtype | None) -> Any:
-    return values if dtype is None else in_dtype(values, dtype)
 
 
 def check_mode(cell: Cell, is_loop: bool) -> None:
@@ -169,7 +164,7 @@ def said(cell: Cell, condition: str, own: OwnCase, passages: Sequence[tuple[Any,
     with under(cell, condition, own.model, own.synthesize) as (call, _, dtype):
         for script, seed in passages:
             with SharedNoise(seed):
-                wave, rate_hz = _pair(call(_in(script, dtype), seed), "synthesize", "waveform and sample rate")
+                wave, rate_hz = _pair(call(in_dtype(script, dtype), seed), "synthesize", "waveform and sample rate")
             wave = wave.detach().cpu().double().numpy() if isinstance(wave, torch.Tensor) else np.asarray(wave)
             if wave.size != max(wave.shape, default=0) or not wave.size or int(rate_hz) != rate_hz:
                 raise ParameterError(f"synthesize returns an array of shape {wave.shape} at {rate_hz}; give mono, Hz")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ import torch
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.core.formats import ulp
 from precision_eval.stats import student_quantile
+from precision_eval.trace.operations import short
 
 QUANTILES = (0.5, 0.99, 1.0)
 
@@ -48,10 +49,6 @@ class Drift:
     cosine_distance: float
     split: Split | None
     assessment: dict[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for a record."""
-        return asdict(self)
 
 
 def over_seeds(errors: Sequence[float]) -> dict[str, Any]:
@@ -110,12 +107,12 @@ def tensor_drift(
     same_operands = truth if on_cast_inputs is None else wide(on_cast_inputs).reshape(-1)
     yardstick_rms = math.sqrt(_mean_square(wide(yardstick).reshape(-1) - same_operands))
     arithmetic_rms = math.sqrt(_mean_square(output - same_operands))
-    in_ulps = noise.abs() / ulp(truth, str(found.dtype).removeprefix("torch."))
+    in_ulps = noise.abs() / ulp(truth, short(found.dtype))
     ordered = in_ulps.sort().values
     return Drift(
         relative_error=float(noise.norm() / truth.norm()),
         rms_error=rms,
-        yardstick_dtype=str(yardstick.dtype).removeprefix("torch."),
+        yardstick_dtype=short(yardstick.dtype),
         rms_ratio=arithmetic_rms / yardstick_rms if yardstick_rms else None,
         bias_z=_bias_z(noise * truth.sign()),
         relative_bias=float(noise.dot(truth) / truth.dot(truth)),

@@ -21,8 +21,10 @@ from torch.nn.modules import module as module_hooks
 
 from precision_eval.cases.modes import DrawnAs, KeepingFloat64, KeepingWide
 from precision_eval.core.errors import ParameterError
-from precision_eval.fixes.packing import ExaminedModel
-from precision_eval.measure.model_calls import CallOutcome, attempt, copied, difference, is_beyond
+from precision_eval.core.targets import first_line
+from precision_eval.fixes.packing import ExaminedModel, copied, in_dtype
+from precision_eval.fixes.storage import set_dtype_attributes
+from precision_eval.measure.model_calls import CallOutcome, attempt, difference, is_beyond
 from precision_eval.trace.provenance import named_tensors
 
 #: Copies of the model in float64 that are alive at once, activations and the copy as stored included.
@@ -46,10 +48,8 @@ def reference_of(subject: ExaminedModel, *, available_bytes: int, draws: bool | 
         return Reference(None, "", (_DRAWS,))
     found = _first_that_runs(subject, available_bytes, seed=0)
     if draws is None and found.outputs is not None:
-        again, other = (
-            CallOutcome(_first_that_runs(subject, available_bytes, seed=seed).outputs, None) for seed in (0, 1)
-        )
-        first = CallOutcome(found.outputs, None)
+        runs = (found, *(_first_that_runs(subject, available_bytes, seed=seed) for seed in (0, 1)))
+        first, again, other = (CallOutcome(run.outputs, None) for run in runs)
         if is_beyond(difference(first, other), difference(first, again)):
             return Reference(None, "", (_DRAWS,))
     return found
@@ -94,7 +94,7 @@ def _may_serve(subject: ExaminedModel, found: CallOutcome) -> bool:
 
 def _why(found: CallOutcome) -> str:
     if found.error is not None:
-        return f"{type(found.error).__name__}: {(str(found.error).strip().splitlines() or [''])[0]}"
+        return f"{type(found.error).__name__}: {first_line(found.error)}"
     return "its output is not finite"
 
 
@@ -109,7 +109,7 @@ def run_as(
     """Call a copy held in a wider format, in which it draws what the model draws; `through` calls it in another way."""
     twin = copied(subject)
     drawing = DrawnAs(subject.drawn or ())
-    inputs = tuple(t.to(wide) if t.is_floating_point() else t for t in twin.tensors)
+    inputs = in_dtype(twin.tensors, wide)
 
     def call() -> tuple[torch.Tensor, ...]:
         with hold(twin), drawing:
@@ -130,10 +130,7 @@ def _widen(model: nn.Module, dtype: torch.dtype, *, kinds: tuple[str, ...]) -> N
     for kind, _, tensor in named_tensors(model, ()):
         if kind in kinds:
             tensor.data = tensor.data.to(dtype)
-    for module in model.modules():
-        for name, value in list(vars(module).items()):
-            if isinstance(value, torch.dtype) and value.is_floating_point:
-                setattr(module, name, dtype)
+    set_dtype_attributes(model, dtype)
 
 
 @contextmanager

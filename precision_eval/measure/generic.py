@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,15 @@ from precision_eval.core.errors import (
 )
 from precision_eval.core.formats import support
 from precision_eval.core.workers import WorkerError, call_isolated
-from precision_eval.fixes.apply import AppliedFix, PinnedFix
+from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
-from precision_eval.fixes.packing import floating_leaves
+from precision_eval.fixes.packing import floating_leaves, in_dtype
 from precision_eval.fixes.pins import set_tf32, unlike_pin
 from precision_eval.measure.allocator import GROWN
 from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
 from precision_eval.measure.timers import Cache
 from precision_eval.stats import PairedRatio, over_processes
+from precision_eval.trace.operations import short
 
 Timed = Outcome | dict[Cache, PairedRatio]
 """What one process measured of a fix: why it cannot be timed, or its ratio per state of the cache."""
@@ -112,7 +113,7 @@ def drift(cell: Cell, run_dir: Path) -> list[Outcome]:
                     errors.append(relative_error(built, call))
                 else:
                     measured = attention_drift if isinstance(built.model, CachedAttention) else system_drift
-                    data = measured(built, call).to_dict()
+                    data = asdict(measured(built, call))
                     errors.append(data["relative_error"])
     return [passed(fix, data | over_seeds(errors))]
 
@@ -138,29 +139,10 @@ def sampler(cell: Cell, run_dir: Path) -> list[Outcome]:
         _, speaker, _ = inputs = call.prepare(built.inputs)
         logits = call(*inputs)[0]
     with _measuring(fix, "sampler"):
-        return [passed(fix, sampler_drift(built, logits.dtype, settings=speaker.dtype).to_dict())]
+        return [passed(fix, sampler_drift(built, logits.dtype, settings=speaker.dtype))]
 
 
-@dataclass(frozen=True)
-class SamplerDrift:
-    """A sampler in one dtype against float64, over the positions of a call."""
-
-    dtype: str
-    settings_dtype: str
-    positions: int
-    changed_nucleus: float
-    total_variation: float
-    kept: float
-    kept_in_float64: float
-    cast_changed_nucleus: float
-    cast_total_variation: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for a record."""
-        return asdict(self)
-
-
-def sampler_drift(built: BuiltCase, dtype: torch.dtype, *, settings: torch.dtype | None = None) -> SamplerDrift:
+def sampler_drift(built: BuiltCase, dtype: torch.dtype, *, settings: torch.dtype) -> dict[str, Any]:
     """Run a MetaVoice case's sampler alone, on the float64 twin's logits, in a dtype and in float64.
 
     MetaVoice keeps guidance, softmax and the cumulative sum of top-p in the model's precision
@@ -172,8 +154,7 @@ def sampler_drift(built: BuiltCase, dtype: torch.dtype, *, settings: torch.dtype
     if not isinstance(built.model, MetaVoice):
         raise ParameterError(f"{type(built.model).__name__} has no sampler of its own; the metavoice cases have")
     with torch.no_grad():
-        inputs = (x.double() if x.is_floating_point() else x for x in built.inputs)
-        logits = built.model.in_float64()(*inputs)[0]  # (2, s, V)
+        logits = built.model.in_float64()(*in_dtype(built.inputs, torch.float64))[0]  # (2, s, V)
         roundings = [
             sampler_rounding(logits[:, [s]], dtype=dtype, settings=settings).to_dict() for s in range(logits.shape[1])
         ]
@@ -181,17 +162,17 @@ def sampler_drift(built: BuiltCase, dtype: torch.dtype, *, settings: torch.dtype
     def mean(name: str) -> float:
         return sum(float(rounding[name]) for rounding in roundings) / len(roundings)
 
-    return SamplerDrift(
-        dtype=str(dtype).removeprefix("torch."),
-        settings_dtype=str(settings or dtype).removeprefix("torch."),
-        positions=len(roundings),
-        changed_nucleus=sum(rounding["boundary_flips"] > 0 for rounding in roundings) / len(roundings),
-        total_variation=mean("total_variation"),
-        kept=mean("kept"),
-        kept_in_float64=mean("kept_in_float64"),
-        cast_changed_nucleus=sum(rounding["input_cast_flips"] > 0 for rounding in roundings) / len(roundings),
-        cast_total_variation=mean("input_cast_total_variation"),
-    )
+    return {
+        "dtype": short(dtype),
+        "settings_dtype": short(settings),
+        "positions": len(roundings),
+        "changed_nucleus": sum(rounding["boundary_flips"] > 0 for rounding in roundings) / len(roundings),
+        "total_variation": mean("total_variation"),
+        "kept": mean("kept"),
+        "kept_in_float64": mean("kept_in_float64"),
+        "cast_changed_nucleus": sum(rounding["input_cast_flips"] > 0 for rounding in roundings) / len(roundings),
+        "cast_total_variation": mean("input_cast_total_variation"),
+    }
 
 
 def memory(cell: Cell, run_dir: Path) -> list[Outcome]:
@@ -201,7 +182,7 @@ def memory(cell: Cell, run_dir: Path) -> list[Outcome]:
     fix, built = _only_fix(cell), _built(cell)
     with _applied(cell, fix, built) as call:
         measured = call_memory(call, call.prepare(built.inputs), model=call.model, device=cell.device)
-    return [passed(fix, measured.to_dict())]
+    return [passed(fix, asdict(measured))]
 
 
 def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
@@ -211,12 +192,14 @@ def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
     """
     processes, states = cell.options.processes, (cell.options.memory or GROWN).split(",")
     if processes == len(states) == 1:
-        timed_once = _timed_once(cell, 0)
-        return [_as_outcome(fix, [timed_once[fix]]) for fix in cell.fixes]
-    cells = [replace(cell, options=replace(cell.options, memory=state)) for state in states]
-    each = [[in_process(_timed_once, one, index) for index in range(processes)] for one in cells]
-    timed_states = [over_all(results) if processes > 1 else results[0] for results in each]
-    return [_as_outcome(fix, [timed[fix] for timed in timed_states]) for fix in cell.fixes]
+        each = [[_timed_once(cell, 0)]]
+    else:
+        cells = [replace(cell, options=replace(cell.options, memory=state)) for state in states]
+        each = [[in_process(_timed_once, one, index) for index in range(processes)] for one in cells]
+    return [
+        _as_outcome(fix, [_over_processes([timed[fix] for timed in results], len(results[0])) for results in each])
+        for fix in cell.fixes
+    ]
 
 
 def _as_outcome(fix: str, by_memory: Sequence[Timed]) -> Outcome:
@@ -243,17 +226,15 @@ def in_process(measure: Callable[[Cell, int], dict[str, Timed]], cell: Cell, pro
     return timed
 
 
-def over_all(results: Sequence[dict[str, Timed]]) -> dict[str, Timed]:
-    """Combine the processes fix by fix; a fix that failed in one has that outcome."""
-    return {fix: _over_processes([timed[fix] for timed in results], candidates=len(results[0])) for fix in results[0]}
-
-
-def _over_processes(results: Sequence[Timed], *, candidates: int) -> Timed:
+def _over_processes(results: Sequence[Timed], candidates: int) -> Timed:
+    """Combine what each process measured of a fix; one that failed in any has that outcome."""
     ratios: list[dict[Cache, PairedRatio]] = []
     for timed in results:
         if isinstance(timed, Outcome):
             return timed
         ratios.append(timed)
+    if len(ratios) == 1:
+        return ratios[0]
     return {cache: over_processes([ratio[cache] for ratio in ratios], candidates=candidates) for cache in ratios[0]}
 
 
@@ -353,7 +334,7 @@ def called(
     """Do so on the model itself, and let pass what it raises; `backend` is that of a compiled call."""
     _check_format(cell, fix)
     applied = _applied(cell, fix, built, backend)
-    block = applied.blocked if isinstance(applied, PinnedFix) else applied.agreeing
+    block = applied.agreeing if applied.sdpa_backend is None else applied.blocked
     stack.enter_context(applied.stored())
     inputs = applied.prepare(built.inputs)
     with block():
@@ -362,9 +343,8 @@ def called(
 
 
 def _applied(cell: Cell, fix: str, built: BuiltCase, backend: str = "inductor") -> AppliedFix:
-    if cell.options.sdpa_backend is None:
-        return AppliedFix(fix_by_id(fix), built.model, mode=cell.mode, backend=backend)
-    return PinnedFix(fix_by_id(fix), built.model, mode=cell.mode, sdpa_backend=cell.options.sdpa_backend)
+    pin = cell.options.sdpa_backend
+    return AppliedFix(fix_by_id(fix), built.model, mode=cell.mode, backend=backend, sdpa_backend=pin)
 
 
 def _only_fix(cell: Cell) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import platform
 import resource
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,6 @@ class Memory:
     storage_bytes: int
     rss_peak_bytes: int
     reserved_peak_bytes: int | None
-
-    def to_dict(self) -> dict[str, int | None]:
-        """Plain data for a record."""
-        return asdict(self)
 
 
 def peak_rss_bytes() -> int:

@@ -9,7 +9,7 @@ samples that are not finite) is None and in no mean; what is wrong with such a m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,17 +71,14 @@ class MinuteListener:
 
     def heard(self, wav_path: Path) -> dict[str, list[Any]]:
         """Return each figure's values, one per full minute, and the ``flags`` of each."""
-        rows = [self._minute(index, samples) for index, samples in self._minutes(wav_path)]
-        names = dict.fromkeys(name for row in rows for name in row)
-        return {name: [row.get(name) for row in rows] for name in names}
+        return _by_name([self._minute(index, samples) for index, samples in self._minutes(wav_path)])
 
     def judged(self, wav_path: Path) -> dict[str, list[Any]]:
         """Return what the judges alone say of each full minute."""
         rows = []
         for index, samples in self._minutes(wav_path):
             rows.append(self._judged(index, samples) if np.isfinite(samples).all() else {})
-        names = dict.fromkeys(name for row in rows for name in row)
-        return {name: [row.get(name) for row in rows] for name in names}
+        return _by_name(rows)
 
     def _minutes(self, wav_path: Path) -> Iterator[tuple[int, np.ndarray]]:
         import soundfile
@@ -128,6 +125,11 @@ class MinuteListener:
         parts = zip(self._truths[index], _parts(samples), strict=True)
         scores = [self._panel.scores(truth, self._panel.hear(part)) for truth, part in parts]
         return {name: _number(float(np.mean([score[name] for score in scores]))) for name in scores[0]}
+
+
+def _by_name(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _movement(samples: np.ndarray) -> np.ndarray:

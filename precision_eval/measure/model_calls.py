@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +21,10 @@ from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.fixes.outside import deep_copy
-from precision_eval.fixes.packing import ExaminedModel, packed
+from precision_eval.fixes.packing import ExaminedModel, copied, packed
 from precision_eval.fixes.storage import tensors_in
 from precision_eval.trace.dtype_flow import DtypeFlow
-from precision_eval.trace.operations import FLOATS
+from precision_eval.trace.operations import FLOATS, short
 from precision_eval.trace.provenance import ProvenanceMap, modules_by_path, named_tensors
 from precision_eval.trace.value_counts import ValueCounts
 
@@ -40,7 +39,7 @@ def subject_of(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
     for role, name, tensor in named_tensors(subject, named, prefix=subject.prefix):
         if tensor.dtype not in FLOATS:
             raise ParameterError(
-                f"the {role} '{name}' is {str(tensor.dtype).removeprefix('torch.')}; expected float16, bfloat16, "
+                f"the {role} '{name}' is {short(tensor.dtype)}; expected float16, bfloat16, "
                 "float32 or float64: upcast it before the examination"
             )
         if tensor.device.type == "meta":
@@ -95,17 +94,6 @@ def seeded(seed: int = 0) -> Iterator[None]:
         random.setstate(state)
         mtrand.set_bit_generator(numpys)
         _SPARE.append(spare)
-
-
-def copied(subject: ExaminedModel) -> ExaminedModel:
-    """Copy a subject, its inputs included."""
-    try:
-        return cast(ExaminedModel, deep_copy(subject))
-    except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
-        raise ParameterError(
-            f"the model cannot be copied ({str(error).splitlines()[0]}); each run is on a copy of its own: make it "
-            "deep-copyable, for instance by detaching tensors kept as attributes or taking off a wrapper such as FSDP"
-        ) from error
 
 
 def attempt(call: Callable[[], tuple[torch.Tensor, ...]], *, seed: int = 0) -> CallOutcome:

@@ -20,6 +20,7 @@ import numpy as np
 
 from precision_eval.core.environment import self_test_machine
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.workers import one_thread
 from precision_eval.measure.allocator import GROWN, memory_held
 from precision_eval.measure.blocks import Candidate, judged_clock
 from precision_eval.measure.latency import sized_rounds
@@ -92,20 +93,14 @@ KINDS: Mapping[str, tuple[str, Callable[[int], Make]]] = {
 
 def self_test(seconds: float = 10.0, *, seed: int = 0) -> dict[str, Any]:
     """Test what latencies can tell here; returns plain JSON data, as :data:`precision_eval.core.shapes.SELF_TEST`."""
-    import torch
-
     if not 1.0 <= seconds <= 3600.0:
         raise ParameterError(f"seconds is {seconds:g}; expected 1 to 3600")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     began, load = time.perf_counter(), os.getloadavg()[0]
     calls: dict[str, Any] = {}
-    try:
+    with one_thread():
         for number, (name, (title, kind)) in enumerate(KINDS.items()):
             left_s = seconds - (time.perf_counter() - began)
             calls[name] = {"title": title} | _tested(kind(seed), _SHARE * left_s / (len(KINDS) - number), seed)
-    finally:
-        torch.set_num_threads(threads)
     return {
         "machine": self_test_machine(),
         "made": datetime.now(UTC).isoformat(timespec="minutes"),

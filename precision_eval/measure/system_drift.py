@@ -11,7 +11,7 @@ import copy
 import math
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -22,12 +22,15 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.modes import KeepingFloat64
 from precision_eval.cases.systems.system import CachedAttention, System, in_float64
 from precision_eval.core.errors import ParameterError, UnsupportedError
+from precision_eval.core.targets import first_line
 from precision_eval.fixes.apply import AppliedFix
-from precision_eval.fixes.packing import floating_leaves
+from precision_eval.fixes.packing import floating_leaves, in_dtype
+from precision_eval.fixes.storage import set_dtype_attributes
 from precision_eval.measure.assess import assess, attention_yardsticks
 from precision_eval.measure.drift import Drift, tensor_drift, wide
 from precision_eval.trace.capture import observe
 from precision_eval.trace.cast_replay import CastTape, ReplayError, Shifts, record_casts, run_in_float64, run_shifted
+from precision_eval.trace.operations import short
 
 SAME_FUNCTION = 1e-9
 """Relative distance of two float64 runs of one function: far above float64's rounding, far below a format's."""
@@ -44,24 +47,19 @@ class SystemDrift(Drift):
     casts: tuple[dict[str, Any], ...] = ()
     doubts: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for a record."""
-        lists = {"outputs": [found.to_dict() for found in self.outputs], "casts": list(self.casts)}
-        return {**asdict(self), **lists, "doubts": list(self.doubts)}
-
 
 def system_drift(built: BuiltCase, applied: AppliedFix) -> SystemDrift:
     """Drift of a fix on a whole model."""
     system, inputs = _model(built, applied), applied.prepare(built.inputs)
     outputs = _outputs(applied(*inputs))
     with _kept_wide(system):
-        reference = _outputs(run_in_float64(in_float64(system), _brought_to(torch.float64, built.inputs))[0])
+        reference = _outputs(run_in_float64(in_float64(system), in_dtype(built.inputs, torch.float64))[0])
     tape, last = _recorded(system, applied, inputs, outputs)
     with _kept_wide(system, casts=applied.fix.change is not None):
-        returned, shifts = run_in_float64(_twin(system, applied), _brought_to(torch.float64, inputs), tape=tape)
+        returned, shifts = run_in_float64(_twin(system, applied), in_dtype(inputs, torch.float64), tape=tape)
     exact = _outputs(returned)
     _check_function(system, applied, exact, reference)
-    coarser = [max(output.dtype, last or output.dtype, key=_eps) for output in outputs]
+    coarser = [max(output.dtype, last or output.dtype, key=lambda dtype: torch.finfo(dtype).eps) for output in outputs]
     yardsticks = {
         dtype: _yardstick(_twin(system, applied, dtype), inputs, dtype, tape, shifts)
         for dtype in dict.fromkeys(coarser)
@@ -70,7 +68,7 @@ def system_drift(built: BuiltCase, applied: AppliedFix) -> SystemDrift:
     for index, (output, dtype) in enumerate(zip(outputs, coarser, strict=True)):
         plain, _ = yardsticks[dtype]
         drift, doubt = _output_drift(output, reference[index], exact[index], None if plain is None else plain[index])
-        drifts.append(replace(drift, yardstick_dtype=str(dtype).removeprefix("torch.")))
+        drifts.append(replace(drift, yardstick_dtype=short(dtype)))
         doubts += [doubt] if doubt and doubt not in doubts else []
     return SystemDrift(**vars(drifts[0]), outputs=tuple(drifts[1:]), casts=_summary(tape), doubts=tuple(doubts))
 
@@ -80,7 +78,7 @@ def exact_output(built: BuiltCase) -> torch.Tensor:
     if isinstance(built.model, CachedAttention):
         return exact_attention(built)
     with _kept_wide(built.model):
-        exact = run_in_float64(in_float64(built.model), _brought_to(torch.float64, built.inputs))[0]
+        exact = run_in_float64(in_float64(built.model), in_dtype(built.inputs, torch.float64))[0]
     return _outputs(exact)[0]
 
 
@@ -90,10 +88,6 @@ def relative_error(built: BuiltCase, applied: AppliedFix, reference: torch.Tenso
     output = _outputs(applied(*applied.prepare(built.inputs)))[0]
     reference = exact_output(built) if reference is None else reference
     return tensor_drift(output.to(reference.device), reference, yardstick=reference).relative_error
-
-
-def _eps(dtype: torch.dtype) -> float:
-    return torch.finfo(dtype).eps
 
 
 def _output_drift(
@@ -127,10 +121,6 @@ def _outputs(returned: Any) -> Tensors:
         kind = type(returned).__name__
         raise UnsupportedError(f"the model returns a {kind} without floating values; drift is of floating tensors")
     return tuple(tensor.detach().clone() for tensor in tensors)
-
-
-def _brought_to(dtype: torch.dtype, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs)
 
 
 def _recorded(
@@ -175,10 +165,7 @@ def _twin(system: nn.Module, applied: AppliedFix, dtype: torch.dtype = torch.flo
         twin = in_float64(held)
     if dtype is not torch.float64:
         twin.to(dtype)
-        for module in twin.modules():
-            for name, value in list(vars(module).items()):
-                if value is torch.float64:
-                    setattr(module, name, dtype)
+        set_dtype_attributes(twin, dtype)
     return twin
 
 
@@ -186,11 +173,11 @@ def _yardstick(
     twin: nn.Module, inputs: tuple[Any, ...], dtype: torch.dtype, tape: CastTape | None, shifts: Shifts
 ) -> tuple[Tensors | None, str | None]:
     """Run the plain model in a dtype; returns its outputs, or why there are none."""
-    name = str(dtype).removeprefix("torch.")
+    name = short(dtype)
     try:
-        outputs = _outputs(run_shifted(twin, _brought_to(dtype, inputs), dtype=dtype, tape=tape, shifts=shifts))
+        outputs = _outputs(run_shifted(twin, in_dtype(inputs, dtype), dtype=dtype, tape=tape, shifts=shifts))
     except RuntimeError as error:  # torch's own errors of mismatched dtypes, and a replay that does not fit
-        return None, f"no yardstick: plain arithmetic in {name} raises: {str(error).splitlines()[0]}"
+        return None, f"no yardstick: plain arithmetic in {name} raises: {first_line(error)}"
     if not all(bool(tensor.isfinite().all()) for tensor in outputs):
         return None, f"no yardstick: plain arithmetic in {name} is not finite"
     return outputs, None
@@ -215,7 +202,7 @@ def _check_function(system: nn.Module, applied: AppliedFix, exact: Tensors, refe
 
 def _summary(tape: CastTape | None) -> tuple[dict[str, Any], ...]:
     counts = Counter(
-        (call.site, cast.operand, *(str(d).removeprefix("torch.") for d in (cast.before, cast.after)))
+        (call.site, cast.operand, short(cast.before), short(cast.after))
         for call in tape or ()
         for cast in call.casts
         if cast.rounds

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from precision_eval.fixes.compute import AttentionCall, masked
 from precision_eval.fixes.patches import eager_swaps, no_fused_encoder, swapped
 from precision_eval.fixes.sites import Function, Site
 
@@ -32,24 +33,19 @@ def attention_written_out(tag: Callable[[str], None]) -> Function:
         key: torch.Tensor,  # (..., Hk, Lk, D)
         value: torch.Tensor,
         attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
+        *rest: Any,
+        **options: Any,
     ) -> torch.Tensor:
+        call = AttentionCall(*rest, **options)
         tag("scores")
-        groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
+        groups = query.shape[-3] // key.shape[-3] if call.enable_gqa else 1
         if groups > 1:
             key, value = (t.repeat_interleave(groups, dim=-3) for t in (key, value))
         scores = query @ key.mT
-        factor = query.shape[-1] ** -0.5 if scale is None else scale
+        factor = query.shape[-1] ** -0.5 if call.scale is None else call.scale
         if factor != 1.0:  # multiplying by one rounds nothing
             scores = scores * factor
-        if is_causal:
-            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-        if attn_mask is not None:
-            masked = attn_mask.dtype is torch.bool
-            scores = scores.masked_fill(~attn_mask, -math.inf) if masked else scores + attn_mask.to(scores.dtype)
+        scores = masked(scores, attn_mask, call)
         tag("softmax")
         probabilities = scores.softmax(-1)
         tag("output")
@@ -140,18 +136,12 @@ def probing(*, every: int = 1) -> Iterator[AttentionSharpness]:
     call_on = F.scaled_dot_product_attention
 
     def observed(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        **options: Any,
+        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *rest: Any, **options: Any
     ) -> Tensor:
         if next(seen) % every == 0:
             with _disable_current_modes():  # the trace has no business here, and would cost every operation
                 sharpness.add(query, key, attn_mask, options.get("scale"))
-        return call_on(query, key, value, attn_mask, dropout_p, is_causal, **options)
+        return call_on(query, key, value, attn_mask, *rest, **options)
 
     F.scaled_dot_product_attention = cast(Any, observed)
     try:

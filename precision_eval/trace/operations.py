@@ -123,8 +123,8 @@ ASSIGNMENTS = _names(
     __setitem__ copy_ index_put_ index_copy_ masked_scatter_ scatter_ masked_fill_ index_fill_ fill_ put_
     """
 )
-#: Operations below Python that only put a tensor into another one.
-WRITING = _names("copy_ index_copy_ index_put_")
+#: Operations below Python that only put a tensor into another one → where it stands among their arguments.
+WRITING = {"copy_": 1, "index_put_": 2, "index_copy_": 3}
 #: Operations below Python that make no new number: each value they return was given to them, or is its negative.
 MOVING = _names(
     """

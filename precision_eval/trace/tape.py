@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from precision_eval.fixes.packing import in_dtype
 from precision_eval.fixes.storage import stored_as
 from precision_eval.trace.attention import written_out
 from precision_eval.trace.observer import ModuleCalls, OperationMode
@@ -34,18 +35,18 @@ class Ref:
     index: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Leaf:
-    """A value that no operation made."""
+    """A value that no operation made; `stored` in the tape's format, `written` to by an operation."""
 
     index: int
     kind: str
     name: str
     constant: torch.Tensor | None
-    written: bool
     cache_layer: str
     floating: bool
     stored: bool
+    written: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,19 +93,6 @@ def mapped(tree: Any, function: Callable[[Any], Any], *, kind: type = torch.Tens
     return tree
 
 
-@dataclass
-class _Seen:
-    """A leaf while it is being recorded."""
-
-    index: int
-    kind: str
-    name: str
-    tensor: torch.Tensor
-    constant: torch.Tensor | None
-    written: bool = False
-    cache_layer: str = ""
-
-
 class TapeRecorder(OperationMode):
     """Writes every operation down as it runs."""
 
@@ -120,7 +108,7 @@ class TapeRecorder(OperationMode):
         self.nodes: list[Node] = []
         self.values: list[torch.Tensor] = []  # held, so that no id is used twice
         self.index_of: dict[int, int] = {}
-        self.leaves: dict[int, _Seen] = {}
+        self.leaves: dict[int, Leaf] = {}
         self.leaf_of_storage: dict[int, int] = {}
 
     def set_tag(self, role: str) -> None:
@@ -138,7 +126,8 @@ class TapeRecorder(OperationMode):
         constant = tensor.detach().clone() if kind == "constant" else None
         caches = (rule.sites(name, "") for rule in self.rules if rule.role == "cache" and kind == "model")
         layer = next((sites[0].layer for sites in caches if sites is not None), "")
-        self.leaves[index] = _Seen(index, kind, name, tensor, constant, cache_layer=layer)
+        floating, stored = tensor.is_floating_point(), tensor.dtype is self.dtype
+        self.leaves[index] = Leaf(index, kind, name, constant, layer, floating, stored)
         if tensor.numel():
             self.leaf_of_storage.setdefault(tensor.untyped_storage().data_ptr(), index)
         return Ref(index)
@@ -180,8 +169,7 @@ class TapeRecorder(OperationMode):
     def _moves(self, func: Any, operation: str, args: tuple[Any, ...], before: torch.dtype | None) -> bool:
         """Say whether an operation makes no new number in the format."""
         if operation in WRITING:
-            source = args[-1] if operation == "index_copy_" else args[2 if operation == "index_put_" else 1]
-            return bool(source.dtype is self.dtype)
+            return bool(args[WRITING[operation]].dtype is self.dtype)
         if operation == "_to_copy":
             return before is self.dtype
         views = any(result.alias_info is not None for result in func._schema.returns) and not func._schema.is_mutable
@@ -202,7 +190,7 @@ class TapeRecorder(OperationMode):
             index in leaves
             and leaves[index].kind != "constant"
             and not leaves[index].cache_layer
-            and leaves[index].tensor.dtype is self.dtype
+            and leaves[index].stored
             for index in _referred(refs)
         )
 
@@ -224,19 +212,14 @@ def record(model: nn.Module, inputs: Sequence[Any], *, format: str, rules: Seque
     """Run a model once with everything stored in a format, and write down what ran."""
     dtype: torch.dtype = getattr(torch, format)
     model = copy.deepcopy(model)  # where the format is the shipped one, nothing is converted and a write would stay
-    cast = [x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
+    cast = in_dtype(inputs, dtype)
     with stored_as(model, dtype):
         recorder = TapeRecorder(model, _model_tensors(model, cast), rules, dtype)
         with recorder.modules.followed(), written_out(model, recorder.set_tag), recorder:
             output = model(*cast)
-        leaves = tuple(_leaf(seen, dtype) for seen in recorder.leaves.values())  # while parameters are in the format
     index = recorder.index_of[id(output)]
+    leaves = tuple(recorder.leaves.values())
     return Tape(format, _with_lifetimes(recorder.nodes, kept=index), leaves, index, output.detach().clone())
-
-
-def _leaf(seen: _Seen, dtype: torch.dtype) -> Leaf:
-    floating, stored = seen.tensor.is_floating_point(), seen.tensor.dtype is dtype
-    return Leaf(seen.index, seen.kind, seen.name, seen.constant, seen.written, seen.cache_layer, floating, stored)
 
 
 def _referred(tree: Any) -> list[int]:
@@ -336,7 +319,7 @@ class _Replay:
 
     def _source_rounded(self, node: Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Round what is written, and not the rest of the tensor that it is written to."""
-        at = {"copy_": 1, "index_copy_": len(args) - 1, "index_put_": 2}[node.operation]
+        at = WRITING[node.operation]
         source = rounded(args[at], self.format, sites=node.sites, narrow=self.narrow)
         return (*args[:at], source, *args[at + 1 :])
 

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from precision_eval.core.errors import UnsupportedError
+from precision_eval.fixes.storage import set_dtype_attributes
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -65,10 +66,7 @@ def in_float64(model: ModelT) -> ModelT:
     if any(hasattr(tensor, "__tensor_flatten__") for tensor in model.parameters()):
         raise UnsupportedError("torchao's tensors cannot be held in float64, so there is no drift of them")
     twin = copy.deepcopy(model).double()
-    for module in twin.modules():
-        for name, value in list(vars(module).items()):
-            if isinstance(value, torch.dtype) and value.is_floating_point:
-                setattr(module, name, torch.float64)
+    set_dtype_attributes(twin, torch.float64)
     return twin
 
 

@@ -107,7 +107,6 @@ class HonestRange:
     """
 
     def __init__(self, reference: Tensors, yardsticks: Yardsticks, dtype: torch.dtype) -> None:
-        self._reference = reference
         self._pooled = pool(reference, yardsticks, dtype)
         self._range = Range(self._pooled)
 
@@ -148,7 +147,7 @@ class HonestRange:
             worst_head=head,
             worst_channel=channel,
             non_finite=non_finite,
-            split=None if on_cast_inputs is None else pooled_split(candidate, self._reference, on_cast_inputs, pooled),
+            split=None if on_cast_inputs is None else pooled_split(candidate, on_cast_inputs, pooled),
             undetectable=self._undetectable(limits),
             statistics=found,
             limits=limits,

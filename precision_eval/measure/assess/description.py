@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from precision_eval.core.errors import ParameterError
-from precision_eval.measure.assess.pooled import Pooled, Tensors
+from precision_eval.measure.assess.pooled import Pooled, Tensors, stacked
 from precision_eval.measure.assess.results import Bias, WorstPlace
 from precision_eval.measure.drift import Split, split_noise
 
@@ -44,22 +42,10 @@ def worst_places(error: Tensor, honest: Tensor, rounding: Tensor) -> tuple[Worst
     return worst((3,)), worst((0, 2, 3)), worst((0, 2))
 
 
-def pooled_split(candidate: Tensors, reference: Tensors, on_cast_inputs: Tensors, pooled: Pooled) -> Split | None:
+def pooled_split(candidate: Tensors, on_cast_inputs: Tensors, pooled: Pooled) -> Split | None:
     """Split the error of all calls together; None where something is not finite."""
-    listed = [[t] if isinstance(t, Tensor) else list(t) for t in (candidate, reference, on_cast_inputs)]
-    _check_cast(listed)
-    found, exact, cast = (torch.stack([t.detach().cpu() for t in ts]) for ts in listed)
+    found = stacked(candidate, "candidate", pooled.calls, pooled.shape, {pooled.dtype})
+    cast = stacked(on_cast_inputs, "on_cast_inputs", pooled.calls, pooled.shape, {torch.float64})
     if not (found.isfinite().all() and pooled.kept.all()):
         return None
-    return split_noise(found, exact, cast)
-
-
-def _check_cast(listed: Sequence[Sequence[Tensor]]) -> None:
-    found, _, cast = listed
-    shapes = {tuple(t.shape) for t in (*found, *cast)}
-    if len(found) != len(cast) or len(shapes) > 1 or any(t.dtype is not torch.float64 for t in cast):
-        raise ParameterError(
-            f"on_cast_inputs holds {len(cast)} tensors of {', '.join(sorted({str(t.dtype) for t in cast}))} for "
-            f"{len(found)} candidates, shapes {', '.join(map(str, sorted(shapes)))}; give one of float64 and of the "
-            "candidate's shape per call: float64 arithmetic on the operands as cast"
-        )
+    return split_noise(found.to(pooled.dtype), pooled.exact, cast)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import Format, format_by_name
+from precision_eval.trace.operations import short
 
 Tensors = Tensor | Sequence[Tensor]
 Yardsticks = Tensor | Sequence[Tensors] | Mapping[str, Tensors]
@@ -54,7 +55,7 @@ class Pooled:
 
     def candidate(self, tensors: Tensors) -> tuple[Tensor, NonFinite]:
         """Check a candidate and bring it to the layout; count what is not finite."""
-        found = _stacked(tensors, "candidate", self.calls, self.shape, {self.dtype})
+        found = stacked(tensors, "candidate", self.calls, self.shape, {self.dtype})
         fine, true = found.isfinite(), self.exact.isfinite()
         overflowed = true & ~self.kept & ~fine
         invented, hidden = ~fine & true & ~overflowed, fine & ~true
@@ -74,7 +75,7 @@ COUNTS = ("candidate", "reference", "invented", "overflowed", "hidden", "hidden_
 
 def pool(reference: Tensors, yardsticks: Yardsticks, dtype: torch.dtype) -> Pooled:
     """Check reference and yardsticks and bring them to one layout."""
-    name = str(dtype).removeprefix("torch.")
+    name = short(dtype)
     if name not in DTYPES:
         raise ParameterError(
             f"the candidate is {name}; expected one of {', '.join(DTYPES)}: the dtype in which it was returned"
@@ -83,10 +84,10 @@ def pool(reference: Tensors, yardsticks: Yardsticks, dtype: torch.dtype) -> Pool
     shape = tuple(listed[0].shape)
     if not shape or 0 in shape:
         raise ParameterError(f"there is nothing to judge in shape {shape}; give at least one element")
-    exact = _stacked(listed, "reference", len(listed), shape, {torch.float64})
+    exact = stacked(listed, "reference", len(listed), shape, {torch.float64})
     named = _named(yardsticks)
     wide = {dtype, torch.float32, torch.float64}
-    given = [_stacked(one, f"yardstick '{key}'", len(listed), shape, wide) for key, one in named.items()]
+    given = [stacked(one, f"yardstick '{key}'", len(listed), shape, wide) for key, one in named.items()]
     rounded = exact.to(dtype).to(torch.float64)
     kept = rounded.isfinite()
     rounded = torch.where(kept, rounded, 0.0)
@@ -134,7 +135,7 @@ def _named(yardsticks: Yardsticks) -> dict[str, Tensors]:
     return dict(named)
 
 
-def _stacked(tensors: Tensors, name: str, calls: int, shape: tuple[int, ...], dtypes: set[torch.dtype]) -> Tensor:
+def stacked(tensors: Tensors, name: str, calls: int, shape: tuple[int, ...], dtypes: set[torch.dtype]) -> Tensor:
     """All calls as float64 in the layout."""
     listed = _listed(tensors, name)
     shapes = {tuple(t.shape) for t in listed} | {shape}
@@ -147,8 +148,8 @@ def _stacked(tensors: Tensors, name: str, calls: int, shape: tuple[int, ...], dt
     if odd:
         raise ParameterError(
             f"the {name} is {', '.join(sorted(map(str, odd)))}; expected {' or '.join(sorted(map(str, dtypes)))}: "
-            "the reference in float64 on the same stored inputs, the candidate as returned, a yardstick in the "
-            "candidate's dtype or wider"
+            "the reference in float64 on the same stored inputs, or on the operands as cast for on_cast_inputs, the "
+            "candidate as returned, a yardstick in its dtype or wider"
         )
     heads, rows, channels = (1, 1, 1, *shape)[-3:]
     return torch.stack([t.detach().to("cpu", torch.float64) for t in listed]).reshape(-1, heads, rows, channels)

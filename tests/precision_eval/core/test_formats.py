@@ -1,4 +1,5 @@
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def account_by_hand(source, target):
 @pytest.mark.parametrize(("source", "target"), [("float16", "bfloat16"), ("bfloat16", "float16")])
 def test_every_pattern_of_one_half_format_cast_to_the_other(source, target):
     tensor = PATTERNS.view(getattr(torch, source))
-    found = cast_account(tensor, target).to_dict()
+    found = asdict(cast_account(tensor, target))
     assert found.pop("total") == 1 << 16
     assert found == account_by_hand(source, target)
     assert sum(found.values()) == 1 << 16

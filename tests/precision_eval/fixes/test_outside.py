@@ -95,7 +95,7 @@ def test_bad_input_is_named():
         fixed(lambda x: x, "bfloat16")
     model = Attends()
     model.kept = (number for number in ())  # a generator, which nothing can copy
-    with pytest.raises(ParameterError, match=r"the model cannot be copied .* a fix is put on a copy"):
+    with pytest.raises(ParameterError, match=r"the model cannot be copied .* fixes are put on copies"):
         fixed(model, "bfloat16")
 
 

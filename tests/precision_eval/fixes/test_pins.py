@@ -1,6 +1,7 @@
 """Pinned settings: what runs is what was pinned, what has no kernel is unsupported, and a record says so."""
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from precision_eval.core.cells import Options, failure_of, sdpa_refusal
 from precision_eval.core.errors import ParameterError, UnknownNameError
 from precision_eval.fixes import pins
-from precision_eval.fixes.apply import PinnedFix
+from precision_eval.fixes.apply import AppliedFix
 from precision_eval.measure import generic
 from precision_eval.measure.registry import run_cell
 from precision_eval.run.plan import Selection, make_plan
@@ -77,7 +78,7 @@ def test_what_torch_warns_of_is_the_reason_and_another_error_is_none():
 
 def test_a_pin_that_does_not_hold_is_found_out(tmp_path, monkeypatch):
     """Planted: the pin is not put around the call, so torch's own choice runs."""
-    monkeypatch.setattr(PinnedFix, "__call__", lambda self, *inputs: super(PinnedFix, self).__call__(*inputs))
+    monkeypatch.setattr(AppliedFix, "around_call", lambda self: nullcontext())
     found = outcomes(tmp_path, "trace", "full_float32", backend="efficient")["full_float32"]
     assert found.status == "unsupported"
     assert "pinned to efficient, but" in found.reason

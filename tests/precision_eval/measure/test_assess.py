@@ -355,7 +355,7 @@ def test_errors():
     ):
         with pytest.raises(ParameterError, match=match):
             assess(*given_)
-    with pytest.raises(ParameterError, match="on_cast_inputs holds 1 tensors"):
+    with pytest.raises(ParameterError, match=r"on_cast_inputs is torch\.float32; expected torch\.float64"):
         assess(half, reference, half, on_cast_inputs=reference.float())
     with pytest.raises(ParameterError, match=r"the operands are torch\.float16, torch\.float32"):
         attention_yardsticks(half, half, reference.float())

@@ -1,6 +1,7 @@
 import copy
 import json
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -89,7 +90,7 @@ def test_every_fix_on_attention(fix_id):
         found = attention_drift(built, call)
         again = attention_drift(built, call)
     assert found == again
-    json.dumps(found.to_dict(), allow_nan=False)
+    json.dumps(asdict(found), allow_nan=False)
     low, high = {
         "query_to_half": (1e-5, 1e-3),
         "float16": (1e-5, 1e-3),

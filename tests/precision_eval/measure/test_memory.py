@@ -1,5 +1,6 @@
 import copy
 import sys
+from dataclasses import asdict
 from itertools import accumulate
 
 import pytest
@@ -106,7 +107,7 @@ def test_casting_the_cache_costs_its_size_in_float32():
     assert base.storage_bytes == 4 * cache + mask
     assert cast.storage_bytes == found["query_to_half"].storage_bytes == 2 * cache + mask
     assert cast.reserved_peak_bytes is None
-    assert set(cast.to_dict()) == {"allocated_peak_bytes", "storage_bytes", "rss_peak_bytes", "reserved_peak_bytes"}
+    assert set(asdict(cast)) == {"allocated_peak_bytes", "storage_bytes", "rss_peak_bytes", "reserved_peak_bytes"}
 
 
 def test_only_the_profilers_own_lines_are_held_back(capfd):

@@ -14,29 +14,28 @@ def built():
 
 
 def test_float64_has_no_rounding_of_its_own(built):
-    found = sampler_drift(built, torch.float64)
-    assert found.positions == built.inputs[0].shape[1]
-    assert (found.changed_nucleus, found.total_variation, found.cast_total_variation) == (0.0, 0.0, 0.0)
-    assert found.kept == found.kept_in_float64 >= 1.0
+    found = sampler_drift(built, torch.float64, settings=torch.float64)
+    assert found["positions"] == built.inputs[0].shape[1]
+    assert found["changed_nucleus"] == found["total_variation"] == found["cast_total_variation"] == 0.0
+    assert found["kept"] == found["kept_in_float64"] >= 1.0
 
 
 def test_fewer_bits_round_more(built):
-    by_dtype = [sampler_drift(built, dtype) for dtype in (torch.float32, torch.float16, torch.bfloat16)]
-    variations = [found.total_variation for found in by_dtype]
+    dtypes = (torch.float32, torch.float16, torch.bfloat16)
+    by_dtype = [sampler_drift(built, dtype, settings=dtype) for dtype in dtypes]
+    variations = [found["total_variation"] for found in by_dtype]
     assert variations == sorted(variations)
     assert 0.0 < variations[0] < 1e-4 < variations[-1] < 1.0
-    assert all(0.0 <= found.changed_nucleus <= 1.0 for found in by_dtype)
+    assert all(0.0 <= found["changed_nucleus"] <= 1.0 for found in by_dtype)
 
 
 def test_settings_have_a_dtype_of_their_own(built):
-    exact, coarse = (sampler_drift(built, torch.float64, settings=dtype) for dtype in (None, torch.bfloat16))
-    assert (exact.total_variation, exact.settings_dtype) == (0.0, "float64")
-    assert (coarse.dtype, coarse.settings_dtype) == ("float64", "bfloat16")
-    assert coarse.kept <= coarse.kept_in_float64  # top-p is 0.9492 then, so the nucleus can only lose tokens
-    nearest = sampler_drift(built, torch.bfloat16, settings=torch.bfloat16)
-    assert sampler_drift(built, torch.bfloat16) == nearest
+    coarse = sampler_drift(built, torch.float64, settings=torch.bfloat16)
+    assert (coarse["dtype"], coarse["settings_dtype"]) == ("float64", "bfloat16")
+    assert coarse["kept"] <= coarse["kept_in_float64"]  # top-p is 0.9492 then, so the nucleus can only lose tokens
 
 
 def test_a_model_without_a_sampler_is_named():
+    built = case_by_id("attention-decode").build("tiny", device="cpu", seed=0)
     with pytest.raises(ParameterError, match="CachedAttention has no sampler"):
-        sampler_drift(case_by_id("attention-decode").build("tiny", device="cpu", seed=0), torch.float16)
+        sampler_drift(built, torch.float16, settings=torch.float16)

@@ -3,6 +3,7 @@
 import copy
 import json
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import product
 
 import numpy as np
@@ -168,7 +169,7 @@ def test_every_fix_closes_repeats_and_leaves_the_model_alone(fix_id, write):
         assert torch.equal(values, before[name][2])
     assert not built.model.is_upstream
     assert names == [vars(site.owner).get(site.name) for site in SITES]
-    json.dumps(found.to_dict(), allow_nan=False)
+    json.dumps(asdict(found), allow_nan=False)
     assert_closes(found.split)
     (probabilities,) = found.outputs
     assert_closes(probabilities.split)
@@ -340,7 +341,7 @@ def test_registered_systems(case_id):
         for part in (found, *found.outputs):
             if part.split is not None:
                 assert_closes(part.split)
-        json.dumps(found.to_dict(), allow_nan=False)
+        json.dumps(asdict(found), allow_nan=False)
         measurable += 1
     assert measurable > 0
     for name, (address, dtype, values) in state_of(built).items():
@@ -474,7 +475,7 @@ def test_a_product_has_one_drift_however_it_is_spelt(fix, spelling):
     drifts = []
     for model in (Product(spelling), Product("torch.matmul")):
         with fix_by_id(fix).applied(copy.deepcopy(model)) as call:
-            drifts.append(system_drift(BuiltCase(model, (x,)), call).to_dict())
+            drifts.append(asdict(system_drift(BuiltCase(model, (x,)), call)))
     assert drifts[0] == drifts[1]
     assert (drifts[0]["relative_error"] > 1e-5) == (fix == "query_to_half")
 
