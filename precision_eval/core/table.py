@@ -132,7 +132,7 @@ def markdown_text(text: str) -> str:
     return escaped
 
 
-def to_html(table: Table, *, css_class: str = "") -> str:
+def to_html(table: Table) -> str:
     """Return the table as HTML: its title as caption, its notes in the foot, each row's kind as its class."""
     columns = range(len(table.columns))
     styles = [f' style="text-align:{_ALIGNMENTS[table.alignment(i)]};vertical-align:top"' for i in columns]
@@ -147,8 +147,7 @@ def to_html(table: Table, *, css_class: str = "") -> str:
     span = f' colspan="{len(table.columns)}" style="text-align:left"'
     notes = "".join(f"<tr><td{span}>{html_text(note)}</td></tr>" for note in table.notes)
     foot = f"<tfoot>{notes}</tfoot>" if notes else ""
-    name = f' class="{html.escape(css_class)}"' if css_class else ""
-    opening = f'<table{name} style="font-variant-numeric:tabular-nums">'
+    opening = '<table style="font-variant-numeric:tabular-nums">'
     return f"{opening}{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>{foot}</table>"
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.core.errors import UnsupportedError, unknown_name
+from precision_eval.core.errors import UnsupportedError, check_known
 
 if TYPE_CHECKING:
     from precision_eval.measure.blocks import Candidate
@@ -52,8 +52,7 @@ def memory_held(state: str) -> Iterator[None]:
 
 def hold_memory(state: str) -> None:
     """Put this process's allocator into a state, for good."""
-    if state not in _SETTINGS:
-        raise unknown_name("state of memory", state, _SETTINGS)
+    check_known("state of memory", state, _SETTINGS)
     if state == GROWN:
         _grow()
     if not _SETTINGS[state]:
@@ -145,11 +144,11 @@ def page_faults_without_room(candidate: Candidate) -> float:
             return least
 
 
-def page_faults_per_call(candidate: Candidate, *, calls: int = 4) -> float:
+def page_faults_per_call(candidate: Candidate) -> float:
     """Count the page faults of a call that runs after itself."""
     with candidate.block():
         candidate.call()
-        return _page_faults(candidate, calls=calls)
+        return _page_faults(candidate, calls=4)
 
 
 def _page_faults(candidate: Candidate, *, calls: int) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -157,20 +158,15 @@ class Rounds:
     calls: Mapping[str, int]
     seed: int
     order: list[tuple[str, ...]] = field(default_factory=list)
-    times_s: dict[str, dict[str, list[float]]] = field(default_factory=dict)
-    preempted: dict[str, list[bool]] = field(default_factory=dict)
-    waited: dict[str, list[bool]] = field(default_factory=dict)
-    other_threads: dict[str, list[float]] = field(default_factory=dict)
-    page_faults: dict[str, list[float]] = field(default_factory=dict)
+    preempted: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
+    waited: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
+    other_threads: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    page_faults: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     elapsed_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._orders = _orders(tuple(self.candidates), np.random.default_rng(self.seed))
-        self.times_s = {clock: {name: [] for name in self.candidates} for clock in self.timer.clocks}
-        self.preempted = {name: [] for name in self.candidates}
-        self.waited = {name: [] for name in self.candidates}
-        self.other_threads = {name: [] for name in self.candidates}
-        self.page_faults = {name: [] for name in self.candidates}
+        self.times_s: dict[str, dict[str, list[float]]] = {clock: defaultdict(list) for clock in self.timer.clocks}
 
     def run_until(self, elapsed_s: float, *, min_rounds: int = MIN_BLOCKS) -> None:
         """Add rounds until so much time was spent in rounds, and so many there are."""

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import scipy.special  # noqa: F401 - here, as a first comparison would import it within its budget
 
-from precision_eval.core.errors import CandidateError, ParameterError, unknown_name
+from precision_eval.core.errors import CandidateError, ParameterError, check_known
 from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
 from precision_eval.measure.allocator import (
     GROWN,
@@ -190,8 +190,7 @@ def compare_latency(
     >>> found["twice"].verdict
     'slower'
     """
-    if memory not in MEMORY_STATES:
-        raise unknown_name("state of memory", memory, MEMORY_STATES)
+    check_known("state of memory", memory, MEMORY_STATES)
     _check_numbers(budget_s=budget_s, margin=margin, error_rate=error_rate, processes=processes)
     rules = _Rules(
         baseline=baseline,

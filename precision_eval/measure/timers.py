@@ -123,13 +123,7 @@ class HostTimer:
         """Time `calls` calls."""
         with collector_off():
             raw = [self.raw(call, calls)]
-        counters = self.blocks(raw)
-        return Reading(
-            samples_s={clock: samples_s[0] for clock, samples_s in self._samples_s(raw).items()},
-            preemptions=int(counters.preemptions[0]),
-            waits=int(counters.waits[0]),
-            other_threads_fraction=float(counters.other_threads[0]),
-        )
+        return Reading({clock: samples_s[0] for clock, samples_s in self._samples_s(raw).items()})
 
     def raw(self, call: Callable[[], object], calls: int) -> RawBlock:
         """Time `calls` calls, with counts, and return what was read; evaluating it takes longer than reading."""
@@ -278,7 +272,7 @@ def timer_for(device: str, *, cache: Cache = "warm") -> Timer:
     raise ParameterError(f"no timer for device '{device}'; expected cpu, cuda, cuda:i or mps")
 
 
-def graph_replay(call: Callable[[], object], *, device: str, warm_up: int = 3) -> Callable[[], object]:
+def graph_replay(call: Callable[[], object], *, device: str) -> Callable[[], object]:
     """Capture a call as a CUDA graph, so that small kernels are timed without the host's launch cost between them."""
     import torch
 
@@ -288,7 +282,7 @@ def graph_replay(call: Callable[[], object], *, device: str, warm_up: int = 3) -
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(warm_up):
+            for _ in range(3):
                 call()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
