@@ -32,11 +32,15 @@ plan that does not fit is a result.
 
 [cyan]precision-eval plan --model config.json --fix kv_to_query,float16 --json[/cyan]
 
+[cyan]precision-eval plan --model my_case.py:factory[/cyan]  your own model, with the inputs that it returns
+
 [cyan]precision-eval plan --model dia-1.6b --length 8192 --fix 'all,cache_*_token' --device-memory 16GiB[/cyan]
 """
 
 
-Model = Annotated[str, typer.Option(help="metavoice-1b, dia-1.6b, t5-xxl, or a Hugging Face config.json.")]
+Model = Annotated[
+    str, typer.Option(help="metavoice-1b, dia-1.6b, t5-xxl, a Hugging Face config.json, a case's id or your FACTORY.")
+]
 WeightsDtype = Annotated[str, typer.Option(help="Of the weights: as_shipped, float16, bfloat16 or float32.")]
 Length = Annotated[
     int | None,

@@ -11,20 +11,22 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import nn
+from torch._guards import detect_fake_mode
 
-from precision_eval.cases.base import BuiltCase
-from precision_eval.cases.systems import cogvideo_t5, dia, metavoice
+from precision_eval.cases.base import BuiltCase, Case
+from precision_eval.cases.systems import all_cases, case_by_id, cogvideo_t5, dia, metavoice
 from precision_eval.cases.systems.dia import GUIDANCE_ROWS
 from precision_eval.cases.systems.dia_model import decode_case, encode_case
 from precision_eval.cases.systems.metavoice_model import metavoice_case
 from precision_eval.core.errors import ParameterError, UnsupportedError, entry_of, unknown_name
 from precision_eval.core.files import read_json
-from precision_eval.core.targets import first_line
+from precision_eval.core.targets import first_line, is_target
 
 DTYPES = ("as_shipped", "float16", "bfloat16", "float32")
 MOST_LAYERS = 1000
@@ -58,7 +60,7 @@ class PlannedModel:
     """A model that a plan can be made for.
 
     ``phases(call, layers)`` gives the builders of its phases with that many layers in each stack; ``longest`` is the
-    number of learned positions, None where the length has no end.
+    number of learned positions, None where the length has no end. One that is `as_built` has one size.
     """
 
     name: str
@@ -71,9 +73,14 @@ class PlannedModel:
     keeps_wide: str = ""
     notes: tuple[str, ...] = ()
     decodes_many: bool = True
+    as_built: bool = False
 
     def check(self, call: PlannedCall) -> None:
         """Refuse a call that this model cannot make."""
+        if self.as_built and (call.length, call.batch, call.tokens) != (1, 1, 1):
+            raise ParameterError(
+                f"{self.name} is planned with its own inputs; leave out --length, --batch and --tokens"
+            )
         if self.longest is not None and call.length > self.longest:
             raise ParameterError(
                 f"length {call.length} is beyond the {self.longest} learned positions of {self.name}; "
@@ -103,7 +110,7 @@ class PlannedModel:
 
 def is_cache(name: str) -> bool:
     """Say whether a buffer holds keys or values, from its name."""
-    return name.endswith(("key", "value"))
+    return name.removesuffix("_cache").endswith(("key", "value"))
 
 
 def _repeated(case: BuiltCase, rows: int, batch: int) -> BuiltCase:
@@ -213,10 +220,31 @@ MODELS: tuple[PlannedModel, ...] = (
 
 
 def planned_model(name: str) -> PlannedModel:
-    """Look a model up by name, or read a Hugging Face ``config.json``."""
+    """Look a model up by name, read a Hugging Face ``config.json``, or build a case, its weights included."""
+    if is_target(name) or name in (case.id for case in all_cases()):
+        return _of_case(case_by_id(name))
     if name.endswith(".json") or Path(name).is_file():
         return _from_config(Path(name))
-    return entry_of("model", name, MODELS, by="name", also=("CONFIG.json",))
+    return entry_of("model", name, MODELS, by="name", also=("CONFIG.json", "a case's id"))
+
+
+def _of_case(case: Case) -> PlannedModel:
+    """Plan a case with the inputs that it has; its real tensors are exchanged for some without memory."""
+    built = case.build(case.default_sizes[0], device="cpu", seed=0)
+
+    @cache
+    def faked() -> BuiltCase:
+        mode: Any = detect_fake_mode()
+        for module in built.model.modules():
+            own = (module.named_parameters(recurse=False), module.named_buffers(recurse=False))
+            for name, tensor in [pair for kind in own for pair in kind]:
+                setattr(module, name, mode.from_tensor(tensor))  # shared ones stay so
+        return BuiltCase(built.model, tuple(mode.from_tensor(tensor) for tensor in built.inputs))
+
+    return PlannedModel(
+        name=case.id, source=case.source, layers={"call": 1}, default_length=1, as_built=True,
+        phases=lambda call, depth: {"call": faked},
+    )  # fmt: skip
 
 
 def _from_config(path: Path) -> PlannedModel:

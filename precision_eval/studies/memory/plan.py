@@ -104,7 +104,7 @@ class Planner:
         self.autocast_dtype = autocast_dtype
         self.math_attention = math_attention
         self.peaks = peaks
-        self._mode = FakeTensorMode()
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)  # a module's tensors that it has not registered
         self._cases: dict[tuple[str, PlannedCall, int], BuiltCase] = {}
         self._runs: dict[tuple[str, PlannedCall, int, str], Counter[str]] = {}
 
@@ -137,7 +137,7 @@ class Planner:
         )
         if device_memory_bytes is None:
             return plan
-        length, limited_by = self._largest_length(call, fix, device_memory_bytes)
+        length, limited_by = (None, "") if self.model.as_built else self._largest_length(call, fix, device_memory_bytes)
         fits = stored.total() + peak["call"] + peak["scratch"] <= device_memory_bytes
         return replace(plan, fits=fits, largest_length=length, limited_by=limited_by)
 
@@ -226,7 +226,7 @@ class Planner:
             raise PhaseNotRunError("unsupported", f"cannot be planned: {_first_line(error)}") from error
         except UnsupportedError as error:
             raise PhaseNotRunError("unsupported", str(error)) from error
-        except RuntimeError as error:  # torch's own, of operands that do not agree
+        except (RuntimeError, TypeError, ValueError) as error:  # torch's own, of operands that do not agree
             raise PhaseNotRunError("raises", _first_line(error)) from error
         sizes = Counter(call=counter.peak_bytes, scratch=counter.scratch_bytes, casts=counter.casts_at_peak_bytes)
         if work is not None and self.peaks is not None:
@@ -352,7 +352,7 @@ def plan_table(
         times = [MISSING if plan.predicted_s is None else fixed(plan.predicted_s / base, decimals=2) for plan in plans]
         rows = [(*row, time) for row, time in zip(rows, times, strict=True)]
     return Table(
-        title=f"{model.name}, batch {call.batch}, length {call.length}{within}",
+        title=f"{model.name}, {'as built' if model.as_built else f'batch {call.batch}, length {call.length}'}{within}",
         columns=tuple(columns),
         rows=tuple(rows),
         align="l" + "r" * (len(columns) - 1),

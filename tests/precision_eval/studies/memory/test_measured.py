@@ -11,7 +11,7 @@ from precision_eval.cases.systems.metavoice_model import metavoice_case
 from precision_eval.core.errors import UnsupportedError
 from precision_eval.fixes.catalog import FIXES, fix_by_id
 from precision_eval.measure.memory import call_memory
-from precision_eval.studies.memory.models import PlannedCall, PlannedModel
+from precision_eval.studies.memory.models import PlannedCall, PlannedModel, planned_model
 from precision_eval.studies.memory.plan import Planner
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch on mixed dtypes in its norm
@@ -102,6 +102,21 @@ def test_narrow_caches_and_weights_at_another_length(fix_id, beside):
     narrower, same = ("self_cache_bytes", "weights_bytes")[:: 1 if fix.caches else -1]
     assert getattr(plans[512], narrower) < 0.8 * getattr(wide, narrower)
     assert getattr(plans[512], same) == getattr(wide, same)
+
+
+@pytest.mark.parametrize("case_id", ["voice-natural-capped", "dia-encode"])
+def test_a_case_is_planned_with_the_weights_and_inputs_that_it_has(case_id):
+    planner, case = Planner(planned_model(case_id)), case_by_id(case_id)
+    built = case.build(case.default_sizes[0], device="cpu", seed=0)
+    runs = 0
+    for name in ("as_shipped", "full_float32", "kv_to_query", "float16", "autocast"):
+        plan, memory = planner.plan(PlannedCall(length=1), fix_by_id(name)), measured(fix_by_id(name), built)
+        assert (plan.status == "runs") == (memory is not None), (name, plan.reason)
+        if memory is not None:
+            assert_in_range(plan, memory)
+            runs += 1
+    assert runs >= 3
+    assert planner.parameter_count(CALL) == sum({id(p): p.numel() for p in built.model.parameters()}.values())
 
 
 def test_two_and_three_layers_tell_of_six():

@@ -83,6 +83,44 @@ def test_a_hugging_face_config(tmp_path, capsys, config, cache_bytes, cls):
     assert (shipped["cross_cache_bytes"] > 0) == (config in (DIA, WHISPER))
 
 
+FACTORY = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers, self.embedding = nn.LSTM(8, 16, 2, batch_first=True), nn.Embedding(40, 16)
+        self.head = nn.Linear(16, 40, bias=False)
+        self.head.weight = self.embedding.weight
+        self.scale = torch.full((1,), 0.5)
+
+    def forward(self, x):
+        return self.head(self.layers(x)[0] * self.scale.to(x.dtype))
+
+
+def factory():
+    return Model().half().eval(), (torch.randn(2, 5, 8),)
+"""
+
+
+def test_a_model_of_one_s_own_with_tied_weights_a_refusal_in_python_and_a_tensor_that_is_no_buffer(tmp_path, capsys):
+    (tmp_path / "own.py").write_text(FACTORY, encoding="utf-8")
+    plan_command(
+        f"{tmp_path / 'own.py'}:factory", as_json=True, fix=("as_shipped", "full_float32"), device_memory="1GiB"
+    )
+    document = json.loads(capsys.readouterr().out)
+    shipped, wide = document["fixes"]
+    assert (shipped["status"], wide["status"]) == ("raises", "runs")
+    assert "type" in shipped["reason"]  # a ValueError, in other words with each version
+    recurrent = 4 * 16 * (8 + 16 + 2) + 4 * 16 * (16 + 16 + 2)
+    assert document["parameters"] == recurrent + 40 * 16
+    assert wide["weights_bytes"] == 4 * document["parameters"] == 2 * shipped["weights_bytes"]
+    assert wide["fits"] is True
+    assert wide["largest_length"] is None
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -110,6 +148,8 @@ def test_a_config_that_cannot_be_planned(tmp_path, config, message):
         ({"device_memory": "0GiB"}, "device memory '0GiB' is nothing"),
         ({"dtype": "fp16"}, "unknown dtype 'fp16'; did you mean"),
         ({"length": 4096}, "length 4096 is beyond the 2048 learned positions"),
+        ({"model": "attention-decode"}, "attention-decode is planned with its own inputs; leave out --length"),
+        ({"model": "whisper-large"}, "unknown model 'whisper-large'"),
     ],
 )
 def test_bad_input(asked, message):
