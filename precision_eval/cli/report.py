@@ -108,6 +108,7 @@ def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, A
         return
     if printing.as_json:
         groups = [summary.to_dict() for summary in summaries_of(run.sections)]
+        seconds["busy_s"] = run.busy_s
         answer = {"run": str(run.directory), "html_report": str(path), **seconds, "groups": groups}
         print(to_json(answer, what="the answer", indent=1))
         return

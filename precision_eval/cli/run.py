@@ -219,8 +219,8 @@ Judges = Annotated[
     str | None,
     typer.Option(
         metavar="NAME[,NAME]...",
-        help="What else hears the streams of sound: whisper, pocketsphinx, resemblyzer, visqol, zimtohrli; each "
-        "needs its wheel.",
+        help="What else hears the streams of sound, and each minute of long audio: whisper, pocketsphinx, resemblyzer, "
+        "visqol, zimtohrli; each needs its wheel.",
     ),
 ]
 Minutes = Annotated[float | None, typer.Option(min=0.01, help="Audio per fix; [dim]default: 0.25[/dim]")]
@@ -231,6 +231,10 @@ Isolation = Annotated[
         metavar="warn|error",
         help="Where others used the device of a timed cell: keep it as a doubt, or end the run before it is recorded.",
     ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(min=1.0, help="Seconds that one cell may take; [dim]default: 900, with long audio 60 a minute[/dim]"),
 ]
 StoredDtype = Annotated[CheckpointDtype, typer.Option(help="float32 as shipped; bfloat16 makes half storage lossless.")]
 
@@ -261,7 +265,7 @@ def run(
     tf32: PinnedTf32 = None,
     memory: options.Memory = None,
     isolation: Isolation = "warn",
-    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds that one cell may take.")] = 900.0,
+    timeout: Timeout = None,
     checkpoint_dtype: StoredDtype = CheckpointDtype.float32,
     speech: Speech = None,
     judge: Judges = None,
@@ -283,10 +287,15 @@ def run(
             seed=seed, seeds=seeds, tf32=tf32, memory=_joined(memory), speech=speech, judges=judge, isolation=isolation,
         ),
     )  # fmt: skip
-    execution = Execution(out=out, workers=workers, timeout_s=timeout, candidates=split(candidate), executor=executor,
-        printing=Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report),
+    execution = Execution(out=out, workers=workers, timeout_s=_limit_s(timeout, selection), candidates=split(candidate),
+        executor=executor, printing=Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report),
     )  # fmt: skip
     _check_own_failures(run_selection(selection, execution, tier=tier, checkpoint_dtype=checkpoint_dtype.value))
+
+
+def _limit_s(given: float | None, selection: Selection) -> float:
+    """Seconds that a cell may take: what float64 on busy cores takes of an hour's speech is no failure of it."""
+    return max(900.0, 60.0 * selection.options.minutes) if given is None else given
 
 
 def _given_cases(targets: list[str] | None, cases: list[str] | None) -> tuple[str, ...] | None:
@@ -386,7 +395,7 @@ def evaluate(
     threads: int = 1,
     seed: int = 0,
     seeds: int | None = None,
-    timeout_s: float = 900.0,
+    timeout_s: float | None = None,
 ) -> LoadedRun:
     """Measure a case of one's own under every fix, in processes of their own, and write the report.
 
@@ -423,8 +432,8 @@ def evaluate(
     seed : int
     seeds : int, optional
         Inputs that drift is measured on; 1 for a case of one's own.
-    timeout_s : float
-        Seconds that one cell may take.
+    timeout_s : float, optional
+        Seconds that one cell may take; by default 900, with long audio 60 a minute.
 
     Returns
     -------
@@ -458,7 +467,8 @@ def evaluate(
     )
     changes = tuple(change if isinstance(change, str) else target_of(change) for change in candidates)
     printing = Printing(silent=True)
-    execution = Execution(out=Path(out), workers=None, timeout_s=timeout_s, printing=printing, candidates=changes)
+    limit_s = _limit_s(timeout_s, selection)
+    execution = Execution(out=Path(out), workers=None, timeout_s=limit_s, printing=printing, candidates=changes)
     run_selection(selection, execution, tier=tier)
     return load(Path(out))
 

@@ -7,6 +7,7 @@ reference emitted under the run's noise. A loop of one's own (``sample``, ``synt
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -25,6 +26,29 @@ from precision_eval.core.cells import Cell, role_of
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.packing import Packed, in_dtype
+
+
+def score_step(logits: torch.Tensor, reference: torch.Tensor) -> dict[str, np.ndarray]:
+    """Compare the logits of one frame; what the reference rules out, at −∞, is ruled out of the comparison.
+
+    Per stream: ``‖l − o‖ / ‖o‖`` over the K·V logits of a frame, ``KL(o ‖ l)`` in nats, total variation ``½ Σ|p − q|``,
+    and whether the most likely token flipped; softmax at temperature 1.
+    """
+    candidate, out = logits.double(), reference.isneginf()
+    log_p, log_q = (
+        values.masked_fill(out, -math.inf).log_softmax(-1).masked_fill(out, 0.0) for values in (reference, candidate)
+    )
+    p, q = (values.exp().masked_fill(out, 0.0) for values in (log_p, log_q))
+    candidate, reference = candidate.masked_fill(out, 0.0), reference.masked_fill(out, 0.0)
+    error = (candidate - reference).flatten(1).norm(dim=1) / reference.flatten(1).norm(dim=1)
+    # Σ p(log p − log q) + q − p is the same KL, without the cancellation that makes tiny values negative
+    kl = (p * (log_p - log_q) + q - p).sum(-1).mean(-1)
+    return {
+        "relative_error": error.numpy(),
+        "kl_nats": kl.clamp_min(0.0).numpy(),
+        "total_variation": (p - q).abs().sum(-1).mul(0.5).mean(-1).numpy(),
+        "top1_flip": (candidate.argmax(-1) != reference.argmax(-1)).double().mean(-1).numpy(),
+    }
 
 
 @dataclass

@@ -148,7 +148,7 @@ MEASURES: tuple[Measure, ...] = (
         after=("synthesis",),
         needs=("synthesis",),
         pseudo_fixes=("reference", "noise_floor", *_CONTROLS),
-        options=("seed", "minutes"),
+        options=("seed", "minutes", "judges"),
         cost_s=8.0,
         cost_option="minutes",
     ),

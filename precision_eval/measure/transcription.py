@@ -22,8 +22,7 @@ import torch
 from precision_eval.cases.adapters.base import imported
 from precision_eval.cases.adapters.speech import Utterance, digest_of, utterances
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
-from precision_eval.measure.decoding import check_mode, under
-from precision_eval.measure.voice import score_step
+from precision_eval.measure.decoding import check_mode, score_step, under
 from precision_eval.stats import bootstrap_interval
 
 MOST_TOKENS = 224

@@ -11,7 +11,6 @@ model's doing. V codes, K codebooks, B streams.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 import time
 import zipfile
@@ -38,7 +37,8 @@ from precision_eval.core.cells import Cell, Outcome, failed, passed
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.core.files import UnwritableFileError, described, written_whole
 from precision_eval.core.targets import is_target
-from precision_eval.measure.decoding import forced_logits, free_running, synthesised
+from precision_eval.measure.decoding import forced_logits, free_running, score_step, synthesised
+from precision_eval.measure.judges import Panel, chosen_judges
 from precision_eval.measure.minutes import MINUTE_FRAMES, MinuteListener, minutes_not_finite
 from precision_eval.stats import bootstrap_interval, kaplan_meier
 from precision_eval.trace.attention import AttentionSharpness, probing
@@ -165,29 +165,6 @@ def kept_arrays(path: Path, make: Callable[[], dict[str, np.ndarray]]) -> dict[s
     with written_whole(path) as partial, partial.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
     return arrays
-
-
-def score_step(logits: Tensor, reference: Tensor) -> dict[str, np.ndarray]:
-    """Compare the logits of one frame; what the reference rules out, at −∞, is ruled out of the comparison.
-
-    Per stream: ``‖l − o‖ / ‖o‖`` over the K·V logits of a frame, ``KL(o ‖ l)`` in nats, total variation ``½ Σ|p − q|``,
-    and whether the most likely token flipped; softmax at temperature 1.
-    """
-    candidate, out = logits.double(), reference.isneginf()
-    log_p, log_q = (
-        values.masked_fill(out, -math.inf).log_softmax(-1).masked_fill(out, 0.0) for values in (reference, candidate)
-    )
-    p, q = (values.exp().masked_fill(out, 0.0) for values in (log_p, log_q))
-    candidate, reference = candidate.masked_fill(out, 0.0), reference.masked_fill(out, 0.0)
-    error = (candidate - reference).flatten(1).norm(dim=1) / reference.flatten(1).norm(dim=1)
-    # Σ p(log p − log q) + q − p is the same KL, without the cancellation that makes tiny values negative
-    kl = (p * (log_p - log_q) + q - p).sum(-1).mean(-1)
-    return {
-        "relative_error": error.numpy(),
-        "kl_nats": kl.clamp_min(0.0).numpy(),
-        "total_variation": (p - q).abs().sum(-1).mul(0.5).mean(-1).numpy(),
-        "top1_flip": (candidate.argmax(-1) != reference.argmax(-1)).double().mean(-1).numpy(),
-    }
 
 
 @dataclass(frozen=True)
@@ -387,7 +364,7 @@ def audio(cell: Cell, run_dir: Path) -> list[Outcome]:
         _wav_path(cell, run_dir, name) for name in (condition, "reference", "noise_floor")
     )
     try:
-        compare = compare_own if is_target(cell.case) else compare_with_references
+        compare = compare_own if is_target(cell.case) else partial(compare_with_references, judges=cell.options.judges)
         data = compare(path, reference_path=reference_path, null_path=null_path)
     except NonFiniteAudioError as error:
         minutes = ", ".join(map(str, minutes_not_finite(path)))
@@ -470,7 +447,9 @@ def compare_own(wav_path: Path, *, reference_path: Path, null_path: Path) -> dic
     return {"duration_s": min(lengths) / rate_hz, "against_reference": compared, "doubts": doubts}
 
 
-def compare_with_references(wav_path: Path, *, reference_path: Path, null_path: Path) -> dict[str, Any]:
+def compare_with_references(
+    wav_path: Path, *, reference_path: Path, null_path: Path, judges: str | None = None
+) -> dict[str, Any]:
     """Measure one synthesis against the reference's and against the original speech.
 
     The original is the espeak speech of the very script, for the length of ``speech.flac``; it never went through the
@@ -487,7 +466,7 @@ def compare_with_references(wav_path: Path, *, reference_path: Path, null_path: 
     from_original = audio_metrics.compare(original[:n_samples], audio[:n_samples], sample_rate_hz=SAMPLE_RATE_HZ)
     n_frames = audio.shape[0] // HOP_SAMPLES
     is_long = n_frames >= LEAST_MINUTES * MINUTE_FRAMES
-    minutes = {"minutes": MinuteListener(prompt_frames=PROMPT_FRAMES).heard(wav_path)} if is_long else {}
+    minutes = _minute_by_minute(wav_path, judges) if is_long else {}
     recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
     segments = spoken_script(n_frames)
     heard = recogniser.phoneme_accuracy(audio, segments)
@@ -509,3 +488,11 @@ def compare_with_references(wav_path: Path, *, reference_path: Path, null_path: 
         },
         **minutes,
     }
+
+
+def _minute_by_minute(wav_path: Path, judges: str | None) -> dict[str, Any]:
+    """What is heard of each minute, by judges too where they were asked for."""
+    panel = Panel(chosen_judges(judges))
+    listener = MinuteListener(panel, prompt_frames=PROMPT_FRAMES)
+    heard = listener.heard(wav_path) | (listener.judged(wav_path) if judges else {})
+    return {"minutes": heard, "doubts": panel.missing}

@@ -158,7 +158,8 @@ def audio_table(run: Run, section: Group, *, page: bool = False) -> Table | None
 def minutes_table(run: Run, section: Group) -> Table | None:
     """Return the course of each long recording over its minutes; None where none was heard minute by minute."""
     rows = [*run.comparators(section, "audio"), *section.fixes]
-    minutes = {row.fix: data["minutes"] for row in rows if (data := row.data("audio")) and data.get("minutes")}
+    long = {row.fix: data for row in rows if (data := row.data("audio")) and data.get("minutes")}
+    minutes = {fix: data["minutes"] for fix, data in long.items()}
     if not minutes:
         return None
     columns = (
@@ -175,10 +176,11 @@ def minutes_table(run: Run, section: Group) -> Table | None:
         for fix, heard in minutes.items()
         for flags in (flags_text(heard),)
         for course in courses_of(heard)
-        if course.metric.name in ("mel_mcd_db", "phonemes_right", "speech_missed")
+        if course.metric.name not in ("log_spectral_distance_db", "level_error_db")
     ]
     note = "Each minute against the original speech of its place in the script; slopes are Theil's and Sen's."
-    return replace(make_table(columns, lines, title=f"Minute by minute · {section.title}"), notes=(note,))
+    missing = dict.fromkeys(line for data in long.values() for line in data.get("doubts", ()))
+    return replace(make_table(columns, lines, title=f"Minute by minute · {section.title}"), notes=(note, *missing))
 
 
 def trace_table(section: Group) -> Table | None:

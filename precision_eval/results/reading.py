@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,16 @@ class Run:
             )
         )
 
+    @property
+    def busy_s(self) -> dict[str, float]:
+        """Seconds in which any cell of a measure ran, to the second in which each is known to have begun."""
+        spans: dict[str, list[tuple[float, float]]] = {}
+        for record in self.records:
+            with suppress(ValueError):  # no time, in a record from elsewhere
+                began_s = datetime.fromisoformat(record.started_at).timestamp()
+                spans.setdefault(record.measure, []).append((began_s, began_s + record.wall_s))
+        return {measure: round(_covered_s(own), 1) for measure, own in spans.items()}
+
     def comparators(self, group: Group, measure: str) -> tuple[Row, ...]:
         """Reference, noise floor and control rows for `group` that have data of a measure.
 
@@ -138,6 +150,15 @@ class Run:
             )
             threads = "" if key[3] == 1 else f" {key[3]} threads"
             yield key[0], key[1] + key[2].replace(",", " ").replace("=", " ") + threads, own
+
+
+def _covered_s(spans: Iterable[tuple[float, float]]) -> float:
+    """Length of what spans of time cover together."""
+    total, covered = 0.0, -math.inf
+    for first, last in sorted(spans):
+        total += max(0.0, last - max(first, covered))
+        covered = max(covered, last)
+    return total
 
 
 def load_run(run_dir: Path) -> Run:

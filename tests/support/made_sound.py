@@ -18,9 +18,9 @@ LSD_DB, TO_NULL = 1.4710677348648786, 0.19194826334712303
 
 @cache
 def speech(seconds, start_s=6.0):
-    """A stretch of the recording, float32, read-only."""
+    """A stretch of the recording, which starts over at its end, float32, read-only."""
     first = round(start_s * RATE_HZ)
-    samples = original_speech()[0][first : first + round(seconds * RATE_HZ)].copy()
+    samples = original_speech()[0].take(np.arange(first, first + round(seconds * RATE_HZ)), mode="wrap")
     samples.setflags(write=False)
     return samples
 

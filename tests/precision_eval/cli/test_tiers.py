@@ -52,3 +52,15 @@ def test_quick_is_less_still_and_a_measure_that_is_named_is_measured(planned):
     assert {cell.case for cell in quick} == {"attention-decode", "voice"}
     assert names(quick) == EVERYTHING - {"streams", "divergence", "synthesis", "audio", "sound"}
     assert {"synthesis", "audio"} <= names(planned("--measure", "audio"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "limit_s"),
+    [((), 900.0), (("--thorough",), 900.0), (("--minutes", 60), 3600.0), (("--minutes", 60, "--timeout", 20), 20.0)],
+)
+def test_an_hour_of_audio_has_an_hour_unless_a_limit_is_given(program, monkeypatch, tmp_path, arguments, limit_s):
+    limits = []
+    monkeypatch.setattr(command, "run_selection", lambda _, execution, **rest: limits.append(execution.timeout_s) or ())
+    code, _, err = program("run", "--out", tmp_path, *arguments)
+    assert code == 0, err
+    assert limits == [limit_s]

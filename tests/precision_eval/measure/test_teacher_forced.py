@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy.special import rel_entr, softmax
 
-from precision_eval.measure.voice import DriftSeries, score_step, summarise
+from precision_eval.measure.decoding import score_step
+from precision_eval.measure.voice import DriftSeries, summarise
 
 
 def random_logits(seed: int, *shape: int) -> torch.Tensor:

@@ -193,10 +193,15 @@ def test_si_sdr_is_the_whole_file_s_where_windows_are_identical(synthetic, tmp_p
 
 def test_a_long_recording_has_a_course_and_its_flagged_minutes(synthetic, tmp_path):
     minutes = {"mel_mcd_db": [3.0, 3.1, 9.0, None, 3.2, 3.3], "flags": [[], [], ["stuck"], ["non_finite"], [], []]}
+    judged, absent = {"whisper_words_wrong": [0.25] * 6}, "judge visqol is unsupported: it is not installed"
     run = synthetic(tmp_path, minutes=6.0)
-    run.add("voice", "default", "eager", "float16", "audio", run.audio(0.4, 3.8) | {"minutes": minutes})
+    heard = run.audio(0.4, 3.8) | {"minutes": minutes | judged, "doubts": [absent]}
+    run.add("voice", "default", "eager", "float16", "audio", heard)
     loaded = load_run(run.write())
-    (row,) = minutes_table(loaded, loaded.sections[0]).rows
+    table = minutes_table(loaded, loaded.sections[0])
+    row, judge = table.rows
+    assert judge[:3] == ("float16", "words wrong (Whisper)", "0.250")
+    assert table.notes[1:] == (absent,)
     assert row[:3] == ("float16", "MCD", "4.32 dB, 1 of 6 minutes without")
     assert row[-2:] == ("9.00 dB (minute 3)", "stuck: 3; non_finite: 4")
 

@@ -1,11 +1,13 @@
 import csv
 import json
+from pathlib import Path
 
+import made_groups
 import pytest
 
 from precision_eval.report.tables import write_csv
 from precision_eval.results.model import figure_of, memory_bytes, series_of
-from precision_eval.results.reading import load_run
+from precision_eval.results.reading import Run, load_run
 
 
 def test_the_later_record_of_a_cell_counts(synthetic, tmp_path):
@@ -16,6 +18,13 @@ def test_the_later_record_of_a_cell_counts(synthetic, tmp_path):
     (row,) = section.rows
     assert row.status == "passed"
     assert memory_bytes(row) == (5.0, 7.0)
+
+
+def test_how_long_a_measure_ran_counts_what_ran_side_by_side_once():
+    times = [("a", "00:00:00", 5.0), ("b", "00:00:02", 4.0), ("c", "00:01:00", 1.5), ("d", "00:00:01", 2.0)]
+    records = [made_groups.record(f, "sound", {}, started_at=f"2026-01-01T{t}+00:00", wall_s=s) for f, t, s in times]
+    other = made_groups.record("a", "latency", {}, started_at="yesterday")
+    assert Run(directory=Path(), records=(*records, other), environment={}).busy_s == {"sound": 7.5}
 
 
 def test_a_torn_last_line_is_counted_and_left_out(synthetic, tmp_path):

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 import made_sound as made
 import pytest
 
+from precision_eval.core.records import RecordFile
+from precision_eval.report.html import render_html, writing
 from precision_eval.report.html.sound import sound_section
 from precision_eval.report.html.sound.coding import CodingPlan
 from precision_eval.report.html.sound.section import BudgetError, SoundExcerpt, _worst_places
@@ -87,6 +89,20 @@ def test_an_excerpt_around_the_minutes_that_are_worst():
     parts = ((0, 160000), (1360000, 1520000), (3680000, 3840000))
     heard = replace(excerpt, plan=CodingPlan(bitrate_kbps=64, parts=parts, whole=False)).heard
     assert heard == "the first 10 s, 1:25.0 to 1:35.0 and the last 10 s"
+
+
+@pytest.mark.parametrize("n_minutes", [3, 5])
+def test_the_page_of_a_longer_recording_is_no_larger_and_plays_its_worst_minute(tmp_path, monkeypatch, n_minutes):
+    monkeypatch.setattr(writing, "LARGEST_BYTES", 2_000_000)
+    made.made_run(tmp_path, seconds=60.0 * n_minutes)
+    far = {"mel_mcd_db": [3.0, 9.0, *[3.0] * (n_minutes - 2)], "flags": [[]] * n_minutes}
+    RecordFile(tmp_path / "records.jsonl").append([made.record("kv_to_query", "audio", {"minutes": far})])
+    page = render_html(tmp_path)
+    assert 1_500_000 < len(page.encode()) <= 2_000_000
+    parts = json.loads(re.search(r'data-parts="([^"]+)"', page).group(1))
+    assert any(start_s <= 90.0 <= start_s + part_s for start_s, part_s in parts)
+    assert sum(part_s for _, part_s in parts) < 90.0
+    assert "around the worst minutes of the fixes" in page
 
 
 @pytest.mark.parametrize(
