@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from precision_eval.cases.voice.assets import asset_path, load_streams
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, SAMPLE_RATE_HZ, load_codec, log_mel
 from precision_eval.cases.voice.recogniser import SILENCE_ID, Recogniser
 from precision_eval.cases.voice.vocoder import vocode
+from precision_eval.measure.judges import Panel
 
 DISTANCES = ("mel_mcd_db", "log_spectral_distance_db", "level_error_db")
 MINUTE_FRAMES = 60 * FRAME_RATE_HZ
@@ -42,20 +43,10 @@ def minutes_not_finite(wav_path: Path) -> list[int]:
         return [number for number, samples in enumerate(minutes, start=1) if not np.isfinite(samples).all()]
 
 
-class JudgesOfMinutes(Protocol):
-    """What :class:`precision_eval.measure.judges.Panel` does with a signal, and with what was heard of two."""
-
-    def hear(self, samples: np.ndarray) -> dict[str, Any]:
-        """Return what each judge hears."""
-
-    def scores(self, original: dict[str, Any], rendering: dict[str, Any]) -> dict[str, float]:
-        """Return all figures of one stream."""
-
-
 class MinuteListener:
     """Hears minute after minute; the original and what judges hear of it are kept for the next recording."""
 
-    def __init__(self, panel: JudgesOfMinutes | None = None, *, prompt_frames: int) -> None:
+    def __init__(self, panel: Panel | None = None, *, prompt_frames: int) -> None:
         self._prompt_frames = prompt_frames
         self._panel = panel
         self._recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
