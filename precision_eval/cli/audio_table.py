@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
-from rich.text import Text
 
 from audio_metrics import METRICS, metric_by_name
 from audio_metrics.errors import AudioParameterError
 from audio_metrics.frames import FrameGrid
 from audio_metrics.signal import FileSource, check_alike
 from precision_eval.core.formatting import MISSING, clock, significant, title_of
-from precision_eval.core.table import Table, make_table, print_table
+from precision_eval.core.table import Table, make_table, print_lines, print_table
 
 if TYPE_CHECKING:
     from audio_metrics import AudioComparison, Flag, Inspection, Summary
@@ -82,7 +81,7 @@ def print_comparison(comparison: AudioComparison, headers: Headers, *, plot: Pat
     """Print everything about a pair."""
     assert comparison.signals is not None  # the command inspects both
     console = _console()
-    _print_lines(console, [comparison.headline, *_header_lines(headers)])
+    print_lines([comparison.headline, *_header_lines(headers)], console, soft_wrap=True)
     console.print(
         f"{clock(comparison.duration_s)} at {comparison.sample_rate_hz} Hz, aligned; windows of 1 s; "
         f"{100 * comparison.active_fraction:.0f} % of the frames active"
@@ -90,17 +89,17 @@ def print_comparison(comparison: AudioComparison, headers: Headers, *, plot: Pat
     tables = [_levels(comparison), _courses(comparison), _whole(comparison), _signals(comparison.signals)]
     for table in tables:
         print_table(table, console)
-    _print_lines(console, _notes(comparison))
+    print_lines(_notes(comparison), console, soft_wrap=True)
     if plot is not None:
-        _print_lines(console, [f"figure: {plot}"])
+        print_lines([f"figure: {plot}"], console, soft_wrap=True)
 
 
 def print_inspection(inspection: Inspection, headers: Headers) -> None:
     """Print everything about one file."""
     console = _console()
-    _print_lines(console, [inspection.headline, *_header_lines(headers)])
+    print_lines([inspection.headline, *_header_lines(headers)], console, soft_wrap=True)
     print_table(_signals({"signal": inspection}), console)
-    _print_lines(console, map(_sentence, inspection.flags))
+    print_lines(map(_sentence, inspection.flags), console, soft_wrap=True)
 
 
 def print_folder(results: Sequence[tuple[str, AudioComparison | str]], alone: Sequence[str]) -> None:
@@ -109,9 +108,8 @@ def print_folder(results: Sequence[tuple[str, AudioComparison | str]], alone: Se
     compared = [(name, result) for name, result in results if not isinstance(result, str)]
     failed = len(results) - len(compared) + sum(result.failed for _, result in compared)
     doubtful = sum(result.headline.startswith("WARNING") for _, result in compared)
-    _print_lines(
-        console, [f"{len(results)} pairs: {failed} failed, {doubtful} doubtful, {len(alone)} files without a partner"]
-    )
+    head = f"{len(results)} pairs: {failed} failed, {doubtful} doubtful, {len(alone)} files without a partner"
+    print_lines([head], console, soft_wrap=True)
     rows = [[name, *[MISSING] * 5, result] for name, result in results if isinstance(result, str)]
     for name, result in sorted(compared, key=lambda pair: _badness(pair[1])):
         distances = [result.summaries[key] for key in ("log_spectral_distance_db", "mel_mcd_db", "si_sdr_db")]
@@ -120,7 +118,7 @@ def print_folder(results: Sequence[tuple[str, AudioComparison | str]], alone: Se
         rows.append([name, *figures, significant(distances[0].worst), left_out, result.headline.split(": finite")[0]])
     columns = ["pair", "LSD, dB", "mel MCD, dB", "SI-SDR, dB", "worst LSD", "left out", "first line"]
     print_table(make_table(columns, rows, title="worst first", align="lrrrrrl"), console)
-    _print_lines(console, [f"! no partner: {name}" for name in alone])
+    print_lines([f"! no partner: {name}" for name in alone], console, soft_wrap=True)
 
 
 def _badness(comparison: AudioComparison) -> tuple[bool, bool, float]:
@@ -133,11 +131,6 @@ def _badness(comparison: AudioComparison) -> tuple[bool, bool, float]:
 def _console() -> Console:
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
-
-
-def _print_lines(console: Console, lines: object) -> None:
-    for line in lines:  # type: ignore[attr-defined]
-        console.print(Text(line), soft_wrap=True)
 
 
 def _heading(name: str) -> str:

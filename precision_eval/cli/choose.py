@@ -149,6 +149,7 @@ def _show(reply: Answer) -> None:
     """Print one group in full, or several in short."""
     from rich.console import Console
 
+    from precision_eval.core.table import print_lines
     from precision_eval.report.choice_text import overview, rest_lines
 
     console = Console(emoji=False)
@@ -159,14 +160,14 @@ def _show(reply: Answer) -> None:
             _line(console, line)
         return
     first, *rest = overview(reply)
-    console.print(first, style="bold", highlight=False, markup=False)
+    print_lines([first], console, style="bold")
     for line in rest:
         _line(console, line)
-    console.print("One of them in full: --case NAME --size NAME --mode NAME", style="dim", highlight=False)
+    print_lines(["One of them in full: --case NAME --size NAME --mode NAME"], console, style="dim")
 
 
 def _show_one(choice: Choice, console: Console) -> None:
-    from precision_eval.core.table import Table, print_table
+    from precision_eval.core.table import Table, print_lines, print_table
     from precision_eval.report.choice_text import (
         COLUMNS,
         FRONT,
@@ -180,16 +181,15 @@ def _show_one(choice: Choice, console: Console) -> None:
         tie_lines,
     )
 
-    console.print(headline(choice), style="bold", highlight=False, markup=False)
-    console.print(f"{choice.group.title}; policy {choice.policy}", style="dim", highlight=False, markup=False)
+    print_lines([headline(choice)], console, style="bold")
+    print_lines([f"{choice.group.title}; policy {choice.policy}"], console, style="dim")
     if choice.fix is not None:
         _line(console, f"{choice.fix}: {facts(choice.group, choice.fix)}")
     if choice.group.curing:
         rows = table_rows(choice, short=console.width < NARROW)
         kinds = tuple("chosen" if row[0] == choice.fix else "" for row in rows)
         print_table(Table(columns=COLUMNS, rows=tuple(rows), kinds=kinds, notes=(FRONT,)), console, compact=True)
-        for line in plot_lines(choice.group):
-            console.print(line, highlight=False, markup=False)
+        print_lines(plot_lines(choice.group), console)
     parts = {
         "tie": tie_lines(choice),
         "would change it": change_lines(choice),

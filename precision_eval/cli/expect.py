@@ -6,7 +6,6 @@ is as recorded (or was recorded now), 1 where something differs.
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,8 @@ import typer
 
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_VERDICT, split
-from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.table import make_table, print_lines, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,21 +56,20 @@ def expect(
         raise ParameterError("--changes runs nothing and --record needs a run; give one of them")
     if table is not None and not record and not table.is_file():
         raise ParameterError(f"--table {table} is no file; give a table, or --record to write one")
-    path, cases, console = table or TABLE, split(case, ("*",)), Console()
+    path, cases, console = table or TABLE, _chosen(split(case, ("*",))), Console()
     columns = load_table(path)
     if changes:
-        _chosen(cases)
-        named = [change for change in changes_of(columns) if _is_named(change.cell.split("/")[0], cases)]
-        _print_changes(console, named, tuple(columns))
+        named = {entry.id for entry in cases}
+        _print_changes(console, [c for c in changes_of(columns) if c.cell.partition("/")[0] in named], tuple(columns))
         return
     _run(split(mode, ("eager",)), cases, columns, path, record=record, console=console)
 
 
 def _run(
-    modes: tuple[str, ...], cases: tuple[str, ...], table: Table, path: Path, *, record: bool, console: Console
+    modes: tuple[str, ...], cases: list[Case], table: Table, path: Path, *, record: bool, console: Console
 ) -> None:
     import torch
-    from rich.console import Console as StatusConsole
+    from rich.console import Console
 
     from precision_eval.results.expectations import (
         REMEDY,
@@ -84,23 +83,15 @@ def _run(
 
     version = str(torch.__version__)
     expected = None if record else column_for(table, version)
-    with StatusConsole(stderr=True).status("running") as status:
-        observed = observe(
-            modes,
-            cases=_chosen(cases),
-            on_cell=lambda cell: status.update(f"running {cell}"),
-        )
+    with Console(stderr=True).status("running") as status:
+        observed = observe(modes, cases=cases, on_cell=lambda cell: status.update(f"running {cell}"))
     if not observed.cells:
         raise ParameterError("no cell was run; name a mode, and a case that has the size tiny")
     if expected is None:
         old = table.get(release(version))
         table = updated(table, version, observed)
         save_table(table, path)
-        console.print(
-            f"recorded {len(observed.cells)} cells of torch {release(version)} in {path.name}",
-            highlight=False,
-            markup=False,
-        )
+        print_lines([f"recorded {len(observed.cells)} cells of torch {release(version)} in {path.name}"], console)
         if old is not None:
             _print_differences(console, [d for d in differences(old, observed, same_version=True) if d.expected])
         return
@@ -109,23 +100,18 @@ def _run(
     _print_differences(console, found_differences)
     against = f"{len(observed.cells)} cells of torch {version} against those of {recorded}"
     if found_differences:
-        console.print(f"{against}: {len(found_differences)} differ; {REMEDY}", highlight=False)
+        print_lines([f"{against}: {len(found_differences)} differ; {REMEDY}"], console)
         raise typer.Exit(EXIT_VERDICT)
-    console.print(f"{against}: as recorded", highlight=False)
+    print_lines([f"{against}: as recorded"], console)
 
 
 def _chosen(globs: tuple[str, ...]) -> list[Case]:
     """Return the cases that one of the globs names; each glob must name one."""
     from precision_eval.cases.systems import CASES
+    from precision_eval.run.plan import matching
 
-    for glob in globs:
-        if not any(fnmatchcase(case.id, glob) for case in CASES):
-            raise unknown_name("case", glob, (case.id for case in CASES))
-    return [case for case in CASES if _is_named(case.id, globs)]
-
-
-def _is_named(case: str, globs: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(case, glob) for glob in globs)
+    named = matching("case", globs, [case.id for case in CASES])
+    return [case for case in CASES if case.id in named]
 
 
 def _words(expectation: Expectation | None) -> str:
@@ -135,19 +121,13 @@ def _words(expectation: Expectation | None) -> str:
 
 
 def _print_differences(console: Console, differences: list[ExpectationDifference]) -> None:
-    from precision_eval.core.table import make_table, print_table
-
-    rows = [
-        (difference.cell, difference.note, _words(difference.expected), _words(difference.found))
-        for difference in differences
-    ]
+    rows = [(one.cell, one.note, _words(one.expected), _words(one.found)) for one in differences]
     if rows:
         print_table(make_table(("cell", "what", "recorded", "found"), rows), console)
 
 
 def _print_changes(console: Console, changes: list[ExpectationChange], versions: tuple[str, ...]) -> None:
     """Print where a status turns over, then what torch's own operations do with mixed dtypes."""
-    from precision_eval.core.table import make_table, print_table
     from precision_eval.diagnose.explain.operations import operations_table
     from precision_eval.results.expectations import spans_text
 
@@ -155,4 +135,4 @@ def _print_changes(console: Console, changes: list[ExpectationChange], versions:
     title = f"Cells whose status depends on the torch version; recorded for torch {', '.join(versions) or 'none'}"
     print_table(make_table(("cell", "status"), rows, title=title), console)
     print_table(operations_table(), console)
-    console.print("`python -m precision_eval.diagnose.explain.operations` runs these operations here.", highlight=False)
+    print_lines(["`python -m precision_eval.diagnose.explain.operations` runs these operations here."], console)

@@ -14,7 +14,7 @@ import typer
 
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_DONE, EXIT_VERDICT, split
-from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import plugins
 
 if TYPE_CHECKING:
@@ -149,7 +149,8 @@ def gate(
         outcome = compare_sides(*sides, margins=margins, required=required)
     summary = markdown_of(outcome)
     if markdown is not None:
-        _write(markdown, summary)
+        markdown.parent.mkdir(parents=True, exist_ok=True)
+        markdown.write_text(summary, encoding="utf-8")
     sys.stdout.write(to_json(outcome) if as_json else summary)
     code = EXIT_CODES[outcome.outcome]
     raise typer.Exit(_told_github(summary, code, strict=strict) if github else code)
@@ -261,11 +262,3 @@ def _number(name: str, text: str, *, given: str | None = None) -> float:
         return float(text.strip().removeprefix("×").removeprefix("x"))
     except ValueError as error:
         raise ParameterError(f"{name} is '{given or text}'; expected a number such as 1% or 1.2") from error
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}; give another file with --markdown") from error

@@ -10,7 +10,8 @@ import typer
 from precision_eval.cli import options
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import check_own_folder, to_json
-from precision_eval.core.formatting import memory_text, visible
+from precision_eval.core.formatting import memory_text
+from precision_eval.core.table import print_lines
 
 HELP = """\
 Every time is a ratio to the same machine's own baseline; no time of one machine is compared with another's. It says
@@ -55,8 +56,7 @@ def merge(
     console = Console(emoji=False)
     print_machines(runs, console)
     if files:
-        line = visible(f"written: {', '.join(map(str, files))}")
-        console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
+        print_lines([f"written: {', '.join(map(str, files))}"], console, style="dim", soft_wrap=True)
 
 
 def _pack(run_dirs: list[Path], file: Path) -> None:

@@ -72,7 +72,7 @@ def plan(
     import torch
     from rich.console import Console
 
-    from precision_eval.core.table import print_table
+    from precision_eval.core.table import print_lines, print_table
     from precision_eval.studies.memory.devices import DEVICES, choose_format
     from precision_eval.studies.memory.models import PlannedCall, planned_model
     from precision_eval.studies.memory.plan import Planner, device_lines, parse_bytes, plan_all, plan_notes, plan_table
@@ -95,10 +95,10 @@ def plan(
         print(to_json(head | rows | lists, what="the plan", indent=1))
         return
     out = Console(emoji=False)
-    out.print(f"{planned.name}: {parameters / 1e9:.4g} B parameters; {planned.source}", highlight=False, soft_wrap=True)
+    print_lines([f"{planned.name}: {parameters / 1e9:.4g} B parameters; {planned.source}"], out, soft_wrap=True)
     print_table(plan_table(planned, call, plans, device_memory_bytes=memory), out)
-    for line in [*plan_notes(planned, call, plans, device_memory_bytes=memory), *device_lines(choices)]:
-        out.print(line, highlight=False, soft_wrap=True)
+    notes = plan_notes(planned, call, plans, device_memory_bytes=memory)
+    print_lines([*notes, *device_lines(choices)], out, soft_wrap=True)
 
 
 def _fixes(names: Sequence[str] | None) -> tuple[Fix, ...]:

@@ -12,7 +12,7 @@ import typer
 from precision_eval.cli import options
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import to_json
-from precision_eval.core.formatting import visible
+from precision_eval.core.table import print_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -119,8 +119,7 @@ def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, A
     if not printing.verbose:
         print_summary(run, console)
     took = "" if seconds["measured_s"] is None else f" (measured in {seconds['measured_s']:.0f} s)"
-    line = visible(f"HTML report{took}: {path}")
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    print_lines([f"HTML report{took}: {path}"], console, soft_wrap=True)
 
 
 def _versions(run_dir: Path, versions_dir: Path | None, notes: Console) -> Any:
@@ -138,8 +137,7 @@ def _versions(run_dir: Path, versions_dir: Path | None, notes: Console) -> Any:
         if versions_dir is not None:
             raise
         # nobody asked for them: they must not cost the run its HTML report
-        line = f"The HTML report goes without torch versions: {error}"
-        notes.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_lines([f"The HTML report goes without torch versions: {error}"], notes, soft_wrap=True)
         return None
 
 

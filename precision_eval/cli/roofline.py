@@ -59,7 +59,7 @@ def show(groups: Sequence[Group], peaks: Peaks, *, as_json: bool, counted: Seque
     """Print predictions for groups."""
     from rich.console import Console
 
-    from precision_eval.core.table import print_table
+    from precision_eval.core.table import print_lines, print_table
     from precision_eval.report.roofline import correlation_line, peaks_lines, prediction_table, reason_lines
     from precision_eval.results.roofline import correlations, predicted_groups
 
@@ -76,10 +76,8 @@ def show(groups: Sequence[Group], peaks: Peaks, *, as_json: bool, counted: Seque
     console = Console(emoji=False)
     for group in predicted:
         print_table(prediction_table(group, peaks), console, compact=True)
-        for line in reason_lines(group):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
-    for line in [*peaks_lines(peaks), *([correlation_line(found)] if found else [])]:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_lines(reason_lines(group), console, soft_wrap=True)
+    print_lines([*peaks_lines(peaks), *([correlation_line(found)] if found else [])], console, soft_wrap=True)
 
 
 def peaks_of_run(run_dir: Path, environment: Any, *, threads: set[int]) -> Peaks:

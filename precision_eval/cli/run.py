@@ -19,7 +19,8 @@ from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, EXIT_SUITE_FAILED, split
 from precision_eval.cli.report import Printing
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.formatting import command_line, visible
+from precision_eval.core.formatting import command_line
+from precision_eval.core.table import print_lines
 from precision_eval.core.targets import RUN_DIR, is_target, plugins
 
 if TYPE_CHECKING:
@@ -589,9 +590,8 @@ def _run_to_report(
     reading = records.read()
     if reading.torn_bytes:
         line = f"{records.path}: a torn last line ({reading.torn_bytes} bytes) is dropped; its cell is measured again"
-        console.print(line, markup=False)
-    for fault in reading.faults:
-        console.print(fault, highlight=False, markup=False)
+        print_lines([line], console)
+    print_lines(reading.faults, console)
     began = time.monotonic()
     settled = _measure(draft, plan_on, execution, records, console)
     if settled:
@@ -639,8 +639,7 @@ def _measure(
             )
         if not isinstance(executor, IsolatedExecutor):
             executor.forget()
-            for line in executor.clocks_apart.values():
-                console.print(line, highlight=False, markup=False)
+            print_lines(executor.clocks_apart.values(), console)
         return settled
 
 
@@ -731,6 +730,5 @@ def _unwritable(error: OSError, records: Path) -> RecordError:
 def _tell_how_to_resume(records: RecordFile, console: Console) -> None:
     """Say what is kept after a stop, and how to go on."""
     kept = len(records.read().records)
-    stopped = visible(f"\nStopped. {kept} records are kept in {records.path}. To go on:")
-    console.print(stopped, highlight=False, markup=False)
-    console.print(f"  {command_line(*sys.argv[1:])}", highlight=False, soft_wrap=True, markup=False)
+    print_lines([f"\nStopped. {kept} records are kept in {records.path}. To go on:"], console)
+    print_lines([f"  {command_line(*sys.argv[1:])}"], console, soft_wrap=True)

@@ -28,7 +28,7 @@ def self_test(
 
     from precision_eval.core.environment import self_test_path
     from precision_eval.core.files import to_json, write_json
-    from precision_eval.core.table import print_table
+    from precision_eval.core.table import print_lines, print_table
     from precision_eval.measure.self_test import self_test as tested
     from precision_eval.report.self_test import self_test_notes, self_test_table
 
@@ -39,5 +39,5 @@ def self_test(
         return
     console = Console(emoji=False)
     print_table(self_test_table(content), console)
-    for line in (*self_test_notes(content), f"Kept in {self_test_path()}; runs on this machine store it."):
-        console.print(line, highlight=False, markup=False)
+    kept = f"Kept in {self_test_path()}; runs on this machine store it."
+    print_lines([*self_test_notes(content), kept], console)

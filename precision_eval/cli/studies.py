@@ -15,7 +15,8 @@ from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, leaving_is_noticed, split
 from precision_eval.core.errors import ParameterError, RecordError, unknown_name
 from precision_eval.core.files import check_own_folder, claimed, written_whole
-from precision_eval.core.formatting import command_line, visible
+from precision_eval.core.formatting import command_line, one_line, visible
+from precision_eval.core.table import print_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -177,11 +178,8 @@ def _stoppable(what: str, console: Console) -> Iterator[None]:
 
 
 def _print_answer(lines: Sequence[str], written: Sequence[Path], console: Console) -> None:
-    from precision_eval.core.formatting import one_line
-
-    for line in lines:
-        console.print(one_line(line), style="bold", highlight=False, markup=False)
-    console.print(visible(f"written: {', '.join(map(str, written))}"), style="dim", highlight=False, markup=False)
+    print_lines(map(one_line, lines), console, style="bold")
+    print_lines([f"written: {', '.join(map(str, written))}"], console, style="dim")
 
 
 def _write(files: Sequence[Path], texts: Sequence[str]) -> None:
@@ -283,7 +281,7 @@ def _measure(plan: Sweep, file: TrialFile, console: Console, *, refine: int) -> 
         def show(done: int, total: int, what: str) -> None:
             bar(done, total, what)
             if not console.is_terminal:
-                console.print(f"{done}/{total} {what}", highlight=False, markup=False, soft_wrap=True)
+                print_lines([f"{done}/{total} {what}"], console, soft_wrap=True)
 
         run = SweepRun(
             sweep=plan,
@@ -302,7 +300,6 @@ def _report_sweep(out: Path, file: TrialFile, console: Console) -> None:
     if not lines:
         raise RecordError(f"{file.path} holds no lines; run `{command_line('sweep', '--out', out)}` first")
     from precision_eval.core.files import worked_out_from
-    from precision_eval.core.formatting import one_line
     from precision_eval.studies.sweep.report import answer, crossover_json, draw, sentence, summary_markdown
     from precision_eval.studies.sweep.running import curves_of
 
@@ -313,9 +310,7 @@ def _report_sweep(out: Path, file: TrialFile, console: Console) -> None:
         drawn = draw(curves, out)
     files = [out / "summary.md", out / "crossover.json"]
     _write(files, (visible(summary), crossover))
-    for curve in curves:
-        line = f"{curve.configuration.title}: {sentence(curve.crossover)}"
-        console.print(one_line(line), highlight=False, markup=False)
+    print_lines([one_line(f"{curve.configuration.title}: {sentence(curve.crossover)}") for curve in curves], console)
     _print_answer(answer(curves), [*files, *drawn], console)
 
 

@@ -14,6 +14,7 @@ import typer
 from precision_eval.cli import options
 from precision_eval.cli.application import split
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.table import print_lines, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,11 +80,11 @@ def versions(
         typer.echo(visible(markdown(history)), nl=False)
     if csv is not None:
         write_csv(history, csv)
-        notes.print(f"wrote {csv}", highlight=False, markup=False)
+        print_lines([f"wrote {csv}"], notes)
     if html is not None:
         from precision_eval.studies.versions.html_report import write_html
 
-        notes.print(f"wrote {write_html(history, html)}", highlight=False, markup=False)
+        print_lines([f"wrote {write_html(history, html)}"], notes)
 
 
 def _check(*, html: Path | None, by: str, torch: str | None, commit: str | None) -> None:
@@ -102,10 +103,9 @@ def print_history(history: VersionHistory, console: Console) -> None:
     """Print tables, then what upstream says, then notes."""
     from rich.markup import escape
 
-    from precision_eval.core.table import print_table
     from precision_eval.studies.versions.text import heading, tables
 
-    console.print(heading(history), highlight=False, markup=False)
+    print_lines([heading(history)], console)
     for case in history.cases:
         for table in tables(history, case):
             print_table(table, console, styles=_STYLES)
@@ -113,6 +113,5 @@ def print_history(history: VersionHistory, console: Console) -> None:
         console.print(
             f"[bold]{escape(change.id)}[/bold] (since {change.since}): {escape(change.text)}", highlight=False
         )
-        console.print(f"  {change.reference}\n  {change.confirmed}", highlight=False, markup=False, style="dim")
-    for note in history.notes:
-        console.print(f"note: {note}", highlight=False, markup=False)
+        print_lines([f"  {change.reference}", f"  {change.confirmed}"], console, style="dim")
+    print_lines([f"note: {note}" for note in history.notes], console)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.formatting import MISSING, one_line
+from precision_eval.core.formatting import MISSING, one_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -192,11 +192,17 @@ def print_table(
 ) -> None:
     """Print the title, the rows in as many parts as the width asks for, and the notes."""
     if table.title:
-        console.print(one_line(table.title), style="bold", highlight=False, markup=False)
+        print_lines([one_line(table.title)], console, style="bold")
     for part in rich_tables(table, width=console.width, styles=styles, compact=compact):
         console.print(part)
-    for note in table.notes:
-        console.print(f"  {one_line(note)}", style="dim", highlight=False, markup=False)
+    print_lines([f"  {one_line(note)}" for note in table.notes], console, style="dim")
+
+
+def print_lines(lines: Iterable[str], console: Console, *, style: str = "", soft_wrap: bool = False) -> None:
+    """Print lines as they read: nothing in them is markup, and what a terminal would obey is written out."""
+    for line in lines:
+        text = visible(line)
+        console.print(text, style=style or None, highlight=False, markup=False, emoji=False, soft_wrap=soft_wrap)
 
 
 def rich_tables(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.files import to_json, written_whole
 from precision_eval.core.formatting import MISSING, fixed, grouped, join, ratio_text, scientific, status_text
-from precision_eval.core.table import Strong, Table, markdown_text, print_table, to_html, to_markdown
+from precision_eval.core.table import Strong, Table, markdown_text, print_lines, print_table, to_html, to_markdown
 from precision_eval.results.choose.comparing import difference
 from precision_eval.results.machines import DRIFTS, TIMES, MachineComparison, MergedRuns, PairOrder
 
@@ -152,8 +152,7 @@ def print_machines(runs: MergedRuns, console: Console) -> None:
     for _, tables, lines in sections_of(runs):
         for table in tables:
             print_table(table, console, compact=True)
-        for line in lines:
-            console.print(line, highlight=False, markup=False)
+        print_lines(lines, console)
 
 
 def to_dict(runs: MergedRuns) -> dict[str, Any]:

@@ -22,9 +22,8 @@ from precision_eval.core.formatting import (
     ratio_text,
     scientific,
     status_text,
-    visible,
 )
-from precision_eval.core.table import Strong, Table, without_empty_columns
+from precision_eval.core.table import Strong, Table, print_lines, print_table, without_empty_columns
 from precision_eval.report.choice_text import tie_lines, untried_modes
 from precision_eval.report.tables import confidence_text
 from precision_eval.results.choose import Choice
@@ -255,8 +254,6 @@ def failure_lines(summaries: tuple[GroupSummary, ...]) -> Iterator[str]:
 
 def print_summary(run: Run, console: Console) -> None:
     """Print every group's table, then what raised and what is undecided."""
-    from precision_eval.core.table import print_table
-
     summaries = summaries_of(run.sections)
     for summary in summaries:
         if not summary.group.curing:
@@ -273,5 +270,4 @@ def print_summary(run: Run, console: Console) -> None:
         *sound_lines(summaries),
         *dict.fromkeys(f"{summary.group.case}: {note}." for summary in summaries for note in summary.group.notes),
     ]
-    for line in filter(None, notes):
-        console.print(visible(line), highlight=False, markup=False)
+    print_lines(filter(None, notes), console)

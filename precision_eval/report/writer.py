@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from precision_eval.core.files import PARTIAL, move_whole, remove_unfinished
+from precision_eval.core.table import print_lines
 from precision_eval.report.tables import write_csv
 from precision_eval.report.text import findings, markdown_report, print_report
 from precision_eval.results.reading import Run, load_run
@@ -65,8 +66,7 @@ def write_report(run_dir: Path, *, console: Console | None = None) -> list[Path]
             move_whole(unfinished / path.relative_to(run_dir), path)
     if console is not None:
         print_report(run, said, console=console, files=[report, csv_path, *pngs])
-        for line in left_out:
-            console.print(f"Left out: {line}", style="yellow", highlight=False, markup=False)
+        print_lines([f"Left out: {line}" for line in left_out], console, style="yellow")
     return [report, csv_path, *figures]
 
 
