@@ -31,7 +31,7 @@ from precision_eval.results.expectations import (
 )
 from precision_eval.results.messages import short_reason
 from precision_eval.results.minutes import courses_of, flags_text
-from precision_eval.results.model import Group, Row, figure_of
+from precision_eval.results.model import Group, Row, figure_of, node_of
 from precision_eval.results.reading import Run
 from precision_eval.results.sound import SOUND_METRICS
 
@@ -357,8 +357,8 @@ def version_table(run: Run, *, case: str | None = None, table: Mapping[str, Colu
     is held to what was recorded with Inductor for its torch version where that was, else to ``aot_eager``, which traces
     alike. Cells with pinned settings are left out.
     """
-    table, version = load_table() if table is None else table, _torch_version(run)
-    if version is None:
+    table, version = load_table() if table is None else table, node_of(run.environment, "torch", "version")
+    if not isinstance(version, str):
         return None
     try:
         recorded_for, own = column_for(dict(table), version)
@@ -406,9 +406,3 @@ def _recorded(column: Column, section: Group, fix: str) -> str | None:
     modes = ("eager",) if section.mode == "eager" else _COMPILED
     found = (column.cells.get(f"{section.case}/{fix}/{mode}") for mode in modes)
     return next((expectation.status for expectation in found if expectation is not None), None)
-
-
-def _torch_version(run: Run) -> str | None:
-    torch = run.environment.get("torch")
-    version = torch.get("version") if isinstance(torch, Mapping) else None
-    return version if isinstance(version, str) else None

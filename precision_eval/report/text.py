@@ -12,11 +12,11 @@ from rich.markup import escape
 from precision_eval.core.environment import stored_environments
 from precision_eval.core.formatting import grouped, join, one_line, visible
 from precision_eval.core.records import Record
-from precision_eval.core.table import Code, markdown_text, print_table, to_markdown
+from precision_eval.core.table import Code, markdown_text, print_lines, print_table, to_markdown
 from precision_eval.report.findings import findings_of
 from precision_eval.report.self_test import self_test_line
 from precision_eval.report.tables import tables_of, version_table
-from precision_eval.results.model import figure_of
+from precision_eval.results.model import figure_of, node_of
 from precision_eval.results.reading import Run
 
 _FACTS = (
@@ -59,14 +59,8 @@ def environment_lines(
 
 
 def _facts(environment: Mapping[str, Any]) -> dict[str, str]:
-    facts = {}
-    for name, path in _FACTS:
-        node: Any = environment
-        for part in path.split("."):
-            node = node.get(part) if isinstance(node, Mapping) else None
-        if node is not None:
-            facts[name] = str(node)
-    return facts
+    facts = {name: node_of(environment, *path.split(".")) for name, path in _FACTS}
+    return {name: str(value) for name, value in facts.items() if value is not None}
 
 
 def _listed(facts: Mapping[str, str]) -> str:
@@ -123,10 +117,8 @@ READING_GUIDE = (
 def print_report(run: Run, said: Findings, *, console: Console, files: Sequence[Path]) -> None:
     """Print every table, the findings, the reading guide and where the files are."""
     console.print()
-    for line in environment_lines(run):
-        console.print(line, style="dim", highlight=False, markup=False)
-    for line in run.damage:
-        console.print(f"Not counted: {one_line(line)}", style="yellow", highlight=False, markup=False)
+    print_lines(environment_lines(run), console, style="dim")
+    print_lines([f"Not counted: {one_line(line)}" for line in run.damage], console, style="yellow")
     for section in run.sections:
         for table in tables_of(run, section):
             print_table(table, console)
@@ -139,13 +131,11 @@ def print_report(run: Run, said: Findings, *, console: Console, files: Sequence[
         console.print(f"  [bold]{escape(title)}[/bold]. {escape(' '.join(sentences))}", highlight=False)
     console.print()
     console.print("How to read this", style="bold")
-    for line in reading_guide(run):
-        console.print(f"  · {line}", highlight=False, markup=False)
+    print_lines([f"  · {line}" for line in reading_guide(run)], console)
     if files:
         console.print()
-        console.print(
-            visible(f"Written to {run.directory}: " + ", ".join(_written(run, files))), highlight=False, markup=False
-        )
+        names = [path.relative_to(run.directory).as_posix() for path in files]
+        print_lines([f"Written to {run.directory}: {', '.join(names)}"], console)
 
 
 def reading_guide(run: Run) -> list[str]:
@@ -209,7 +199,3 @@ def environment_markdown(run: Run, cases: Collection[str] | None = None) -> str:
 
 def _caption(path: Path) -> str:
     return path.stem.replace("-", " ").replace("_", " ")
-
-
-def _written(run: Run, files: Sequence[Path]) -> list[str]:
-    return [path.relative_to(run.directory).as_posix() for path in files]

@@ -170,11 +170,6 @@ class Row:
         return None
 
     @property
-    def drift_interval(self) -> tuple[float, float, float] | None:
-        """Relative error with the ends of its interval; of one input, half of 10 % away on either side."""
-        return None if self.drift is None else (self.drift.value, self.drift.low, self.drift.high)
-
-    @property
     def drift_logs(self) -> tuple[float, ...]:
         """Logarithms of the drift of each seed, in the seeds' order; empty where it is of one."""
         return tuple(math.log(error) for error in (self.drift_data or {}).get("relative_error_by_seed", ()))
@@ -354,13 +349,16 @@ def row_order(row: Row) -> tuple[int, int, str]:
     return (role, *order_of(row.fix))
 
 
+def node_of(data: Any, *path: str) -> Any:
+    """Return what stands at `path` inside nested mappings, or None where nothing does."""
+    for name in path:
+        data = data.get(name) if isinstance(data, Mapping) else None
+    return data
+
+
 def figure_of(data: Mapping[str, Any] | None, *path: str) -> float | None:
     """Return the finite number at `path` inside `data`, or None where there is none."""
-    value: Any = data
-    for name in path:
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(name)
+    value = node_of(data, *path)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
@@ -368,12 +366,7 @@ def figure_of(data: Mapping[str, Any] | None, *path: str) -> float | None:
 
 def series_of(data: Mapping[str, Any] | None, *path: str, value: str) -> tuple[list[float], list[float]] | None:
     """Return times (s) and values of the series at `path`, gaps left out; None where fewer than two points exist."""
-    node: Any = data
-    for name in path:
-        node = node.get(name) if isinstance(node, Mapping) else None
-    if not isinstance(node, Mapping):
-        return None
-    times, values = node.get("time_s"), node.get(value)
+    times, values = node_of(data, *path, "time_s"), node_of(data, *path, value)
     if not isinstance(times, Sequence) or not isinstance(values, Sequence):
         return None
     pairs = [(float(t), float(v)) for t, v in zip(times, values, strict=False) if v is not None and math.isfinite(v)]

@@ -34,7 +34,7 @@ from precision_eval.core.drawing import (
 )
 from precision_eval.core.formatting import grouped, memory_text
 from precision_eval.results.choose.comparing import value_front
-from precision_eval.results.model import Group, Row, memory_bytes
+from precision_eval.results.model import Group, Row
 
 LARGEST_MARKER_PT2 = 520.0
 SMALLEST_MARKER_PT2 = 60.0
@@ -52,13 +52,11 @@ WIDE_RATIO = 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class TradeoffPoint:
-    """One fix in one panel."""
+    """One fix in one panel; speed and drift with the ends of their intervals."""
 
     row: Row
     speed: tuple[float, float, float]
     drift: tuple[float, float, float]
-    has_drift_interval: bool
-    memory_bytes: float | None
 
 
 def draw_tradeoff(case: str, device: str, sections: Sequence[Group]) -> Figure:
@@ -68,7 +66,7 @@ def draw_tradeoff(case: str, device: str, sections: Sequence[Group]) -> Figure:
         raise NotDrawn(f"trade-off of {case} on {device}: no fix has both a latency ratio and a drift")
     sizes = list(dict.fromkeys(size for size, _ in panels))
     modes = list(dict.fromkeys(mode for _, mode in panels))
-    largest = max((point.memory_bytes or 0.0 for s in panels.values() for point in points_of(s)), default=0.0)
+    largest = max((point.row.memory_bytes or 0.0 for s in panels.values() for point in points_of(s)), default=0.0)
     crowded = any(is_crowded(points_of(section)) for section in panels.values())
     figure = new_figure(max(8.6, 1.4 + 5.6 * len(sizes)), 1.3 + (6.2 if crowded else 4.3) * len(modes))
     grid = figure.subplots(len(modes), len(sizes), squeeze=False)
@@ -92,15 +90,11 @@ def draw_tradeoff(case: str, device: str, sections: Sequence[Group]) -> Figure:
 
 def points_of(section: Group) -> list[TradeoffPoint]:
     """Return the fixes that run and have a latency ratio and a drift above 0."""
-    points = []
-    for row in section.curing:
-        speed, drift, memory = section.time_interval(row), row.drift_interval, memory_bytes(row)
-        if speed is None or drift is None or drift[0] <= 0:
-            continue
-        measured = "relative_error_low" in (row.drift_data or {})
-        total = None if memory is None else sum(memory)
-        points.append(TradeoffPoint(row=row, speed=speed, drift=drift, has_drift_interval=measured, memory_bytes=total))
-    return points
+    return [
+        TradeoffPoint(row=row, speed=speed, drift=(drift.value, drift.low, drift.high))
+        for row in section.curing
+        if (speed := section.time_interval(row)) is not None and (drift := row.drift) is not None and drift.value > 0
+    ]
 
 
 def is_crowded(points: Sequence[TradeoffPoint]) -> bool:
@@ -150,7 +144,7 @@ def _draw_grouped(axes: Axes, point: TradeoffPoint, *, alpha: float) -> None:
 def _draw_point(axes: Axes, point: TradeoffPoint, largest_bytes: float) -> None:
     x, y, style, of = point.speed[0], point.drift[0], style_of(point.row.fix), f"of {point.row.fix}"
     _draw_whiskers(axes, point, alpha=1.0, width=1.4)
-    area, colour = _area(point.memory_bytes, largest_bytes), style.colour
+    area, colour = _area(point.row.memory_bytes, largest_bytes), style.colour
     axes.scatter([x], [y], s=area, color=colour, marker="o", alpha=0.4, edgecolor=colour, zorder=3, gid=of)
     axes.scatter([x], [y], s=42, color=colour, marker=style.marker, edgecolor="white", lw=0.8, zorder=5, gid=of)
     axes.scatter([x], [y], s=TARGET_PT2, color=colour, alpha=0.0, zorder=7, gid=f"mark {point.row.fix}")
@@ -162,7 +156,7 @@ def _draw_whiskers(axes: Axes, point: TradeoffPoint, *, alpha: float, width: flo
         x,
         y,
         xerr=[[max(x - x_low, 0.0)], [max(x_high - x, 0.0)]],
-        yerr=[[y - y_low], [y_high - y]] if point.has_drift_interval else None,
+        yerr=[[y - y_low], [y_high - y]] if point.row.paired_drift else None,
         fmt="none",
         color=style_of(point.row.fix).colour,
         elinewidth=width,
@@ -229,13 +223,13 @@ def label_points(axes: Axes, section: Group, largest_bytes: float) -> None:
         front = {row.fix for row in value_front(section)}
         points = [point for point in every if point.row.fix in front or not style_of(point.row.fix).group]
     pixels = axes.figure.dpi / 72.0
-    radii = [(_area(point.memory_bytes, largest_bytes) ** 0.5) / 2 * pixels for point in points]
+    radii = [(_area(point.row.memory_bytes, largest_bytes) ** 0.5) / 2 * pixels for point in points]
     texts = [(p.speed[0], p.drift[0], p.row.fix, style_of(p.row.fix).text_colour) for p in points]
     corners = _front_corners(axes, section, every)
     obstacles = [(*start, *end) for start, end in pairwise(corners)]
     obstacles += [(p.speed[1], p.drift[0], p.speed[2], p.drift[0]) for p in points]
     obstacles += [(p.speed[0], p.drift[0], p.speed[0], p.drift[0]) for p in every if p not in points]
-    obstacles += [(p.speed[0], p.drift[1], p.speed[0], p.drift[2]) for p in points if p.has_drift_interval]
+    obstacles += [(p.speed[0], p.drift[1], p.speed[0], p.drift[2]) for p in points if p.row.paired_drift]
     obstacles.append((1.0, axes.get_ylim()[0], 1.0, axes.get_ylim()[1]))
     place_labels(axes, texts, radii_px=[max(radius, 5.0) for radius in radii], obstacles=obstacles)
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from markupsafe import Markup
@@ -37,7 +36,7 @@ from precision_eval.report.figures.bars import change_panel, draw_bars
 from precision_eval.report.figures.tradeoff import draw_panel, is_crowded, label_points, points_of
 from precision_eval.report.html.answer import GroupView, failing_text
 from precision_eval.report.html.paper import svg_of
-from precision_eval.results.model import Row, memory_bytes
+from precision_eval.results.model import Row, memory_bytes, node_of
 from precision_eval.results.sound import SOUND_METRICS, SoundMetric
 
 MOST_VALUES = 150
@@ -64,7 +63,7 @@ def tradeoff_charts(place: GroupView) -> tuple[Chart, ...]:
     if not points:
         return ()
     drawing, axes = _panel(8.6, 5.4) if is_crowded(points) else _panel(4.3, 3.5)
-    largest = max(point.memory_bytes or 0.0 for point in points)
+    largest = max(point.row.memory_bytes or 0.0 for point in points)
     draw_panel(axes, section, largest)
     dress(axes)
     label_points(axes, section, largest)
@@ -163,7 +162,7 @@ def drift_charts(place: GroupView) -> tuple[Chart, ...]:
                 _line_chart(
                     drawing,
                     rows,
-                    partial(_series_of, measure="teacher_forced_drift", path=("series",), value=name),
+                    ("teacher_forced_drift", "series", name),
                     key=f"drift-{place.key}-{name}",
                     title=f"{place.label}: {label}",
                     description=f"{place.group.title}: {label} over time of {_names(rows)}",
@@ -197,7 +196,7 @@ def sound_charts(place: GroupView) -> tuple[Chart, ...]:
             _line_chart(
                 drawing,
                 rows,
-                partial(_series_of, measure="audio", path=(against, metric, "series"), value="value"),
+                ("audio", against, metric, "series", "value"),
                 key=f"minutes-{place.key}-{against}-{metric}",
                 title=f"{short} {to}, {direction}",
                 description=f"{place.group.title}: {full} {to} over time of {_names(rows)}",
@@ -225,7 +224,7 @@ def survival_charts(place: GroupView) -> tuple[Chart, ...]:
     chart = _line_chart(
         drawing,
         rows,
-        partial(_series_of, measure="divergence", path=("survival",), value="fraction"),
+        ("divergence", "survival", "fraction"),
         key=f"survival-{place.key}",
         title=place.label,
         description=f"{place.group.title}: share of streams on the reference's tokens over time of {_names(rows)}",
@@ -257,7 +256,7 @@ def _marked_chart(
 def _line_chart(
     drawing: Figure,
     rows: Sequence[Row],
-    series_of: Callable[[Row], dict[str, Any] | None],
+    series: tuple[str, ...],
     *,
     key: str,
     title: str,
@@ -266,23 +265,19 @@ def _line_chart(
     texts: dict[str, Markup] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Chart:
-    key = key.replace("_", "-")
-    lines = [{"name": row.fix, **found} for row in rows if (found := series_of(row)) is not None]
+    """Return a chart of lines; `series` is their measure, and the path in its data."""
+    key, (measure, *path, value) = key.replace("_", "-"), series
+    found = {row.fix: series_at(record_of(row, measure), *path, value=value) for row in rows}
+    lines = [{"name": fix, **own} for fix, own in found.items() if own is not None]
     content = {"unit_s": unit[0], "unit": unit[1], "lines": lines}
     text = json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     svg = svg_of(drawing, key=key, description=description, kind="lines", texts=texts)
     return Chart(key=key, title=title, svg=svg, notes=notes, series=text)
 
 
-def _series_of(row: Row, *, measure: str, path: tuple[str, ...], value: str) -> dict[str, Any] | None:
-    return series_at(record_of(row, measure), *path, value=value)
-
-
 def series_at(record: Record | None, *path: str, value: str) -> dict[str, Any] | None:
     """Return cell, pointer, indices, times and values of a recorded series, thinned and without gaps."""
-    node: Any = None if record is None else record.data
-    for name in path:
-        node = node.get(name) if isinstance(node, dict) else None
+    node = None if record is None else node_of(record.data, *path)
     if record is None or not isinstance(node, dict):
         return None
     pairs = list(zip(node.get("time_s") or (), node.get(value) or (), strict=False))
