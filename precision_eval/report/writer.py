@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from precision_eval.core.files import PARTIAL, move_whole, remove_unfinished
+from precision_eval.core.formatting import grouped
 from precision_eval.core.table import print_lines
 from precision_eval.report.tables import write_csv
 from precision_eval.report.text import findings, markdown_report, print_report
@@ -91,7 +92,8 @@ def _figures(run: Run) -> Iterator[tuple[str, Callable[[], Figure]]]:
     from precision_eval.report.figures.over_time import draw_audio, draw_drift, draw_survival
     from precision_eval.report.figures.tradeoff import draw_tradeoff
 
-    for case, device, sections in run.grids():
+    grids = grouped(((section.case, section.where), section) for section in run.sections)
+    for (case, device), sections in grids.items():
         name = f"{case}-{device}".replace(":", "").replace(" ", "-")
         yield f"tradeoff-{name}", partial(draw_tradeoff, case, device, sections)
         yield f"memory-{name}", partial(draw_memory, case, device, sections)

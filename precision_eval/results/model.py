@@ -163,11 +163,7 @@ class Row:
 
     def data(self, *measures: str) -> Mapping[str, Any] | None:
         """Return the data of the first of `measures` that passed, or None."""
-        for measure in measures:
-            record = self.records.get(measure)
-            if record is not None and record.status == "passed" and record.data:
-                return record.data
-        return None
+        return data_of(self.records, *measures)
 
     @property
     def drift_logs(self) -> tuple[float, ...]:
@@ -230,6 +226,12 @@ class Group:
         pins = self.pins.replace(",", "-").replace("=", "-")
         threads = "" if self.threads == 1 else f"-{self.threads}-threads"
         return "-".join((self.case, self.size, self.mode, self.device)).replace(":", "") + pins + threads
+
+    @property
+    def where(self) -> str:
+        """Device, pinned settings, and threads where there are several: ``cpu sdpa math 2 threads``."""
+        threads = "" if self.threads == 1 else f" {self.threads} threads"
+        return self.device + self.pins.replace(",", " ").replace("=", " ") + threads
 
     @property
     def fixes(self) -> tuple[Row, ...]:
@@ -347,6 +349,12 @@ def row_order(row: Row) -> tuple[int, int, str]:
     """Return the place of a row in its group: by role, then as in ``FIXES``."""
     role = ROLE_ORDER.index(row.role) if row.role in ROLE_ORDER else len(ROLE_ORDER)
     return (role, *order_of(row.fix))
+
+
+def data_of(records: Mapping[str, Record], *measures: str) -> dict[str, Any] | None:
+    """Return the data of the first of `measures` that passed among a fix's records, or None."""
+    known = (records[measure] for measure in measures if measure in records)
+    return next((record.data for record in known if record.status == "passed" and record.data), None)
 
 
 def node_of(data: Any, *path: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -28,6 +28,7 @@ from precision_eval.results.model import (
     Estimate,
     Group,
     Row,
+    data_of,
     exact,
     figure_of,
     row_order,
@@ -141,16 +142,6 @@ class Run:
         """
         return _comparators(group, self.sections, measure)
 
-    def grids(self) -> Iterator[tuple[str, str, tuple[Group, ...]]]:
-        """Yield (case, device and pins, its groups): what belongs into one figure."""
-        sections = self.sections
-        for key in dict.fromkeys((section.case, section.device, section.pins, section.threads) for section in sections):
-            own = tuple(
-                section for section in sections if (section.case, section.device, section.pins, section.threads) == key
-            )
-            threads = "" if key[3] == 1 else f" {key[3]} threads"
-            yield key[0], key[1] + key[2].replace(",", " ").replace("=", " ") + threads, own
-
 
 def _covered_s(spans: Iterable[tuple[float, float]]) -> float:
     """Length of what spans of time cover together."""
@@ -215,13 +206,13 @@ def _group(key: _Key, records: list[Record], run: str) -> Group:
         by_fix.setdefault(record.fix, {})[record.measure] = record
     place = Group(case=case, size=size, mode=mode, device=device, threads=threads, rows=(), run=run, pins=pins)
     of_fixes = [record for record in records if record.role == "fix"]
-    latencies = [data for own in by_fix.values() if (data := _data(own, "latency"))]
+    latencies = [data for own in by_fix.values() if (data := data_of(own, "latency"))]
     baselines = {str(data["baseline"]) for data in latencies}
     fault = _fault(place, {record.case_digest for record in of_fixes}, baselines)
     baseline = next(iter(baselines), None) if not fault else None
-    twin = _data(by_fix.get(baseline or "", {}), "latency")
+    twin = data_of(by_fix.get(baseline or "", {}), "latency")
     rows = [_row(fix, own, baseline, twin=twin is not None) for fix, own in by_fix.items()]
-    traces = [data for own in by_fix.values() if (data := _data(own, "trace"))]
+    traces = [data for own in by_fix.values() if (data := data_of(own, "trace"))]
     group = replace(
         place,
         rows=tuple(sorted(rows, key=row_order)),
@@ -281,9 +272,9 @@ def _row(fix: str, records: Mapping[str, Record], baseline: str | None, *, twin:
     role = next(iter(records.values())).role
     if status != "passed":
         return Row(fix=fix, role=role, status=status, reason=reason, records=records)
-    latency, memory = _data(records, "latency"), _data(records, "memory")
-    drift = next((data for name in DRIFTS if (data := _data(records, name))), None)
-    divergence, audio = _data(records, "divergence"), _data(records, "audio")
+    latency, memory = data_of(records, "latency"), data_of(records, "memory")
+    drift = data_of(records, *DRIFTS)
+    divergence, audio = data_of(records, "divergence"), data_of(records, "audio")
     estimate = drift_estimate(drift)
     return Row(
         fix=fix,
@@ -399,11 +390,6 @@ def _survival(data: Mapping[str, Any] | None) -> Estimate | None:
     curve = (data or {}).get("survival") or {}
     ends = [curve[name][-1] for name in ("fraction", "low", "high") if curve.get(name)]
     return Estimate(value=ends[0], low=ends[1], high=ends[2]) if len(ends) == 3 else None
-
-
-def _data(records: Mapping[str, Record], measure: str) -> dict[str, Any] | None:
-    record = records.get(measure)
-    return record.data if record is not None and record.status == "passed" and record.data else None
 
 
 def _whole(value: float | None) -> int | None:

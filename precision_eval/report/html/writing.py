@@ -155,8 +155,8 @@ def _parts(places: Sequence[GroupView], draw: Any, kind: str, measures: tuple[st
 def _saved(place: GroupView, kind: str) -> tuple[str, ...]:
     """Return the figures of a kind that the report has saved for a group, PNG and SVG."""
     section = place.group
-    grid = f"{section.case}-{section.device}{section.pins.replace(',', ' ').replace('=', ' ')}"
-    stems = (f"{kind}-{grid.replace(':', '').replace(' ', '-')}", f"{kind}-{section.slug}")
+    grid = f"{section.case}-{section.where}".replace(":", "").replace(" ", "-")
+    stems = (f"{kind}-{grid}", f"{kind}-{section.slug}")
     names = [f"figures/{file_stem(stem)}.{end}" for stem in stems for end in ("png", "svg")]
     return tuple(name for name in names if (place.run.directory / name).is_file())
 

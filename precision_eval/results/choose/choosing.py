@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from precision_eval.core.errors import RecordError, unknown_name
@@ -46,7 +46,7 @@ class Change:
 
 
 def changes_of(
-    policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Settled
+    policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Pick
 ) -> tuple[Change, ...]:
     """Return what would change a choice, the smallest move first."""
     changes = [
@@ -68,7 +68,7 @@ def changes_of(
 
 
 def _moved_limits(
-    policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Settled
+    policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Pick
 ) -> Iterator[Change]:
     for axis in AXES:
         ends = [pair for row in able if (pair := bounds(group, axis, row)) is not None]
@@ -91,7 +91,7 @@ def _moved_limits(
                     break
 
 
-def _moved_figures(policy: str, able: Sequence[Row], settled: Settled) -> Iterator[Change]:
+def _moved_figures(policy: str, able: Sequence[Row], settled: Pick) -> Iterator[Change]:
     """For each other that keeps the limits and does not tie: the figure with which it would be level."""
     if settled.fix is None:
         return
@@ -116,7 +116,7 @@ def _moved_figures(policy: str, able: Sequence[Row], settled: Settled) -> Iterat
 
 
 def _worse_figures(
-    policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Settled
+    policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Pick
 ) -> Iterator[Change]:
     """How much worse the chosen fix may come out before it no longer surely keeps a limit."""
     if settled.fix is None or not settled.surely:
@@ -314,14 +314,14 @@ def _lacks(row: Row, axes: Sequence[str]) -> list[str]:
     return [axis for axis in axes if row.estimate(axis) is None]
 
 
-def _outcome(settled: Settled) -> Outcome:
+def _outcome(settled: Pick) -> Outcome:
     if settled.fix is None:
         return "none"
     return "one" if len(settled.tied) == 1 and not settled.contested and settled.surely else "tie"
 
 
 def _beyond(
-    group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Settled
+    group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Pick
 ) -> tuple[LeftOut, ...]:
     """Return the contenders that surely break a limit, the nearest first."""
     beyond = []
@@ -365,12 +365,15 @@ _SMALLEST_DRIFT = format_by_name("float64").eps / 2.0  # below this the referenc
 
 @dataclass(frozen=True, kw_only=True)
 class Pick:
-    """What a policy takes."""
+    """What a policy takes, under limits where there are any; nothing where there is no fix."""
 
     fix: str | None
     tied: tuple[str, ...] = ()
     tie_break: str = ""
     tie_break_called: bool = False
+    surely: bool = True
+    contested: tuple[str, ...] = ()
+    excess: Mapping[str, float] = field(default_factory=dict)
 
 
 def check_policy(policy: str) -> str:
@@ -444,16 +447,7 @@ def _broken_by(axes: Sequence[str], group: Group, ordered: Sequence[Row]) -> tup
     return "order", False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settled(Pick):
-    """What a policy takes under limits; nothing where there is no fix."""
-
-    surely: bool = True
-    contested: tuple[str, ...] = ()
-    excess: Mapping[str, float] = field(default_factory=dict)
-
-
-def settle(policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None]) -> Settled:
+def settle(policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None]) -> Pick:
     """Take a contender."""
     states = {
         row.fix: {state_of(group, axis, row, limit) for axis, limit in limits.items() if limit is not None}
@@ -464,9 +458,9 @@ def settle(policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, 
     excess = {row.fix: _excess(group, row, limits) for row in able}
     picked = pick(policy, group, sure or doubtful)
     if picked is None:
-        return Settled(fix=None, excess=excess)
+        return Pick(fix=None, excess=excess)
     contested = tuple(row.fix for row in doubtful if sure and _contests(policy, group, row, sure, doubtful))
-    return Settled(**vars(picked), surely=bool(sure), contested=contested, excess=excess)
+    return replace(picked, surely=bool(sure), contested=contested, excess=excess)
 
 
 def _contests(policy: str, group: Group, row: Row, sure: Sequence[Row], doubtful: Sequence[Row]) -> bool:

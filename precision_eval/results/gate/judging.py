@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from precision_eval.core.errors import ParameterError, unknown_name
@@ -113,11 +113,11 @@ class GateResult:
     head_remarks: Mapping[str, str]
     margins: Margins
     changes: tuple[FigureChange, ...]
-    only_base: tuple[Key, ...]
-    only_head: tuple[Key, ...]
-    set_aside: tuple[tuple[Key, str], ...]
-    priors: Mapping[str, Prior]
-    doubts: tuple[str, ...]
+    only_base: tuple[Key, ...] = ()
+    only_head: tuple[Key, ...] = ()
+    set_aside: tuple[tuple[Key, str], ...] = ()
+    priors: Mapping[str, Prior] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
     required: tuple[str, ...] = REQUIRED
     damage: tuple[str, ...] = ()
     paired: bool = False
@@ -165,11 +165,16 @@ class GateResult:
         return {kind for kind, names in KINDS.items() if metrics & set(names)}
 
 
-def compare_sides(base: Side, head: Side, *, margins: Margins, required: Sequence[str] = REQUIRED) -> GateResult:
-    """Compare everything that both sides hold."""
+def check_kinds(required: Sequence[str]) -> None:
+    """Refuse a kind of figures that there is not."""
     for kind in required:
         if kind not in KINDS:
             raise unknown_name("kind of figures", kind, KINDS)
+
+
+def compare_sides(base: Side, head: Side, *, margins: Margins, required: Sequence[str] = REQUIRED) -> GateResult:
+    """Compare everything that both sides hold."""
+    check_kinds(required)
     common = sorted(base.figures.keys() & head.figures.keys())
     differing = {key: unlike(base.figures[key].identity, head.figures[key].identity) for key in common}
     alike = [key for key in common if not differing[key]]

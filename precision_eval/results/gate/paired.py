@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from precision_eval.core.errors import unknown_name
 from precision_eval.core.formatting import counted, grouped
 from precision_eval.results.gate.judging import (
     REQUIRED,
@@ -26,6 +25,7 @@ from precision_eval.results.gate.judging import (
     Key,
     Margins,
     Verdict,
+    check_kinds,
     exact_change,
     status_change,
 )
@@ -81,9 +81,7 @@ def judge_pairs(
     settled: Sequence[FigureChange] = (),
 ) -> GateResult:
     """Judge what the processes measured of each cell; what an earlier look settled stands."""
-    for kind in required:
-        if kind not in KINDS:
-            raise unknown_name("kind of figures", kind, KINDS)
+    check_kinds(required)
     changes = {(cell, "status"): _status_change(cell, pairs) for cell, pairs in measured.items()}
     changes |= _latency_changes(measured, margins)
     changes |= _anchor_changes(measured)
@@ -102,10 +100,6 @@ def judge_pairs(
         head_remarks=remarks[1],
         margins=margins,
         changes=tuple(changes[key] for key in sorted(changes)),
-        only_base=(),
-        only_head=(),
-        set_aside=(),
-        priors={},
         doubts=(*doubts, *_alike(changes)),
         required=tuple(required),
         paired=True,
