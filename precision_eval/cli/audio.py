@@ -16,6 +16,7 @@ import typer
 
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_VERDICT
+from precision_eval.cli.progress import bar_on
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
 
@@ -107,7 +108,6 @@ def audio(
 def _inspect(path: Path, *, as_json: bool) -> bool:
     from audio_metrics import inspect_file
     from precision_eval.cli.audio_table import headers_of, print_inspection
-    from precision_eval.cli.progress import bar_on
 
     headers = headers_of({"signal": path})
     with bar_on() as show:
@@ -124,7 +124,6 @@ def _compare(
 ) -> bool:
     from audio_metrics import compare_files
     from precision_eval.cli.audio_table import headers_of, print_comparison
-    from precision_eval.cli.progress import bar_on
 
     headers = headers_of({"reference": reference, "estimate": estimate, "noise floor": noise_floor})
     pictures = None
@@ -157,7 +156,6 @@ def _compare_folders(reference: Path, estimate: Path, *, as_json: bool, align: A
     from audio_metrics import compare_files
     from audio_metrics.errors import AudioMetricsError
     from precision_eval.cli.audio_table import pairs_of, print_folder
-    from precision_eval.cli.progress import bar_on
 
     pairs, alone = pairs_of(reference, estimate)
     results: list[tuple[str, AudioComparison | str]] = []

@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
 
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT, split
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
+from precision_eval.core.formatting import one_line, visible
+from precision_eval.core.table import Table, print_lines, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.console import Console
 
     from precision_eval.results.choose import Answer, Choice, Question
     from precision_eval.results.model import Group
@@ -91,7 +93,6 @@ def choose(
     as_json: options.Json = False,
 ) -> None:
     """Choose and print."""
-    from precision_eval.core.formatting import one_line
     from precision_eval.results.choose import Constraints, Question, answer, groups_of, parse_memory
     from precision_eval.results.reading import load_run
 
@@ -147,9 +148,6 @@ def _predicted(groups: Sequence[Group], question: Question, *, as_json: bool) ->
 
 def _show(reply: Answer) -> None:
     """Print one group in full, or several in short."""
-    from rich.console import Console
-
-    from precision_eval.core.table import print_lines
     from precision_eval.report.choice_text import overview, rest_lines
 
     console = Console(emoji=False)
@@ -167,7 +165,6 @@ def _show(reply: Answer) -> None:
 
 
 def _show_one(choice: Choice, console: Console) -> None:
-    from precision_eval.core.table import Table, print_lines, print_table
     from precision_eval.report.choice_text import (
         COLUMNS,
         FRONT,
@@ -204,9 +201,5 @@ def _show_one(choice: Choice, console: Console) -> None:
 
 def _line(console: Console, text: str) -> None:
     """Print a line with what stands before its first colon in bold."""
-    from rich.markup import escape
-
-    from precision_eval.core.formatting import visible
-
     name, colon, rest = visible(text).partition(": ")
     console.print(f"[bold]{escape(name)}[/bold]{colon}{escape(rest)}" if colon else escape(name), highlight=False)

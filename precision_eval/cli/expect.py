@@ -7,20 +7,19 @@ is as recorded (or was recorded now), 1 where something differs.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
+from precision_eval.cases.systems import CASES, Case
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_VERDICT, split
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.table import make_table, print_lines, print_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from precision_eval.cases.systems import Case
-    from precision_eval.results.expectations import Expectation, ExpectationChange, ExpectationDifference, Table
+from precision_eval.diagnose.explain.operations import operations_table
+from precision_eval.results import expectations
+from precision_eval.results.expectations import Expectation, ExpectationChange, ExpectationDifference, Table
 
 HELP = """\
 The table says, per torch version, what passes and what raises with which message; [cyan]--changes[/cyan] prints where
@@ -47,20 +46,16 @@ def expect(
     table: Annotated[Path | None, typer.Option(help="Another table than the package's own.")] = None,
 ) -> None:
     """Run the cells, compare or record them, and print what differs."""
-    from rich.console import Console
-
-    from precision_eval.results.expectations import TABLE, load_table
-    from precision_eval.results.expectations import changes as changes_of
-
     if changes and record:
         raise ParameterError("--changes runs nothing and --record needs a run; give one of them")
     if table is not None and not record and not table.is_file():
         raise ParameterError(f"--table {table} is no file; give a table, or --record to write one")
-    path, cases, console = table or TABLE, _chosen(split(case, ("*",))), Console()
-    columns = load_table(path)
+    path, cases, console = table or expectations.TABLE, _chosen(split(case, ("*",))), Console()
+    columns = expectations.load_table(path)
     if changes:
         named = {entry.id for entry in cases}
-        _print_changes(console, [c for c in changes_of(columns) if c.cell.partition("/")[0] in named], tuple(columns))
+        turning = [one for one in expectations.changes(columns) if one.cell.partition("/")[0] in named]
+        _print_changes(console, turning, tuple(columns))
         return
     _run(split(mode, ("eager",)), cases, columns, path, record=record, console=console)
 
@@ -69,45 +64,34 @@ def _run(
     modes: tuple[str, ...], cases: list[Case], table: Table, path: Path, *, record: bool, console: Console
 ) -> None:
     import torch
-    from rich.console import Console
-
-    from precision_eval.results.expectations import (
-        REMEDY,
-        column_for,
-        differences,
-        observe,
-        release,
-        save_table,
-        updated,
-    )
 
     version = str(torch.__version__)
-    expected = None if record else column_for(table, version)
+    release = expectations.release(version)
+    expected = None if record else expectations.column_for(table, version)
     with Console(stderr=True).status("running") as status:
-        observed = observe(modes, cases=cases, on_cell=lambda cell: status.update(f"running {cell}"))
+        observed = expectations.observe(modes, cases=cases, on_cell=lambda cell: status.update(f"running {cell}"))
     if not observed.cells:
         raise ParameterError("no cell was run; name a mode, and a case that has the size tiny")
     if expected is None:
-        old = table.get(release(version))
-        table = updated(table, version, observed)
-        save_table(table, path)
-        print_lines([f"recorded {len(observed.cells)} cells of torch {release(version)} in {path.name}"], console)
+        old = table.get(release)
+        expectations.save_table(expectations.updated(table, version, observed), path)
+        print_lines([f"recorded {len(observed.cells)} cells of torch {release} in {path.name}"], console)
         if old is not None:
-            _print_differences(console, [d for d in differences(old, observed, same_version=True) if d.expected])
+            found = expectations.differences(old, observed, same_version=True)
+            _print_differences(console, [one for one in found if one.expected])
         return
     recorded, column = expected
-    found_differences = differences(column, observed, same_version=recorded == release(version))
-    _print_differences(console, found_differences)
+    found = expectations.differences(column, observed, same_version=recorded == release)
+    _print_differences(console, found)
     against = f"{len(observed.cells)} cells of torch {version} against those of {recorded}"
-    if found_differences:
-        print_lines([f"{against}: {len(found_differences)} differ; {REMEDY}"], console)
+    if found:
+        print_lines([f"{against}: {len(found)} differ; {expectations.REMEDY}"], console)
         raise typer.Exit(EXIT_VERDICT)
     print_lines([f"{against}: as recorded"], console)
 
 
 def _chosen(globs: tuple[str, ...]) -> list[Case]:
     """Return the cases that one of the globs names; each glob must name one."""
-    from precision_eval.cases.systems import CASES
     from precision_eval.run.plan import matching
 
     named = matching("case", globs, [case.id for case in CASES])
@@ -128,10 +112,7 @@ def _print_differences(console: Console, differences: list[ExpectationDifference
 
 def _print_changes(console: Console, changes: list[ExpectationChange], versions: tuple[str, ...]) -> None:
     """Print where a status turns over, then what torch's own operations do with mixed dtypes."""
-    from precision_eval.diagnose.explain.operations import operations_table
-    from precision_eval.results.expectations import spans_text
-
-    rows = [(change.cell, spans_text(change)) for change in changes]
+    rows = [(change.cell, expectations.spans_text(change)) for change in changes]
     title = f"Cells whose status depends on the torch version; recorded for torch {', '.join(versions) or 'none'}"
     print_table(make_table(("cell", "status"), rows, title=title), console)
     print_table(operations_table(), console)

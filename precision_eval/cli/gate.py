@@ -14,8 +14,11 @@ import typer
 
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_DONE, EXIT_VERDICT, split
+from precision_eval.cli.progress import bar_on
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import plugins
+from precision_eval.core.workers import use_one_blas_thread
+from precision_eval.fixes.catalog import ALL_FIXES
 
 if TYPE_CHECKING:
     from precision_eval.results.gate import GateResult, Margins
@@ -213,7 +216,6 @@ def _cases(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _fixes(names: tuple[str, ...], candidates: tuple[str, ...]) -> tuple[str, ...]:
     """Return shipped fixes that are named, and after them where candidates are written."""
-    from precision_eval.fixes.catalog import ALL_FIXES
     from precision_eval.run.plan import matching
 
     own = plugins("precision_eval.fixes")
@@ -223,9 +225,6 @@ def _fixes(names: tuple[str, ...], candidates: tuple[str, ...]) -> tuple[str, ..
 
 
 def _gate_trees(base: str, head: str, plan: dict[str, Any], margins: Margins, required: tuple[str, ...]) -> GateResult:
-    from precision_eval.cli.progress import bar_on
-    from precision_eval.core.workers import use_one_blas_thread
-
     use_one_blas_thread()
     from precision_eval.run.plan import MODES, checked_device, matching
     from precision_eval.studies.paired_gate import GatePlan, gate_trees

@@ -7,9 +7,18 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
+from precision_eval.cases.systems import all_cases
 from precision_eval.cli import options
+from precision_eval.core.environment import cpu_model
 from precision_eval.core.files import to_json
+from precision_eval.core.formats import FORMATS, support
+from precision_eval.fixes.catalog import ALL_FIXES
+from precision_eval.measure.registry import all_measures
 
 HELP = """[bold]Examples[/bold]
 
@@ -35,8 +44,6 @@ def list_(what: Annotated[What, typer.Argument(help="What to list.")], as_json: 
     if as_json:
         print(to_json(entries, what="the list", indent=1))
         return
-    from rich.console import Console
-
     console = Console(emoji=False)
     for entry in entries:
         (_print_device if what is What.devices else _print_entry)(entry, console)
@@ -44,8 +51,6 @@ def list_(what: Annotated[What, typer.Argument(help="What to list.")], as_json: 
 
 def _fixes() -> Iterator[dict[str, Any]]:
     """Yield the fixes: what each changes, and where it was proposed."""
-    from precision_eval.fixes.catalog import ALL_FIXES
-
     for fix in ALL_FIXES:
         facts = f"storage {fix.storage}, agreement {fix.agreement}, {' and '.join(fix.modes)}".replace("_", " ")
         named = "" if fix.by_default else "; measured where it is named"
@@ -54,8 +59,6 @@ def _fixes() -> Iterator[dict[str, Any]]:
 
 def _cases() -> Iterator[dict[str, Any]]:
     """Yield the cases: what each is, at which sizes, and where it comes from."""
-    from precision_eval.cases.systems import all_cases
-
     for case in all_cases():
         others = [size for size in case.sizes if size not in case.default_sizes]
         also = f" (also {', '.join(others)})" if others else ""
@@ -67,8 +70,6 @@ def _cases() -> Iterator[dict[str, Any]]:
 
 def _measures() -> Iterator[dict[str, Any]]:
     """Yield the measures: what each finds out, and where its method is from."""
-    from precision_eval.measure.registry import all_measures
-
     for measure in all_measures():
         facts = "runs alone" if measure.timed else "runs beside others"
         yield _entry(measure.name, "", measure.title, facts, measure.source)
@@ -77,9 +78,6 @@ def _measures() -> Iterator[dict[str, Any]]:
 def _devices() -> Iterator[dict[str, Any]]:
     """Yield the devices that are there, and which formats they compute natively or only emulate."""
     import torch
-
-    from precision_eval.core.environment import cpu_model
-    from precision_eval.core.formats import FORMATS, support
 
     models = {"cpu": cpu_model() or "unknown processor"}
     models |= {f"cuda:{index}": torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
@@ -97,9 +95,6 @@ def _entry(name: str, title: str, explanation: str, facts: str, source: str) -> 
 
 def _print_entry(entry: dict[str, Any], console: Any) -> None:
     """Print its name and title, then what it is, indented."""
-    from rich.padding import Padding
-    from rich.text import Text
-
     console.print(Text.assemble((entry["name"], "bold cyan"), f"  {entry['title']}" if entry["title"] else ""))
     source = (("source: ", "dim"), (entry["source"], "dim"))
     body = Text.assemble(entry["explanation"], "\n", (entry["facts"], "dim"), "\n", *source)
@@ -108,10 +103,6 @@ def _print_entry(entry: dict[str, Any], console: Any) -> None:
 
 def _print_device(entry: dict[str, Any], console: Any) -> None:
     """Print a device and how it supports each format."""
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
     console.print(Text.assemble((entry["device"], "bold cyan"), f"  {entry['model']}"))
     table = Table.grid(padding=(0, 2))
     for known in entry["formats"]:

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from precision_eval.cli import options
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import check_own_folder, to_json
 from precision_eval.core.formatting import memory_text
 from precision_eval.core.table import print_lines
+from precision_eval.results.contributed import pack as packed
 
 HELP = """\
 Every time is a ratio to the same machine's own baseline; no time of one machine is compared with another's. It says
@@ -41,8 +43,6 @@ def merge(
     if pack is not None:
         _pack(run_dirs, pack)
         return
-    from rich.console import Console
-
     from precision_eval.report.machines import NAME, print_machines, to_dict, write_machines
     from precision_eval.results.machines import merged
 
@@ -60,8 +60,6 @@ def merge(
 
 
 def _pack(run_dirs: list[Path], file: Path) -> None:
-    from precision_eval.results.contributed import pack
-
     if len(run_dirs) != 1:
         raise ParameterError(f"--pack takes one RUN, {len(run_dirs)} were given; pack each into a file of its own")
-    print(f"{file}: {memory_text(pack(run_dirs[0], file))}")
+    print(f"{file}: {memory_text(packed(run_dirs[0], file))}")

@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT, leaving_is_noticed
+from precision_eval.core.environment import resolved_device
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
 from precision_eval.core.formatting import visible
+from precision_eval.diagnose.explain import explain as explained
+from precision_eval.studies.starter import write_files
 
 if TYPE_CHECKING:
     from precision_eval.diagnose.doctor import Diagnosis
@@ -66,8 +70,6 @@ from each other one is told too.
 
 def init(folder: Annotated[Path, typer.Argument(help="Root of your repository.")] = Path()) -> None:
     """Write the files that a repository begins with."""
-    from precision_eval.studies.starter import write_files
-
     for path in write_files(folder):
         print(visible(f"written: {path}"))
 
@@ -116,8 +118,6 @@ def doctor(
 
 def _examined_aloud(target: DoctorTarget, *, as_json: bool, **examination: Any) -> Diagnosis:
     """Examine a model; print where and why as soon as they are known, then the rest."""
-    from rich.console import Console
-
     from precision_eval.diagnose.doctor.diagnosis import rendered_answer, rendered_rest
     from precision_eval.diagnose.doctor.examination import examine
 
@@ -161,7 +161,6 @@ def _target(
         raise ParameterError(
             f"doctor was given {' and '.join(given) or 'nothing'}; give one of package.module:factory, --hf and --case"
         )
-    from precision_eval.core.environment import resolved_device
     from precision_eval.diagnose.doctor import targets
 
     if factory:
@@ -191,8 +190,6 @@ def explain(
     as_json: options.Json = False,
 ) -> None:
     """Explain a message."""
-    from precision_eval.diagnose.explain import explain as explained
-
     is_file = len(message) < _LONGEST_PATH and "\n" not in message and Path(message).is_file()
     text = sys.stdin.read() if message == "-" else _read_log(message) if is_file else message
     if not text.strip():

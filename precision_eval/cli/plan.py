@@ -6,16 +6,18 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from precision_eval.cli import options
 from precision_eval.cli.application import split
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
+from precision_eval.core.table import print_lines, print_table
+from precision_eval.fixes.catalog import ALL_FIXES, Fix, fix_by_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from precision_eval.fixes.catalog import Fix
     from precision_eval.measure.peaks import Peaks
     from precision_eval.studies.memory.devices import Capability
 
@@ -70,9 +72,7 @@ def plan(
 ) -> None:
     """Plan and print; a plan that does not fit is a result, not an error."""
     import torch
-    from rich.console import Console
 
-    from precision_eval.core.table import print_lines, print_table
     from precision_eval.studies.memory.devices import DEVICES, choose_format
     from precision_eval.studies.memory.models import PlannedCall, planned_model
     from precision_eval.studies.memory.plan import Planner, device_lines, parse_bytes, plan_all, plan_notes, plan_table
@@ -103,7 +103,6 @@ def plan(
 
 def _fixes(names: Sequence[str] | None) -> tuple[Fix, ...]:
     """Return the fixes that names or globs choose; ``all`` is every one that a run measures unless told otherwise."""
-    from precision_eval.fixes.catalog import ALL_FIXES, fix_by_id
     from precision_eval.run.plan import fixes_of
 
     patterns = ["*" if name == "all" else name for name in split(names, ("*",))]

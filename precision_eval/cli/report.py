@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from precision_eval.cli import options
-from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
 from precision_eval.core.files import to_json
 from precision_eval.core.table import print_lines
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from precision_eval.results.reading import Run
 
 VERSIONS_NAME = "torch-versions"
@@ -54,8 +53,6 @@ class Printing:
 
     def notes(self) -> Console:
         """Return where progress and notes go: standard error where standard output holds a path or JSON alone."""
-        from rich.console import Console
-
         return Console(stderr=self.quiet or self.as_json, quiet=self.silent, emoji=False)
 
 
@@ -100,8 +97,6 @@ def write_reports(
 
 def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, Any]) -> None:
     """Print what was asked for: JSON, the path alone, or the answer and where the HTML report is."""
-    from rich.console import Console
-
     from precision_eval.report.summary import print_summary, summaries_of
 
     if printing.silent:
@@ -124,7 +119,6 @@ def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, A
 
 def _versions(run_dir: Path, versions_dir: Path | None, notes: Console) -> Any:
     """Sum up the results over torch versions that were asked for, or that lie beside the run; None without any."""
-    from precision_eval.core.errors import PrecisionEvalError
     from precision_eval.report.html import path_in_commands
     from precision_eval.studies.versions.html_report import versions_summary
 

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from precision_eval.cli import options
+from precision_eval.core.environment import collect, environment_sha
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import read_json, to_json, write_json
+from precision_eval.core.table import print_lines, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,9 +60,6 @@ def roofline(
 
 def show(groups: Sequence[Group], peaks: Peaks, *, as_json: bool, counted: Sequence[Group] = ()) -> None:
     """Print predictions for groups."""
-    from rich.console import Console
-
-    from precision_eval.core.table import print_lines, print_table
     from precision_eval.report.roofline import correlation_line, peaks_lines, prediction_table, reason_lines
     from precision_eval.results.roofline import correlations, predicted_groups
 
@@ -82,7 +82,6 @@ def show(groups: Sequence[Group], peaks: Peaks, *, as_json: bool, counted: Seque
 
 def peaks_of_run(run_dir: Path, environment: Any, *, threads: set[int]) -> Peaks:
     """Return the peaks that are kept beside a run; measure them where there are none and this is its machine."""
-    from precision_eval.core.environment import collect, environment_sha
     from precision_eval.measure.peaks import measure_peaks, peaks_of
     from precision_eval.results.machines import facts_of
 

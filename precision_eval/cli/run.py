@@ -13,27 +13,33 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import psutil
 import typer
 
+from precision_eval.cases.own import SIZE, OwnCase, case_of, kept_live
+from precision_eval.cases.systems import all_cases, case_by_id
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, EXIT_SUITE_FAILED, split
-from precision_eval.cli.report import Printing
-from precision_eval.core.errors import ParameterError
+from precision_eval.cli.report import Printing, write_reports
+from precision_eval.core.cells import SUITE_FAILED, Cell, Options
+from precision_eval.core.environment import keep_self_test, store_environment, usable_cores
+from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.files import NO_SPACE, check_own_folder, remove_unfinished
 from precision_eval.core.formatting import command_line
+from precision_eval.core.records import Record, RecordFile
 from precision_eval.core.table import print_lines
-from precision_eval.core.targets import RUN_DIR, is_target, plugins
+from precision_eval.core.targets import RUN_DIR, is_target, plugins, target_of
+from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
+from precision_eval.fixes.catalog import ALL_FIXES, Fix
+from precision_eval.measure.registry import all_measures
+from precision_eval.run.engines import EngineExecutor, NodeCall, engine_named
+from precision_eval.run.executor import IsolatedExecutor, environment_seen_by, modules_to_preload
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from precision_eval.cases.own import OwnCase
-    from precision_eval.core.cells import Cell, Options
-    from precision_eval.core.errors import RecordError
-    from precision_eval.core.records import Record, RecordFile
     from precision_eval.measure.admission import AdmittedCandidate, AdmittedCase
     from precision_eval.report.loading import LoadedRun
-    from precision_eval.run.engines import EngineExecutor
-    from precision_eval.run.executor import IsolatedExecutor
     from precision_eval.run.plan import Plan, Selection
 
 _MEMORY_SHARE = 0.85  # of what is available at the start; the rest keeps the system alive
@@ -96,8 +102,6 @@ class Tier:
 
     def options(self, *, is_own: bool = False, **given: Any) -> Options:
         """Return the options of a run: what was given, else the tier's own; a model of one's own is built once."""
-        from precision_eval.core.cells import Options
-
         tier = {name: getattr(self, name) for name in ("minutes", "streams", "steps", "budget_s", "seeds")}
         tier |= {"seeds": None} if is_own else {}
         return Options(**tier | {name: value for name, value in given.items() if value is not None})
@@ -317,8 +321,6 @@ def _joined(states: list[str] | None) -> str | None:
 
 def _check_own_failures(settled: tuple[Record, ...]) -> None:
     """End with the suite's own code where it failed to measure something: that says nothing about a fix."""
-    from precision_eval.core.cells import SUITE_FAILED
-
     lost = [record for record in settled if (record.reason or "").startswith(SUITE_FAILED)]
     if lost:
         first = (lost[0].reason or "").removeprefix(SUITE_FAILED)
@@ -337,15 +339,11 @@ def _tier(*, quick: bool, thorough: bool) -> Tier:
 
 
 def _all_own(cases: Sequence[str] | None) -> bool:
-    from precision_eval.core.targets import is_target
-
     return bool(cases) and all(is_target(case) for case in cases or ())
 
 
 def _measures_of(tier: Tier, cases: Sequence[str] | None) -> tuple[str, ...]:
     """Return what a tier measures; how long a model of somebody else's takes to speak, nobody knows beforehand."""
-    from precision_eval.measure.registry import all_measures
-
     left_out = {*tier.leaves_out, *(tier.leaves_out_of_own if _all_own(cases) else ())}
     left_out |= set() if cases else set(tier.leaves_out_unasked)
     return tuple(measure.name for measure in all_measures() if measure.name not in left_out)
@@ -355,9 +353,6 @@ def run_selection(
     selection: Selection, execution: Execution, *, tier: Tier = DEFAULT, checkpoint_dtype: str = "float32"
 ) -> tuple[Record, ...]:
     """Run a selection to its report; Ctrl-C, and signals that become one, end it in order, with all results kept."""
-    from precision_eval.core.files import check_own_folder
-    from precision_eval.core.records import RecordFile
-
     out, console = execution.out, execution.printing.notes()
     check_own_folder(out, "records.jsonl")
     records = RecordFile(out / "records.jsonl")
@@ -446,8 +441,6 @@ def evaluate(
     ParameterError
         The case or a candidate cannot be measured, and why.
     """
-    from precision_eval.cases.own import kept_live
-    from precision_eval.core.targets import target_of
     from precision_eval.report.loading import load
     from precision_eval.run.plan import Selection
 
@@ -495,9 +488,6 @@ def admit(
 
     Candidates are tried on the first target, or else on the first cell of `plan_without`, the plan without them.
     """
-    from precision_eval.cases.own import SIZE
-    from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
-
     targets = tuple(name for name in selection.cases or () if is_target(name))
     if not targets and not candidates:
         return Admitted()
@@ -547,10 +537,6 @@ def with_plugins(selection: Selection, candidates: tuple[str, ...]) -> tuple[Sel
 
 def plan_of(selection: Selection, tier: Tier, checkpoint_dtype: str, device: str, own: Admitted | None = None) -> Plan:
     """Work a selection out into cells on a device; a tier or a checkpoint decides the sizes where none was named."""
-    from precision_eval.cases.own import case_of
-    from precision_eval.cases.systems import all_cases
-    from precision_eval.fixes.catalog import ALL_FIXES, Fix
-    from precision_eval.measure.registry import all_measures
     from precision_eval.run.plan import make_plan
 
     size = _CHECKPOINT_SIZES.get(checkpoint_dtype)
@@ -558,9 +544,9 @@ def plan_of(selection: Selection, tier: Tier, checkpoint_dtype: str, device: str
         raise ParameterError(f"--checkpoint-dtype {checkpoint_dtype} is --size {size}; give one of the two")
     own = own or Admitted()
     cases = [*all_cases(), *(case_of(case.case, digest=case.digest, measures=case.measures) for case in own.cases)]
+    most = None if tier.all_sizes else 1
     entries = [
-        replace(entry, default_sizes=(size,) if size in entry.sizes else _sizes(entry.default_sizes, tier))
-        for entry in cases
+        replace(entry, default_sizes=(size,) if size in entry.sizes else entry.default_sizes[:most]) for entry in cases
     ]
     candidates = {candidate.fix: candidate.digest for candidate in own.candidates}
     fixes = [*ALL_FIXES, *(Fix(id=one.fix, modes=one.modes, storage=one.storage) for one in own.candidates)]
@@ -569,21 +555,14 @@ def plan_of(selection: Selection, tier: Tier, checkpoint_dtype: str, device: str
     return replace(plan, parts={case.case: case.parts for case in own.cases})
 
 
-def _sizes(default_sizes: tuple[str, ...], tier: Tier) -> tuple[str, ...]:
-    return default_sizes if tier.all_sizes else default_sizes[:1]
-
-
 def _run_to_report(
     draft: Plan, plan_on: Callable[[str], Plan], execution: Execution, records: RecordFile, console: Console
 ) -> tuple[Record, ...]:
     """Measure what is missing, then write the report."""
-    from precision_eval.cli.report import write_reports
-    from precision_eval.core.files import remove_unfinished
+    from precision_eval.cases.voice.assets import VOICES, check_files
 
     if execution.here:
         _check_fits(draft)
-    from precision_eval.cases.voice.assets import VOICES, check_files
-
     for case in {cell.case for cell in draft.cells} & set(VOICES):
         check_files(VOICES[case])
     remove_unfinished(execution.out)
@@ -604,8 +583,6 @@ def _measure(
 ) -> tuple[Record, ...]:
     """Start workers, describe the environment, and run the plan."""
     from precision_eval.cli.progress import progress_on
-    from precision_eval.core.environment import keep_self_test, store_environment
-    from precision_eval.run.executor import IsolatedExecutor, environment_seen_by, modules_to_preload
     from precision_eval.run.runner import run_plan
 
     workers = execution.workers or _default_workers(draft)
@@ -647,12 +624,8 @@ def _executor_of(
     execution: Execution, draft: Plan, workers: int, preload: tuple[str, ...]
 ) -> IsolatedExecutor | EngineExecutor:
     """Return what runs the cells: workers of this process, or an engine."""
-    from precision_eval.run.executor import IsolatedExecutor
-
     if execution.executor is None:
         return IsolatedExecutor(workers, timeout_s=execution.timeout_s, preload=preload)
-    from precision_eval.run.engines import EngineExecutor, NodeCall, engine_named
-
     cell = draft.cells[0]
     engine = engine_named(
         execution.executor,
@@ -666,8 +639,6 @@ def _executor_of(
 
 def _default_workers(draft: Plan) -> int:
     """Return how many cells may run at a time; one at full size, where two would share the memory."""
-    from precision_eval.core.environment import usable_cores
-
     if any(cell.size == "full" for cell in draft.cells):
         return 1
     return max(1, usable_cores() // draft.cells[0].threads)
@@ -677,18 +648,11 @@ def _memory_limit_bytes(device: str) -> int | None:
     """Limit a worker to most of what is available; a CUDA process maps far more than it uses, so it has no limit."""
     if device != "cpu":
         return None
-    import psutil
-
     return int(psutil.virtual_memory().available * _MEMORY_SHARE)
 
 
 def _check_fits(draft: Plan) -> None:
     """Refuse sizes that cannot be built here."""
-    import psutil
-
-    from precision_eval.cases.systems import case_by_id
-    from precision_eval.fixes.catalog import ALL_FIXES
-
     available_bytes = psutil.virtual_memory().available
     storages = {fix.id: fix.storage for fix in ALL_FIXES}
     for cell in draft.cells:
@@ -716,9 +680,6 @@ def _copies(cell: Cell, shipped: float, storages: Mapping[str, str]) -> float:
 
 def _unwritable(error: OSError, records: Path) -> RecordError:
     """Say what could not be written, what is kept and what to do."""
-    from precision_eval.core.errors import RecordError
-    from precision_eval.core.files import NO_SPACE
-
     remedy = "free space" if error.errno in NO_SPACE else "mend that"
     what = error.filename or "the output"
     return RecordError(

@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from precision_eval.cli import options
+from precision_eval.core.environment import self_test_path
+from precision_eval.core.files import to_json, write_json
+from precision_eval.core.table import print_lines, print_table
+from precision_eval.core.workers import use_one_blas_thread
 
 HELP = """\
 Four kinds of call are timed beside themselves. False alarms and coverage are measured on pieces of that series; the
@@ -21,14 +26,7 @@ def self_test(
     as_json: options.Json = False,
 ) -> None:
     """Test this machine."""
-    from precision_eval.core.workers import use_one_blas_thread
-
     use_one_blas_thread()
-    from rich.console import Console
-
-    from precision_eval.core.environment import self_test_path
-    from precision_eval.core.files import to_json, write_json
-    from precision_eval.core.table import print_lines, print_table
     from precision_eval.measure.self_test import self_test as tested
     from precision_eval.report.self_test import self_test_notes, self_test_table
 

@@ -10,19 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
+from precision_eval.cases.systems import case_by_id
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, leaving_is_noticed, split
+from precision_eval.cli.progress import bar_on
+from precision_eval.core.environment import collect, store_environment
 from precision_eval.core.errors import ParameterError, RecordError, unknown_name
-from precision_eval.core.files import check_own_folder, claimed, written_whole
+from precision_eval.core.files import TrialFile, check_own_folder, claimed, worked_out_from, written_whole
 from precision_eval.core.formatting import command_line, one_line, visible
-from precision_eval.core.table import print_lines
+from precision_eval.core.table import print_lines, print_table
+from precision_eval.core.workers import one_thread
+from precision_eval.fixes.catalog import ALL_FIXES
+from precision_eval.run.executor import IsolatedExecutor, modules_to_preload
+from precision_eval.studies.sensitivity.campaign import SensitivityPlan, run_campaign, write_summary
+from precision_eval.trace.sites import FORMATS
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from precision_eval.core.files import TrialFile
-    from precision_eval.studies.sensitivity.campaign import SensitivityPlan
     from precision_eval.studies.sweep.plan import Sweep
 
 Names = list[str]
@@ -89,8 +94,6 @@ def sensitivity(
         formats = tuple(split(format_)) or ("bfloat16",)
         run_policy(factory, out, format=formats[0], seed=seed, max_drift=max_drift, held_out=policies)
         return
-    from precision_eval.studies.sensitivity.campaign import SensitivityPlan
-
     given: dict[str, Any] = {"targets": split(target), "formats": split(format_)}
     plan = SensitivityPlan(
         size=size,
@@ -111,14 +114,7 @@ def run_policy(
     target: str, out: Path, *, format: str, seed: int = 0, max_drift: float | None = None, held_out: bool = True
 ) -> None:
     """Find a policy for any case, write it, and hold it against every candidate on other seeds."""
-    from rich.console import Console
-
-    from precision_eval.cases.systems import case_by_id
-    from precision_eval.cli.progress import bar_on
-    from precision_eval.core.files import TrialFile
-    from precision_eval.core.workers import one_thread
     from precision_eval.studies.sensitivity.modules import policy_table, search_modules, write_policy
-    from precision_eval.trace.sites import FORMATS
 
     if format not in FORMATS:
         raise unknown_name("format:", format, FORMATS)
@@ -141,7 +137,6 @@ def run_policy(
 def _held_out(target: str, out: Path, policy: Path, *, seed: int, console: Console) -> None:
     """Hold a policy against every fix, and in drift and memory against today's other candidates."""
     from precision_eval.cli.run import evaluate
-    from precision_eval.fixes.catalog import ALL_FIXES
     from precision_eval.report.summary import print_summary
 
     others = tuple(fix.id for fix in ALL_FIXES if "eager" in fix.modes and not fix.caches.endswith(("keys", "values")))
@@ -153,15 +148,10 @@ def _held_out(target: str, out: Path, policy: Path, *, seed: int, console: Conso
 
 def run_sensitivity(plan: SensitivityPlan, out: Path, *, report_only: bool = False) -> None:
     """Run, print, draw and write."""
-    from rich.console import Console
-
     check_own_folder(out, "runs.jsonl")
     plan.checked()  # bad names end here, before anything heavy is loaded
     console = Console(emoji=False)
     if not report_only:
-        from precision_eval.cli.progress import bar_on
-        from precision_eval.studies.sensitivity.campaign import run_campaign
-
         with _stoppable("Runs", console), claimed(out), bar_on(console) as show:
             run_campaign(plan, out, progress=show)
     _report_sensitivity(out, console)
@@ -190,9 +180,6 @@ def _write(files: Sequence[Path], texts: Sequence[str]) -> None:
 
 def _report_sensitivity(out: Path, console: Console) -> None:
     """Write tables and figures from the runs alone."""
-    from precision_eval.core.files import worked_out_from
-    from precision_eval.core.table import print_table
-    from precision_eval.studies.sensitivity.campaign import write_summary
     from precision_eval.studies.sensitivity.report import (
         answer,
         csv_text,
@@ -254,10 +241,6 @@ def sweep(
 
 def run_sweep(plan: Sweep, out: Path, *, refine: int = 0, report_only: bool = False) -> None:
     """Measure, print, draw and write."""
-    from rich.console import Console
-
-    from precision_eval.core.files import TrialFile
-
     check_own_folder(out, "lengths.jsonl")
     console, file = Console(emoji=False), TrialFile(out / "lengths.jsonl")
     if not report_only:
@@ -268,9 +251,6 @@ def run_sweep(plan: Sweep, out: Path, *, refine: int = 0, report_only: bool = Fa
 
 def _measure(plan: Sweep, file: TrialFile, console: Console, *, refine: int) -> None:
     """Run what is missing."""
-    from precision_eval.cli.progress import bar_on
-    from precision_eval.core.environment import collect, store_environment
-    from precision_eval.run.executor import IsolatedExecutor, modules_to_preload
     from precision_eval.studies.sweep.running import SweepRun
 
     worker_limit_s = 120.0 + len(plan.lengths) * (60.0 + 4.0 * plan.budget_s)
@@ -299,7 +279,6 @@ def _report_sweep(out: Path, file: TrialFile, console: Console) -> None:
     lines = file.read()
     if not lines:
         raise RecordError(f"{file.path} holds no lines; run `{command_line('sweep', '--out', out)}` first")
-    from precision_eval.core.files import worked_out_from
     from precision_eval.studies.sweep.report import answer, crossover_json, draw, sentence, summary_markdown
     from precision_eval.studies.sweep.running import curves_of
 

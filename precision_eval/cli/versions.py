@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.markup import escape
 
 from precision_eval.cli import options
 from precision_eval.cli.application import split
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.formatting import visible
 from precision_eval.core.table import print_lines, print_table
+from precision_eval.results.asv import read_results
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from precision_eval.studies.versions.history import VersionHistory
 
 _STYLES = {"passed": "green", "raised": "red", "failed": "red", "non_finite": "red", "unexplained": "yellow"}
@@ -55,10 +57,6 @@ def versions(
     csv: Annotated[Path | None, typer.Option(help="Also write every value to this file.")] = None,
 ) -> None:
     """Show versions."""
-    from rich.console import Console
-
-    from precision_eval.core.formatting import visible
-    from precision_eval.results.asv import read_results
     from precision_eval.studies.versions.history import history_of
     from precision_eval.studies.versions.text import as_json as json_text
     from precision_eval.studies.versions.text import markdown, write_csv
@@ -101,8 +99,6 @@ def _check(*, html: Path | None, by: str, torch: str | None, commit: str | None)
 
 def print_history(history: VersionHistory, console: Console) -> None:
     """Print tables, then what upstream says, then notes."""
-    from rich.markup import escape
-
     from precision_eval.studies.versions.text import heading, tables
 
     print_lines([heading(history)], console)

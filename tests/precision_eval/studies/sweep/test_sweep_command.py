@@ -62,7 +62,7 @@ class FakeExecutor:
 
 
 def test_the_command_measures_what_is_missing_and_reports(made, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("precision_eval.run.executor.IsolatedExecutor", FakeExecutor(made))
+    monkeypatch.setattr("precision_eval.cli.studies.IsolatedExecutor", FakeExecutor(made))
     run_sweep(made.small(), tmp_path, refine=1)
     first = capsys.readouterr().out
     assert "0/6 metavoice float16, eager, 1 thread, process 1 of 2" in first
