@@ -15,12 +15,14 @@ import numpy as np
 
 from precision_eval.core.formatting import (
     MISSING,
+    counted,
     fixed,
     grouped,
     join,
     memory_text,
     percent,
     plural,
+    ratio_text,
     scientific,
     times_text,
     with_interval,
@@ -185,11 +187,11 @@ def not_running(choice: Choice) -> str:
     return "; ".join(f"{join(fixes)}: {status} ({message})" for (status, message), fixes in groups.items())
 
 
-def change_lines(choice: Choice, *, most: int = MOST_CHANGES) -> list[str]:
+def change_lines(choice: Choice) -> list[str]:
     """Return what would change the choice: the smallest moves from what is now, then limits that were not given."""
     moves = [change for change in choice.changes if change.factor is not None]
     limits = [change for change in choice.changes if change.factor is None]
-    return [_change(choice, change) for change in (*moves[:most], *limits[:most])]
+    return [_change(choice, change) for change in (*moves[:MOST_CHANGES], *limits[:MOST_CHANGES])]
 
 
 def doubt_lines(choice: Choice, *, most: int = MOST_DOUBTS) -> list[str]:
@@ -232,13 +234,9 @@ def _overall(counts: dict[str, int], total: int) -> str:
     if not counts:
         return "No fix to take."
     if len(counts) == 1:
-        return f"Take {next(iter(counts))}: the answer in {'all ' if total > 1 else ''}{total} {_cases(total)}."
+        return f"Take {next(iter(counts))}: the answer in {'all ' if total > 1 else ''}{counted(total, 'case')}."
     parts = [f"{fix} in {count}" for fix, count in sorted(counts.items(), key=lambda item: -item[1])]
     return f"No one fix is the answer everywhere: of {total} cases, {join(parts)}."
-
-
-def _cases(count: int) -> str:
-    return plural(count, "case", "cases")
 
 
 def _short(group: Group) -> str:
@@ -347,12 +345,11 @@ def _figure(axis: str, value: float, choice: Choice, *, as_limit: bool = False) 
     return scientific(value) if axis == "drift" else memory_text(value)
 
 
-def time_text(ratio: Estimate | None, *, decimals: int = 3) -> str:
+def time_text(ratio: Estimate | None) -> str:
     """Write a ratio with its interval, where it has one."""
     if ratio is None:
         return MISSING
-    parts = [fixed(value, decimals=decimals) for value in (ratio.value, ratio.low, ratio.high)]
-    return parts[0] if ratio.low == ratio.high else with_interval(*parts)
+    return ratio_text(ratio.value, *(() if ratio.low == ratio.high else (ratio.low, ratio.high)))
 
 
 def _drift(drift: Estimate | None) -> str:

@@ -13,12 +13,15 @@ from __future__ import annotations
 import copy
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from precision_eval.cases.systems import CASES, Case
+from precision_eval.core.cells import Cell, Options, failure_of
 from precision_eval.core.errors import ParameterError, RecordError, UnsupportedError
 from precision_eval.core.files import read_json, worked_out_from, written_whole
 from precision_eval.core.records import STATUSES
@@ -127,11 +130,7 @@ def save_table(table: Table, path: Path = TABLE) -> None:
 
 
 def observe(
-    modes: Iterable[str],
-    *,
-    cases: Iterable[Case] = CASES,
-    fixes: Iterable[Fix] = FIXES,
-    on_cell: Callable[[str], None] = lambda cell: None,
+    modes: Iterable[str], *, cases: Iterable[Case] = CASES, on_cell: Callable[[str], None] = lambda cell: None
 ) -> Column:
     """Run every fix on every case that has the size ``tiny``, in this process."""
     modes = tuple(modes)
@@ -146,7 +145,7 @@ def observe(
             continue
         column.digests[case.id] = case.digest
         built = case.build(SIZE, device="cpu", seed=SEED)
-        for fix in fixes:
+        for fix in FIXES:
             for mode in modes:
                 if mode.partition("-")[0] in fix.modes:
                     key = f"{case.id}/{fix.id}/{mode}"
@@ -157,8 +156,6 @@ def observe(
 
 def check_inductor() -> None:
     """Compile something trivial."""
-    import warnings
-
     import torch
 
     try:
@@ -175,12 +172,8 @@ def check_inductor() -> None:
 
 def _observed(built: BuiltCase, case: str, fix: Fix, mode: str) -> Expectation:
     """Put a fix on a copy of a model, call it once and say what came of it."""
-    import warnings
-    from contextlib import ExitStack
-
     import torch
 
-    from precision_eval.core.cells import Cell, Options, failure_of
     from precision_eval.measure.generic import called
 
     kind, _, backend = mode.partition("-")

@@ -20,6 +20,7 @@ from precision_eval.core.formatting import fixed, percent
 from precision_eval.measure.peaks import PAGE_BYTES, Peaks, rows_of
 from precision_eval.results.model import Group
 
+BASELINE = "full_float32"
 AGREES = 1.25
 """Factor between prediction and measurement up to which a fix needs no reason."""
 
@@ -92,9 +93,7 @@ class GroupPrediction:
         return asdict(self)
 
 
-def predicted_groups(
-    groups: Iterable[Group], peaks: Peaks, *, baseline: str = "full_float32", counted: Iterable[Group] = ()
-) -> list[GroupPrediction]:
+def predicted_groups(groups: Iterable[Group], peaks: Peaks, *, counted: Iterable[Group] = ()) -> list[GroupPrediction]:
     """Predict every group whose traces hold the work of a call; with `peaks` of another device nothing is measured.
 
     What a call does is no matter of the machine: where `counted` holds the same cell, its work is taken from there.
@@ -105,13 +104,10 @@ def predicted_groups(
         if not peaks.roofs:
             works.pop("autocast", None)  # whose dtype is the device's choice, and another one on a GPU
         measured = {row.fix: row.time.value for row in group.curing if row.time is not None} if peaks.roofs else {}
-        if baseline in works and len(works) > 1:
+        if BASELINE in works and len(works) > 1:
             drifts = {row.fix: row.drift.value for row in group.curing if row.drift is not None}
-            rows = tuple(
-                replace(row, drift=drifts.get(row.fix))
-                for row in predictions(works, peaks, measured, baseline=baseline)
-            )
-            found.append(GroupPrediction(title=group.title, baseline=baseline, device=peaks.name, rows=rows))
+            rows = predictions(works, peaks, measured, drifts, baseline=BASELINE)
+            found.append(GroupPrediction(title=group.title, baseline=BASELINE, device=peaks.name, rows=rows))
     return found
 
 
@@ -141,10 +137,15 @@ def timed_works(group: Group, better: Mapping[tuple[str, str], Work] | None = No
 
 
 def predictions(
-    works: Mapping[str, Work], peaks: Peaks, measured: Mapping[str, float] | None = None, *, baseline: str
+    works: Mapping[str, Work],
+    peaks: Peaks,
+    measured: Mapping[str, float] | None = None,
+    drifts: Mapping[str, float] | None = None,
+    *,
+    baseline: str,
 ) -> tuple[Prediction, ...]:
     """Predict fixes from the work of a call under each; without `roofs` in the peaks by the bare roofline alone."""
-    base, known = works[baseline], measured or {}
+    base = works[baseline]
     bare_base, full_base = bare_times(base, peaks).total(), full_times(base, peaks).total()
     rows = []
     for fix, work in works.items():
@@ -155,7 +156,8 @@ def predictions(
                 bytes_ratio=moved_bytes(work) / moved_bytes(base),
                 bare=bare.total() / bare_base,
                 full=full.total() / full_base if peaks.roofs else None,
-                measured=known.get(fix),
+                measured=(measured or {}).get(fix),
+                drift=(drifts or {}).get(fix),
                 reasons=tuple(_reasons(work, full, peaks)),
                 unmeasured=tuple(_unmeasured(full, peaks)),
             )

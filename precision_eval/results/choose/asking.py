@@ -10,7 +10,6 @@ from a model's configuration. Whatever such a file lacks for a fix is not filled
 
 from __future__ import annotations
 
-import importlib
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from precision_eval.cases.systems import attention, cogvideo_t5, dia, metavoice
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import read_json, worked_out_from
 from precision_eval.core.formatting import command_line, grouped
@@ -143,14 +143,14 @@ def matching_groups(groups: Sequence[Group], question: Question) -> tuple[Group,
     return matched
 
 
-# cases, module of their sizes, name of the table, attribute of the length, rows (or the attribute that has them)
-_TABLES: tuple[tuple[str, str, str, str, int | str], ...] = (
-    ("attention-*", "precision_eval.cases.systems.attention", "SHAPES", "slots", "batch"),
-    ("metavoice-prefill*", "precision_eval.cases.systems.metavoice", "SIZES", "prompt", 2),
-    ("metavoice-*", "precision_eval.cases.systems.metavoice", "SIZES", "slots", 2),
-    ("dia-encode", "precision_eval.cases.systems.dia", "ENCODER_SIZES", "text_length", 2),
-    ("dia-decode*", "precision_eval.cases.systems.dia", "DECODER_SIZES", "slots", 2),
-    ("cogvideo-t5-*", "precision_eval.cases.systems.cogvideo_t5", "SIZES", "tokens", 1),
+# cases, their sizes, attribute of the length, rows (or the attribute that has them)
+_TABLES: tuple[tuple[str, Mapping[str, Any], str, int | str], ...] = (
+    ("attention-*", attention.SHAPES, "slots", "batch"),
+    ("metavoice-prefill*", metavoice.SIZES, "prompt", 2),
+    ("metavoice-*", metavoice.SIZES, "slots", 2),
+    ("dia-encode", dia.ENCODER_SIZES, "text_length", 2),
+    ("dia-decode*", dia.DECODER_SIZES, "slots", 2),
+    ("cogvideo-t5-*", cogvideo_t5.SIZES, "tokens", 1),
 )
 
 
@@ -167,11 +167,8 @@ _ELSEWHERE = "measured at length"
 
 def extent_of(case: str, size: str) -> Extent | None:
     """Return the extent of a case's size."""
-    for pattern, module, table, attribute, rows in _TABLES:
-        if fnmatchcase(case, pattern):
-            shape = getattr(importlib.import_module(module), table).get(size)
-            if shape is None:
-                return None
+    for pattern, sizes, attribute, rows in _TABLES:
+        if fnmatchcase(case, pattern) and (shape := sizes.get(size)) is not None:
             return Extent(getattr(shape, attribute), getattr(shape, rows) if isinstance(rows, str) else rows)
     return None
 
@@ -332,12 +329,10 @@ def _alike(
     group: Group, configurations: Sequence[Mapping[str, Any]], folder: Path, batch: int | None, *, needed: bool
 ) -> list[Mapping[str, Any]]:
     """Return the configurations that are what a group is; where they are needed, none is an error."""
-    from precision_eval.cases.systems.attention import CACHE_DTYPE
-
     shape = group.size if group.case.startswith("attention-") else group.case.partition("-")[0]
     extent = extent_of(group.case, group.size)
     rows = batch if batch is not None else (extent.rows if extent is not None else None)
-    wanted = (shape, CACHE_DTYPE, group.mode, group.threads)
+    wanted = (shape, attention.CACHE_DTYPE, group.mode, group.threads)
     alike = [
         configuration
         for configuration in configurations
@@ -351,8 +346,8 @@ def _alike(
         batched, flags = ("", ()) if rows is None else (f", batch {rows}", ("--batch", rows))
         again = ("sweep", "--shape", shape, "--mode", group.mode, "--threads", group.threads, *flags, "--out", folder)
         raise RecordError(
-            f"{folder} has no sweep of {shape} {CACHE_DTYPE}{batched}, {group.mode}, {group.threads} threads on "
-            f"{group.device}; add it: {command_line(*again)}"
+            f"{folder} has no sweep of {shape} {attention.CACHE_DTYPE}{batched}, {group.mode}, {group.threads} threads "
+            f"on {group.device}; add it: {command_line(*again)}"
         )
     return []
 
