@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -25,6 +25,7 @@ from precision_eval.core.formatting import command_line, grouped
 from precision_eval.results.choose.choosing import Choice, check_policy, choose_from
 from precision_eval.results.choose.comparing import Constraints
 from precision_eval.results.model import ONE_PROCESS, Estimate, Group, MissingMeasureError, Row, exact
+from precision_eval.results.reading import ratio_estimate
 from precision_eval.run.plan import matching
 
 
@@ -396,22 +397,17 @@ def _at_length(configuration: Mapping[str, Any], fix: str, length: int, folder: 
         return None
     share = 0.0 if len(lengths) == 1 else math.log(length / lengths[0]) / math.log(lengths[1] / lengths[0])
     weights = (1.0,) if len(lengths) == 1 else (1.0 - share, share)
-    ends = [
-        math.exp(sum(weight * math.log(ratio[name]) for weight, ratio in zip(weights, ratios, strict=True)))
-        for name in ("ratio", "ratio_low", "ratio_high")
-    ]
+
+    def log_between(values: Iterable[float]) -> float:
+        return sum(weight * math.log(value) for weight, value in zip(weights, values, strict=True))
+
+    figures = [ratio_estimate(ratio) for ratio in ratios]
+    value, low, high = (math.exp(log_between(getattr(one, end) for one in figures)) for end in ("value", "low", "high"))
+    time = Estimate(value=value, low=low, high=high, degrees=min(one.degrees for one in figures))
     processes = [ratio.get("process_ratios") or () for ratio in ratios]
     counts = [max(len(own), 1) for own in processes]  # one process alone stores no ratio of its own
-    paired = counts[0] if counts[0] > 1 and len(set(counts)) == 1 else 0
-    logs = tuple(
-        sum(weight * math.log(own[index]) for weight, own in zip(weights, processes, strict=True))
-        for index in range(paired)
-    )
-    behind = [  # an interval comes from the processes, or from the blocks of the one there is
-        count if count > 1 else int(ratio.get("blocks") or 2) for count, ratio in zip(counts, ratios, strict=True)
-    ]
-    degrees = float(max(min(behind) - 1, 1))
-    return _SweptTime(Estimate(value=ends[0], low=ends[1], high=ends[2], degrees=degrees), logs, min(counts))
+    paired = counts[0] > 1 and len(set(counts)) == 1
+    return _SweptTime(time, tuple(map(log_between, zip(*processes, strict=True))) if paired else (), min(counts))
 
 
 def _json(path: Path, *, remedy: str) -> dict[str, Any]:

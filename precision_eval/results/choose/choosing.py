@@ -41,8 +41,12 @@ class Change:
     fix: str | None
     now: float | None
     then: float
-    factor: float | None
     leads_to: str | None
+
+    @property
+    def factor(self) -> float | None:
+        """How far it is, above 1; None from no limit, and to 0."""
+        return max(self.now / self.then, self.then / self.now) if self.now and self.then > 0.0 else None
 
 
 def changes_of(
@@ -76,18 +80,13 @@ def _moved_limits(
             continue
         now = limits.get(axis)
         values = sorted({end for pair in ends for end in pair})
-        below = [value for value in reversed(values) if now is None or value <= now]
-        above = [value for value in values if now is not None and value > now]
-        for tried, moved in (
-            (below, [math.nextafter(value, 0.0) for value in below]),
-            (above, above),
-        ):
-            for value, limit in zip(tried, moved, strict=True):
+        below = [(value, math.nextafter(value, 0.0)) for value in reversed(values) if now is None or value <= now]
+        above = [(value, value) for value in values if now is not None and value > now]
+        for moves in (below, above):
+            for value, limit in moves:
                 fix = settle(policy, group, able, {**limits, axis: limit}).fix if limit > 0.0 else None
                 if fix != settled.fix:
-                    yield Change(
-                        kind="limit", axis=axis, fix=None, now=now, then=value, factor=_factor(now, value), leads_to=fix
-                    )
+                    yield Change(kind="limit", axis=axis, fix=None, now=now, then=value, leads_to=fix)
                     break
 
 
@@ -110,7 +109,6 @@ def _moved_figures(policy: str, able: Sequence[Row], settled: Pick) -> Iterator[
             fix=row.fix,
             now=estimate.value,
             then=estimate.value * math.exp(-gap),
-            factor=math.exp(gap),
             leads_to=row.fix,
         )
 
@@ -134,13 +132,8 @@ def _worse_figures(
             fix=settled.fix,
             now=estimate.value,
             then=estimate.value * limit / ends[1],
-            factor=limit / ends[1],
             leads_to=without,
         )
-
-
-def _factor(now: float | None, then: float) -> float | None:
-    return None if now is None or not then > 0.0 else max(now / then, then / now)
 
 
 Outcome = Literal["one", "tie", "none"]
@@ -230,7 +223,7 @@ class Choice:
             "constraints": asdict(self.constraints),
             "left_out": [vars(out) for out in self.left_out],
             "front": [vars(standing) for standing in self.standings],
-            "changes": [vars(change) for change in self.changes],
+            "changes": [vars(change) | {"factor": change.factor} for change in self.changes],
             "notes": list(group.notes),
             "fixes": [row.to_dict() for row in group.fixes],
         }
