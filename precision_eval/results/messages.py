@@ -51,19 +51,8 @@ _SCALAR_TYPES: dict[str, tuple[str, ...]] = {
     "quint8": ("QUInt8", "c10::quint8"),
 }
 
-_TENSOR_TYPES = {
-    "Half": "float16",
-    "BFloat16": "bfloat16",
-    "Float": "float32",
-    "Double": "float64",
-    "Long": "int64",
-    "Int": "int32",
-    "Short": "int16",
-    "Char": "int8",
-    "Byte": "uint8",
-    "Bool": "bool",
-}
-
+# with types of tensors that bear their first spelling, as torch.HalfTensor does
+_TENSOR_TYPES = ("float16", "bfloat16", "float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
 _BACKENDS = ("", "cuda.", "xpu.", "mps.", "npu.", "mtia.")
 _TYPE_PREFIXES = ("CUDA", "CPU", "MPS", "XPU", "PrivateUse1")
 
@@ -71,7 +60,8 @@ _TYPE_PREFIXES = ("CUDA", "CPU", "MPS", "XPU", "PrivateUse1")
 def _spellings() -> dict[str, str]:
     spellings = {spelling: name for name, spellings in _SCALAR_TYPES.items() for spelling in spellings}
     spellings |= {f"torch.{name}": name for name in _SCALAR_TYPES}
-    for short, name in _TENSOR_TYPES.items():
+    for name in _TENSOR_TYPES:
+        short = _SCALAR_TYPES[name][0]
         spellings |= {f"torch.{backend}{short}Tensor": name for backend in _BACKENDS}
         spellings |= {f"{prefix}{short}Type": name for prefix in _TYPE_PREFIXES}
     return spellings
