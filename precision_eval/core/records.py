@@ -19,6 +19,7 @@ from precision_eval.core.errors import RecordError
 from precision_eval.core.files import JsonLines, claimed, from_json, to_json
 from precision_eval.core.formatting import visible
 
+RECORDS_NAME = "records.jsonl"
 SCHEMA_VERSION = 2
 
 _RENAMED_FIELDS = {"workload": "case", "workload_digest": "case_digest"}

@@ -17,12 +17,11 @@ from precision_eval.core.environment import environment_json, environment_of, en
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import from_json, to_json, written_whole
 from precision_eval.core.formatting import command_line
-from precision_eval.core.records import RecordFile, latest
+from precision_eval.core.records import RECORDS_NAME, RecordFile, latest
 
 FORMAT = "precision_eval_run"
 VERSION = 1
 LARGEST_BYTES = 32 << 20
-RECORDS_NAME = "records.jsonl"
 
 
 def pack(run_dir: Path, file: Path) -> int:

@@ -21,11 +21,11 @@ from typing import Any
 from precision_eval.core.environment import stored_environments
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.formatting import grouped, join
-from precision_eval.core.records import Record, RecordFile, latest
+from precision_eval.core.records import RECORDS_NAME, Record, RecordFile, latest
 from precision_eval.results.choose.comparing import difference, leaders
 from precision_eval.results.contributed import folder_of
 from precision_eval.results.model import Group, Row, figure_of, order_of
-from precision_eval.results.reading import RECORDS_NAME, Run, groups_of, load_run, log_ratios, pins_of
+from precision_eval.results.reading import Run, groups_of, load_run, log_ratios, pins_of
 
 TIMES, DRIFTS = "time", "drift"
 UNRECORDED = "left alone"

@@ -7,7 +7,6 @@ compared: their group has no rows, and says why. Figures of unlike environments 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from precision_eval.core.cells import pins_text
 from precision_eval.core.environment import environment_of
 from precision_eval.core.errors import RecordError
 from precision_eval.core.formatting import command_line, grouped
-from precision_eval.core.records import Record, RecordFile, latest
+from precision_eval.core.records import RECORDS_NAME, Record, RecordFile, latest
 from precision_eval.results.model import (
     DRIFTS,
     ONE_INPUT,
@@ -35,7 +34,6 @@ from precision_eval.results.model import (
 )
 from precision_eval.results.sound import judged_sound, undecided
 
-RECORDS_NAME = "records.jsonl"
 ENVIRONMENT_NAME = "environment.json"
 
 _Key = tuple[str, str, str, str, int, str]  # case, size, mode, device, threads, pins
@@ -44,7 +42,6 @@ _WORSE_FIRST = ("crashed", "out_of_memory", "timed_out", "raised", "unsupported"
 TWO_DIGITS = 0.05
 """Relative error above which fewer than two decimal digits are right; a doubt, not a limit."""
 
-_NOISE_FLOOR_OFF = re.compile("(noise floor|null) is off")  # schema version 1 said null
 _FAULTS_NAMED = 5
 _CONFIDENCE = 0.95
 
@@ -218,7 +215,7 @@ def _group(key: _Key, records: list[Record], run: str) -> Group:
         rows=tuple(sorted(rows, key=row_order)),
         baseline=baseline,
         noise_floor=ratio_estimate(twin) if twin else None,
-        noise_floor_off=twin is not None and verdict_in(twin) in ("faster", "slower"),
+        noise_floor_off=twin is not None and twin.get("verdict") in ("faster", "slower"),
         notes=tuple(dict.fromkeys(note for data in traces for note in data.get("not_applicable", ()))),
         tolerances=next((data["tolerances"] for data in traces if data.get("tolerances")), {}),
         fault=fault,
@@ -285,7 +282,7 @@ def _row(fix: str, records: Mapping[str, Record], baseline: str | None, *, twin:
         time_logs=() if latency is None or fix == baseline else log_ratios(latency),
         processes=0 if latency is None else max(1, len(latency.get("process_ratios", ()))),
         session=_session(records.get("latency")),
-        verdict=None if latency is None else verdict_in(latency),
+        verdict=None if latency is None else latency.get("verdict"),
         median_s=figure_of(latency, "median_s"),
         drift=estimate,
         paired_drift=estimate is not None and figure_of(drift, "relative_error_low") is not None,
@@ -310,9 +307,9 @@ def row_doubts(
 ) -> tuple[str, ...]:
     """Say what speaks against the figures of one row."""
     doubts = [
-        f"time: {doubt}" for doubt in (latency or {}).get("doubts", ()) if not (twin and _NOISE_FLOOR_OFF.search(doubt))
+        f"time: {doubt}" for doubt in (latency or {}).get("doubts", ()) if not (twin and "noise floor is off" in doubt)
     ]
-    if latency is not None and fix != baseline and verdict_in(latency) == "undecided":
+    if latency is not None and fix != baseline and latency.get("verdict") == "undecided":
         effect = figure_of(latency, "minimum_detectable_effect")
         would = "" if effect is None else f"; this measurement would see {100 * effect:.2g} %"
         doubts.append(f"time: undecided against {baseline}{would}")
@@ -367,12 +364,6 @@ def log_ratios(data: Mapping[str, Any]) -> tuple[float, ...]:
 
 def _session(record: Record | None) -> str:
     return "" if record is None else f"{record.started_at} {record.environment} {sorted(record.options.items())}"
-
-
-def verdict_in(data: Mapping[str, Any]) -> str:
-    """Return the verdict of a latency record; those of version 0.1 said *better* and *worse*."""
-    verdict = str(data.get("verdict"))
-    return {"better": "faster", "worse": "slower"}.get(verdict, verdict)
 
 
 def drift_estimate(data: Mapping[str, Any] | None) -> Estimate | None:

@@ -19,7 +19,7 @@ from precision_eval.core.drawing import STATUS_STYLES, file_stem
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
 from precision_eval.core.formatting import grouped, join, one_line, visible
-from precision_eval.core.records import Record
+from precision_eval.core.records import RECORDS_NAME, Record
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.report.facts import Figure, pointer
 from precision_eval.report.findings import narrow_cache_sentence, sound_sentences
@@ -48,7 +48,7 @@ from precision_eval.report.tables import audio_table, cost_table, minutes_table
 from precision_eval.report.text import environment_line, reading_guide
 from precision_eval.results.messages import short_reason
 from precision_eval.results.model import Row
-from precision_eval.results.reading import ENVIRONMENT_NAME, RECORDS_NAME, Run, load_run
+from precision_eval.results.reading import ENVIRONMENT_NAME, Run, load_run
 
 FILE_NAME = "report.html"  # the template's name too
 LARGEST_BYTES = 15_000_000

@@ -16,10 +16,11 @@ from typing import Any, Literal, NamedTuple
 from precision_eval.core.environment import stored_environments
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.formatting import command_line
-from precision_eval.core.records import Record, RecordFile, latest
+from precision_eval.core.records import RECORDS_NAME, Record, RecordFile, latest
 from precision_eval.core.source_trees import commit_of
 from precision_eval.core.targets import is_target
 from precision_eval.results.asv import AsvPoint, ResultSet, compared_hardware, read_results, status_of
+from precision_eval.results.expectations import version_key
 
 Judgement = Literal["status", "paired", "drift", "memory", "shown"]
 
@@ -107,17 +108,15 @@ def unlike(base: Mapping[str, str], head: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name in base if name in head and base[name] != head[name])
 
 
-RECORDS = "records.jsonl"
-
 _FREE_OPTIONS = ("budget_s", "processes", "candidate_digest", "weights_digest")
 """Options that say how long was measured, and not what; and the source of a candidate, which may be what changed."""
 
 
 def side_of_run(folder: Path, *, name: str) -> Side:
     """Read a run folder."""
-    path = folder / RECORDS
+    path = folder / RECORDS_NAME
     if not path.is_file():
-        raise RecordError(f"{folder} holds no {RECORDS}; give a folder that `precision-eval run --out` has filled")
+        raise RecordError(f"{folder} holds no {RECORDS_NAME}; give a folder that `precision-eval run --out` has filled")
     reading = RecordFile(path).read()
     records = [record for record in latest(reading.records).values() if record.role == "fix"]
     if not records:
@@ -240,18 +239,18 @@ DEFAULT_RESULTS = Path(".asv/results")
 
 def open_sides(base: str, head: str, *, results: Path | None, machine: str | None = None) -> tuple[Side, Side]:
     """Read both sides, and refuse those that are not alike."""
-    folders = [(Path(name) / RECORDS).is_file() for name in (base, head)]
+    folders = [(Path(name) / RECORDS_NAME).is_file() for name in (base, head)]
     if all(folders):
         sides = side_of_run(Path(base), name=base), side_of_run(Path(head), name=head)
         check_alike(sides[0].facts, sides[1].facts, names=(base, head))
         return sides
     if any(folders):
         other = head if folders[0] else base
-        raise RecordError(f"{other} is no run folder, the other side is one; give a folder that holds {RECORDS}")
+        raise RecordError(f"{other} is no run folder, the other side is one; give a folder that holds {RECORDS_NAME}")
     for name in (base, head):
         if _reads_like_a_folder(name):
             raise RecordError(
-                f"{name} holds no {RECORDS}; give a run folder, or a commit or torch version of asv's results"
+                f"{name} holds no {RECORDS_NAME}; give a run folder, or a commit or torch version of asv's results"
             )
     folder = results or DEFAULT_RESULTS
     if not folder.is_dir():
@@ -305,12 +304,8 @@ def _known_version(name: str, sets: Sequence[ResultSet]) -> str | None:
     match = _VERSION.fullmatch(name)
     assert match is not None
     wanted = tuple(int(part) for part in match.groups() if part is not None)
-    known = {_numbers(one.torch_version): one.torch_version for one in sets}
+    known = {version_key(one.torch_version): one.torch_version for one in sets}
     return known.get(max((numbers for numbers in known if numbers[: len(wanted)] == wanted), default=()))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
 
 
 def _matching(name: str, sets: Sequence[ResultSet], *, version: bool) -> list[ResultSet]:
