@@ -17,9 +17,10 @@ from rich.console import Console
 
 from audio_metrics import METRICS, metric_by_name
 from audio_metrics.errors import AudioParameterError
+from audio_metrics.flags import clock
 from audio_metrics.frames import FrameGrid
 from audio_metrics.signal import FileSource, check_alike
-from precision_eval.core.formatting import MISSING, clock, significant, title_of
+from precision_eval.core.formatting import MISSING, significant, title_of
 from precision_eval.core.table import Table, make_table, print_lines, print_table
 
 if TYPE_CHECKING:

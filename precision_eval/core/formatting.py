@@ -119,15 +119,6 @@ def duration_long(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:.3g} min"
 
 
-def clock(seconds: float) -> str:
-    """Write a position in audio: ``1:01.5``, ``1:00:01.5``; tenths that round up carry over."""
-    tenths = round(seconds * 10)
-    minutes, tenths = divmod(tenths, 600)
-    hours, minutes = divmod(minutes, 60)
-    start = f"{hours}:{minutes:02d}" if hours else f"{minutes}"
-    return f"{start}:{tenths // 10:02d}.{tenths % 10}"
-
-
 def times_text(factor: float) -> str:
     """Write a factor for a sentence: ``1.2 times``, ``26,000 times``."""
     if factor < 10:

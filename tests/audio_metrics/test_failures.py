@@ -7,6 +7,7 @@ import pytest
 
 import audio_metrics as am
 from audio_metrics.comparison import DISTANCES, SUMMARISED
+from audio_metrics.flags import clock
 from audio_metrics.pitch import PITCH_METRICS
 
 FS = 16000
@@ -171,3 +172,8 @@ def test_a_dropout_is_found(speech, length_ms):
     y[start : start + length_ms * FS // 1000] = 0.0
     (flag,) = [flag for flag in compare(x, y).flags if flag.kind == "dropout"]
     assert flag.time_s == pytest.approx(start / FS, abs=0.003)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(61.5, "1:01.5"), (59.97, "1:00.0"), (3600.04, "1:00:00.0")])
+def test_a_place_reads_as_a_clock_whose_tenths_carry_over(seconds, text):
+    assert clock(seconds) == text

@@ -27,9 +27,6 @@ from precision_eval.core import formatting as write
         (write.duration_text(0.00031), "310 µs"),
         (write.duration_text(0.9999e-3), "1 ms"),
         (write.duration_long(600), "10 min"),
-        (write.clock(61.5), "1:01.5"),
-        (write.clock(59.97), "1:00.0"),  # not 0:60.0
-        (write.clock(3600.04), "1:00:00.0"),
         (write.times_text(1.234), "1.2 times"),
         (write.times_text(26_312.0), "26,000 times"),
         (write.with_interval("1", "0.9", "–"), "1"),
