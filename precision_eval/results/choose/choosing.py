@@ -152,17 +152,13 @@ class LeftOut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    """What to take in one group.
+class Pick:
+    """What a policy takes, under limits where there are any.
 
     Attributes
     ----------
-    group : Group
-    policy : str
-    constraints : Constraints
-    outcome : {"one", "tie", "none"}
     fix : str or None
-        The fix to take.
+        The fix to take; None where there is none.
     tied : tuple of str
         What ties with it, itself first; itself alone without a tie.
     tie_break : str
@@ -173,6 +169,35 @@ class Choice:
         It surely keeps the limits; False where that is within noise.
     contested : tuple of str
         Fixes within noise of a limit that would otherwise tie with it or be preferred.
+    excess : mapping of str to float
+        Of each that may be taken, the largest quotient of what a figure may be and its limit.
+    """
+
+    fix: str | None = None
+    tied: tuple[str, ...] = ()
+    tie_break: str = ""
+    tie_break_called: bool = False
+    surely: bool = True
+    contested: tuple[str, ...] = ()
+    excess: Mapping[str, float] = field(default_factory=dict, repr=False)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether one fix is to be taken, it ties with others, or none can be."""
+        if self.fix is None:
+            return "none"
+        return "one" if len(self.tied) == 1 and not self.contested and self.surely else "tie"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Pick):
+    """What to take in one group.
+
+    Attributes
+    ----------
+    group : Group
+    policy : str
+    constraints : Constraints
     runners_up : tuple of str
         The others that may be taken, best first.
     left_out : tuple of LeftOut
@@ -190,13 +215,6 @@ class Choice:
     group: Group
     policy: str
     constraints: Constraints
-    outcome: Outcome
-    fix: str | None
-    tied: tuple[str, ...] = ()
-    tie_break: str = ""
-    tie_break_called: bool = False
-    surely: bool = True
-    contested: tuple[str, ...] = ()
     runners_up: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     binding: tuple[str, ...] = ()
@@ -239,10 +257,7 @@ def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: st
     axes = tuple(dict.fromkeys((*NEEDS[policy], *constraints.axes)))
     failing = tuple(LeftOut(fix=row.fix, why=row.status, reason=row.reason or "") for row in group.failing)
     if not group.curing:
-        return Choice(
-            group=group, policy=policy, constraints=constraints, outcome="none", fix=None, left_out=failing,
-            doubts=group.doubts,
-        )  # fmt: skip
+        return Choice(group=group, policy=policy, constraints=constraints, left_out=failing, doubts=group.doubts)
     able = _able(group, axes)
     unmeasured = tuple(
         LeftOut(fix=row.fix, why="not measured", reason="; ".join(row.missing[axis] for axis in _lacks(row, axes)))
@@ -255,16 +270,10 @@ def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: st
     taken = (*settled.tied, *settled.contested)
     rest = [row for row in able if row.fix not in taken and row.fix not in {out.fix for out in beyond}]
     return Choice(
+        **vars(settled),
         group=group,
         policy=policy,
         constraints=constraints,
-        outcome=_outcome(settled),
-        fix=settled.fix,
-        tied=settled.tied,
-        tie_break=settled.tie_break,
-        tie_break_called=settled.tie_break_called,
-        surely=settled.surely,
-        contested=settled.contested,
         runners_up=tuple(row.fix for row in sorted(rest, key=lambda row: value_of(policy, row))),
         left_out=(*beyond, *unmeasured, *failing),
         binding=_binding(policy, group, able, limits) if settled.fix is None else (),
@@ -305,12 +314,6 @@ def _able(group: Group, axes: Sequence[str]) -> tuple[Row, ...]:
 
 def _lacks(row: Row, axes: Sequence[str]) -> list[str]:
     return [axis for axis in axes if row.estimate(axis) is None]
-
-
-def _outcome(settled: Pick) -> Outcome:
-    if settled.fix is None:
-        return "none"
-    return "one" if len(settled.tied) == 1 and not settled.contested and settled.surely else "tie"
 
 
 def _beyond(
@@ -354,19 +357,6 @@ BITS_PER_HALVING = format_by_name("float32").significand_bits - format_by_name("
 """Bits of the significand that float32 → float16 gives up for half the bytes: 13."""
 
 _SMALLEST_DRIFT = format_by_name("float64").eps / 2.0  # below this the reference itself resolves nothing
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pick:
-    """What a policy takes, under limits where there are any; nothing where there is no fix."""
-
-    fix: str | None
-    tied: tuple[str, ...] = ()
-    tie_break: str = ""
-    tie_break_called: bool = False
-    surely: bool = True
-    contested: tuple[str, ...] = ()
-    excess: Mapping[str, float] = field(default_factory=dict)
 
 
 def check_policy(policy: str) -> str:
@@ -451,7 +441,7 @@ def settle(policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, 
     excess = {row.fix: _excess(group, row, limits) for row in able}
     picked = pick(policy, group, sure or doubtful)
     if picked is None:
-        return Pick(fix=None, excess=excess)
+        return Pick(excess=excess)
     contested = tuple(row.fix for row in doubtful if sure and _contests(policy, group, row, sure, doubtful))
     return replace(picked, surely=bool(sure), contested=contested, excess=excess)
 
