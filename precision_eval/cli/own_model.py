@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,12 +15,11 @@ from precision_eval.core.environment import resolved_device
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
 from precision_eval.core.formatting import visible
+from precision_eval.diagnose.doctor import targets
+from precision_eval.diagnose.doctor.diagnosis import Diagnosis, rendered_answer, rendered_rest
+from precision_eval.diagnose.doctor.targets import DoctorTarget
 from precision_eval.diagnose.explain import explain as explained
 from precision_eval.studies.starter import write_files
-
-if TYPE_CHECKING:
-    from precision_eval.diagnose.doctor import Diagnosis
-    from precision_eval.diagnose.doctor.targets import DoctorTarget
 
 HELP_OF_DOCTOR = """\
 The model runs once under observation. The report names the first operation at which dtypes split without anybody having
@@ -118,7 +117,6 @@ def doctor(
 
 def _examined_aloud(target: DoctorTarget, *, as_json: bool, **examination: Any) -> Diagnosis:
     """Examine a model; print where and why as soon as they are known, then the rest."""
-    from precision_eval.diagnose.doctor.diagnosis import rendered_answer, rendered_rest
     from precision_eval.diagnose.doctor.examination import examine
 
     if as_json:
@@ -161,8 +159,6 @@ def _target(
         raise ParameterError(
             f"doctor was given {' and '.join(given) or 'nothing'}; give one of package.module:factory, --hf and --case"
         )
-    from precision_eval.diagnose.doctor import targets
-
     if factory:
         return targets.from_factory(factory)
     resolved_device(device)

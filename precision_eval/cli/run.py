@@ -20,6 +20,7 @@ from precision_eval.cases.own import SIZE, OwnCase, case_of, kept_live
 from precision_eval.cases.systems import all_cases, case_by_id
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, EXIT_SUITE_FAILED, split
+from precision_eval.cli.progress import progress_on
 from precision_eval.cli.report import Printing, write_reports
 from precision_eval.core.cells import SUITE_FAILED, Cell, Options
 from precision_eval.core.environment import keep_self_test, store_environment, usable_cores
@@ -582,7 +583,6 @@ def _measure(
     draft: Plan, plan_on: Callable[[str], Plan], execution: Execution, records: RecordFile, console: Console
 ) -> tuple[Record, ...]:
     """Start workers, describe the environment, and run the plan."""
-    from precision_eval.cli.progress import progress_on
     from precision_eval.run.runner import run_plan
 
     workers = execution.workers or _default_workers(draft)
