@@ -178,16 +178,24 @@ def save(figure: Figure, directory: Path, stem: str, *, as_png: bool = True) -> 
     """Write ``stem.svg``, and ``stem.png`` before it; return the paths. The same data gives the same bytes."""
     directory.mkdir(parents=True, exist_ok=True)
     stem = file_stem(stem)
-    take_literally(figure)
     png, svg = directory / f"{stem}.png", directory / f"{stem}.svg"
-    with mpl.rc_context({"svg.hashsalt": stem, "svg.fonttype": "none"}):
-        if as_png:
-            figure.savefig(png, dpi=DPI, facecolor="white", metadata={"Software": None})
-        else:
-            figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # laid out once: the SVG is what the PNG shows
-        figure.savefig(svg, facecolor="white", metadata={"Date": None, "Creator": None})
+    if as_png:
+        save_as(figure, png)
+    else:
+        lay_out(figure)
+    figure.set_layout_engine("none")  # laid out once: the SVG is what the PNG shows
+    save_as(figure, svg)
     return [png, svg] if as_png else [svg]
+
+
+def save_as(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG or SVG, as the ending says."""
+    take_literally(figure)
+    if path.suffix.lower() == ".png":
+        figure.savefig(path, dpi=DPI, facecolor="white", metadata={"Software": None})
+        return
+    with mpl.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
+        figure.savefig(path, facecolor="white", metadata={"Date": None, "Creator": None})
 
 
 def place_labels(

@@ -8,9 +8,6 @@ of neighbours with their range as a band.
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,8 +16,7 @@ from matplotlib.transforms import blended_transform_factory
 from audio_metrics import AudioComparison, Flag, Series, metric_by_name
 from audio_metrics.frames import FrameBlock, FrameGrid
 from audio_metrics.spectra import FLOOR
-from precision_eval.core.drawing import DPI, FAINT, INK, dress, new_figure, take_literally
-from precision_eval.core.errors import ParameterError
+from precision_eval.core.drawing import FAINT, INK, dress, new_figure
 from precision_eval.core.formatting import title_of
 
 MAX_COLUMNS = 800
@@ -191,15 +187,3 @@ def undefined_spans(series: Series) -> list[tuple[float, float]]:
     return [
         (float(series.time_s[a]), float(series.time_s[b - 1]) + width_s) for a, b in zip(starts, stops, strict=True)
     ]
-
-
-def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG or SVG, as the ending says; the same data gives the same bytes."""
-    svg = path.suffix.lower() == ".svg"
-    metadata: dict[str, str | None] = {"Date": None, "Creator": None} if svg else {"Software": None}
-    take_literally(figure)
-    try:
-        with mpl.rc_context({"svg.hashsalt": "pair", "svg.fonttype": "none"}):
-            figure.savefig(path, dpi=DPI, facecolor="white", metadata=metadata)
-    except OSError as error:
-        raise ParameterError(f"cannot write {path}: {error.strerror}; choose another place for the figure") from error

@@ -4,8 +4,8 @@ Pure functions over records: nothing is measured here, and neither torch nor a r
 """
 
 from precision_eval.results.choose.asking import Answer, Question, answer
-from precision_eval.results.choose.choosing import POLICIES, Change, Choice, LeftOut, choose_from
-from precision_eval.results.choose.comparing import Constraints, Standing, parse_memory, point_front, standings
+from precision_eval.results.choose.choosing import POLICIES, Change, Choice, choose_from
+from precision_eval.results.choose.comparing import Constraints, parse_memory, point_front, standings
 from precision_eval.results.model import Estimate, Group, MissingMeasureError, Row
 from precision_eval.results.reading import groups_of
 
@@ -17,11 +17,9 @@ __all__ = [
     "Constraints",
     "Estimate",
     "Group",
-    "LeftOut",
     "MissingMeasureError",
     "Question",
     "Row",
-    "Standing",
     "answer",
     "choose_from",
     "groups_of",
