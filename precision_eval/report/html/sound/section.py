@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,8 +42,6 @@ from precision_eval.report.html.sound.conditions import Sound, SoundGroup, Unhea
 from precision_eval.report.html.sound.spectrogram import Picture
 from precision_eval.results.minutes import courses_of
 from precision_eval.results.reading import Run
-
-Progress = Callable[[str], None]
 
 _TICK_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 _MOST_TICKS = 10
@@ -164,12 +162,9 @@ class SoundExcerpt:
         return [(min(1.0, time / whole), f"{time // 60}:{time % 60:02d}") for time in times]
 
 
-def drawn(group: SoundGroup, number: int, tell: Progress) -> SoundExcerpt:
+def drawn(group: SoundGroup, number: int) -> SoundExcerpt:
     """Draw every sound of a group, without its stream."""
-    rows = []
-    for index, sound in enumerate(group.sounds, start=1):
-        tell(f"drawing {sound.label} of {group.title}")
-        rows.append(_row(group, sound, stream=f"sound-{number}-stream-{index}"))
+    rows = [_row(group, sound, stream=f"sound-{number}-stream-{i}") for i, sound in enumerate(group.sounds, start=1)]
     noise_floor = next((sound for sound in group.sounds if sound.role == "noise_floor"), None)
     return SoundExcerpt(
         group=group, rows=tuple(rows), noise_floor_distance=_distance(noise_floor) if noise_floor else None
@@ -275,13 +270,11 @@ class SoundSection:
     bytes_used: int
 
 
-def sound_section(run: Run, *, budget_bytes: int, progress: Progress | None = None) -> SoundSection | None:
+def sound_section(run: Run, *, budget_bytes: int) -> SoundSection | None:
     """Make the part of a run's HTML report that can be heard."""
     if not has_wavs(run):
         return None
-    tell = progress or _say_nothing
-    tell("reading the WAVs")
-    shown = [drawn(group, number, tell) for number, group in enumerate(groups_of(run), start=1)]
+    shown = [drawn(group, number) for number, group in enumerate(groups_of(run), start=1)]
     style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("sound.css", "sound.js"))
     bare = _bytes(_html(shown) + style + script)
     left = budget_bytes - bare
@@ -289,13 +282,9 @@ def sound_section(run: Run, *, budget_bytes: int, progress: Progress | None = No
         raise BudgetError(f"budget_bytes is {budget_bytes:,}; the section without sound has {bare:,}: give more")
     weights = [sum(_lengths(one.group)) for one in shown]
     total = sum(weights) or 1
-    voiced = [_voiced(one, left * weight // total, tell) for one, weight in zip(shown, weights, strict=True)]
+    voiced = [_voiced(one, left * weight // total) for one, weight in zip(shown, weights, strict=True)]
     html = _html(voiced)
     return SoundSection(html=html, style=style, script=script, bytes_used=_bytes(html + style + script))
-
-
-def _say_nothing(text: str) -> None:
-    """Take a report of progress and do nothing."""
 
 
 def _bytes(text: str) -> int:
@@ -326,7 +315,7 @@ def _lengths(group: SoundGroup) -> list[int]:
     return [sound.n_samples for sound in _unique(group)]
 
 
-def _voiced(section: SoundExcerpt, budget_bytes: int, tell: Progress) -> SoundExcerpt:
+def _voiced(section: SoundExcerpt, budget_bytes: int) -> SoundExcerpt:
     """Give a group its streams, as good as the budget allows."""
     group = section.group
     if not group.sounds:
@@ -336,12 +325,12 @@ def _voiced(section: SoundExcerpt, budget_bytes: int, tell: Progress) -> SoundEx
     spare = budget_bytes - _GROUP_BYTES - _ROW_BYTES * len(group.sounds)
     rate_hz, around = section.sample_rate_hz, _worst_places(group)
     for plan in plans(_lengths(group), sample_rate_hz=rate_hz, budget_bytes=spare, around=around):
-        streams = _encoded(group, plan, tell)
+        streams = _encoded(group, plan)
         if sum(base64_bytes(len(stream)) for stream in streams.values()) <= spare:
             break
     else:
         return _silenced(section, f"not even {SHORTEST_PART_S} s from each end fit into what this file may weigh.")
-    loss = _loss_text(_losses(group, streams, plan, tell))
+    loss = _loss_text(_losses(group, streams, plan))
     return replace(section, plan=plan, loss=loss, rows=_with_streams(section, streams, plan))
 
 
@@ -360,21 +349,19 @@ def _silenced(section: SoundExcerpt, why: str) -> SoundExcerpt:
     return replace(section, silent=why, rows=tuple(replace(row, stream="") for row in section.rows))
 
 
-def _encoded(group: SoundGroup, plan: CodingPlan, tell: Progress) -> dict[str, bytes]:
+def _encoded(group: SoundGroup, plan: CodingPlan) -> dict[str, bytes]:
     """Compress every sound that needs a stream; digest → stream."""
     streams = {}
     for sound in _unique(group):
-        tell(f"compressing {sound.label} at {plan.bitrate_kbps} kbit/s")
         with opened(sound) as source:
             streams[sound.digest] = encode(source, plan)
     return streams
 
 
-def _losses(group: SoundGroup, streams: Mapping[str, bytes], plan: CodingPlan, tell: Progress) -> list[Loss]:
+def _losses(group: SoundGroup, streams: Mapping[str, bytes], plan: CodingPlan) -> list[Loss]:
     """Hold every copy to its WAV; digital silence has no distance."""
     losses = []
     for sound in _unique(group):
-        tell(f"holding the copy of {sound.label} to its WAV")
         with opened(sound) as source:
             try:
                 losses.append(loss_of(source, streams[sound.digest], plan))
