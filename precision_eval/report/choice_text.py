@@ -250,7 +250,7 @@ def _because(choice: Choice) -> str:
     if choice.policy == "quality":
         return f"smallest drift, {_drift(row.drift)}{_next_in_drift(row, following)}"
     if choice.policy == "balanced":
-        return _balance(group, row, following)
+        return _balance(row, following)
     tail = "" if following is None else f"; next is {following.fix} at {time_text(following.time)}"
     if fix == group.baseline:
         return f"nothing that may be taken is faster than it, the baseline of time{tail}"
@@ -264,7 +264,7 @@ def _next_in_drift(row: Row, following: Row | None) -> str:
     return f"; next is {following.fix} at {_drift(following.drift)}{more}"
 
 
-def _balance(group: Group, row: Row, following: Row | None) -> str:
+def _balance(row: Row, following: Row | None) -> str:
     """Weigh the choice against the next one, in the policy's own terms."""
     if following is None or row.drift is None or row.time is None:
         return "the only one that may be taken"
@@ -325,21 +325,21 @@ def _row(choice: Choice, fix: str, note: str, *, short: bool) -> tuple[str, ...]
 def _change(choice: Choice, change: Change) -> str:
     leads = f"take {change.leads_to}" if change.leads_to else "no fix is left"
     if change.kind == "figure":
-        then, now = (_figure(change.axis, value, choice) for value in (change.then, change.now or 0.0))
+        then, now = (_figure(change.axis, value) for value in (change.then, change.now or 0.0))
         size = "" if change.factor is None else f" (a factor {change.factor:.3g})"
         figure = "time ratio" if change.axis == "time" else change.axis
         text = f"{change.fix}'s {figure} {then} instead of {now}{size}"
         if change.fix == choice.fix:
             return f"{text}: no longer surely within {FLAGS[change.axis]}, {leads}"
         return f"{text}: level with {choice.fix}"
-    value, flag = _figure(change.axis, change.then, choice, as_limit=True), FLAGS[change.axis]
+    value, flag = _figure(change.axis, change.then, as_limit=True), FLAGS[change.axis]
     tighter = change.now is None or change.then <= change.now
     if change.axis == "time":
         return f"{flag} {'above' if tighter else 'down to'} {value}: {leads}"
     return f"{flag} {'below' if tighter else 'up to'} {value}: {leads}"
 
 
-def _figure(axis: str, value: float, choice: Choice, *, as_limit: bool = False) -> str:
+def _figure(axis: str, value: float, *, as_limit: bool = False) -> str:
     if axis == "time":
         return f"{1.0 / value if as_limit else value:.3g}"
     return scientific(value) if axis == "drift" else memory_text(value)

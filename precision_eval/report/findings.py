@@ -151,7 +151,7 @@ def findings_of(run: Run, section: Group) -> list[str]:
         _memory_sentence(section),
         narrow_cache_sentence(section),
         _divergence_sentence(run, section),
-        _sound_sentence(run, section),
+        _sound_sentence(section),
         *sound_sentences(run, section),
         recommendation(run, section),
     ]
@@ -351,7 +351,7 @@ def _divergence_sentence(run: Run, section: Group) -> str:
     return f"Free-running streams that left the reference's tokens: {join(parts)}{beside}."
 
 
-def _sound_sentence(run: Run, section: Group) -> str:
+def _sound_sentence(section: Group) -> str:
     ratios = [
         (ratio, row)
         for row in section.curing
