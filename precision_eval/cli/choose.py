@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -93,12 +93,12 @@ def choose(
     as_json: options.Json = False,
 ) -> None:
     """Choose and print."""
-    from precision_eval.results.choose import Constraints, Question, answer, groups_of, parse_memory
+    from precision_eval.results.choose import Question, answer, groups_of
+    from precision_eval.results.choose.comparing import constraints_of
     from precision_eval.results.reading import load_run
 
-    limits: dict[str, Any] = {} if max_memory is None else parse_memory(max_memory)
     question = Question(
-        constraints=Constraints(max_drift=max_drift, min_speed=min_speed, **limits),
+        constraints=constraints_of(max_drift=max_drift, max_memory=max_memory, min_speed=min_speed),
         policy=str(policy),
         cases=split(case, ("*",)),
         sizes=split(size, ("*",)),

@@ -23,8 +23,8 @@ from precision_eval.core.records import Record
 from precision_eval.core.table import make_table, to_html, to_text
 from precision_eval.report.choice_text import COLUMNS, change_lines, doubt_lines, headline, table_rows, time_text
 from precision_eval.report.tables import IDENTITY, failing_lines, lines_of, scalars_of
-from precision_eval.results.choose import Answer, Choice, Constraints, Group, Question, Row, answer, choose_from
-from precision_eval.results.choose import parse_memory as _parse_memory
+from precision_eval.results.choose import Answer, Choice, Group, Question, Row, answer, choose_from
+from precision_eval.results.choose.comparing import constraints_of
 from precision_eval.results.reading import Run, load_run, pins_of
 
 _AXES = ("time", "drift", "memory")
@@ -107,17 +107,6 @@ class FixComparison:
         doubts = [f"doubt: {doubt}" for doubt in self.group.doubts]
         table = to_html(make_table(*_comparison_table(self.group, self.noun), title=self.group.title))
         return table + paragraphs([*failing_lines(self.group), *doubts])
-
-
-def constraints_of(
-    *, max_drift: float | None = None, max_memory: str | int | None = None, min_speed: float | None = None
-) -> Constraints:
-    """Return limits as the engine holds them; see :func:`precision_eval.choose`."""
-    if isinstance(max_memory, str):
-        memory: dict[str, Any] = _parse_memory(max_memory)
-    else:
-        memory = {"max_memory_bytes": max_memory}
-    return Constraints(max_drift=max_drift, min_speed=min_speed, **memory)
 
 
 def paragraphs(lines: Sequence[str]) -> str:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import bytes_of
@@ -238,6 +238,16 @@ def parse_memory(text: str) -> dict[str, int | float]:
             f"--max-memory '{text}' is no size; write a number and a unit, such as 2GiB, or a ratio such as 0.6x"
         )
     return {"max_memory_bytes": size}
+
+
+def constraints_of(
+    *, max_drift: float | None = None, max_memory: str | int | None = None, min_speed: float | None = None
+) -> Constraints:
+    """Return limits; memory is a size or a ratio as text, or bytes."""
+    memory: Mapping[str, Any] = {"max_memory_bytes": max_memory}
+    if isinstance(max_memory, str):
+        memory = parse_memory(max_memory)
+    return Constraints(max_drift=max_drift, min_speed=min_speed, **memory)
 
 
 @dataclass(frozen=True, kw_only=True)
