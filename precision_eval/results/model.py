@@ -58,16 +58,9 @@ class MissingMeasureError(PrecisionEvalError, LookupError):
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A positive figure with its interval.
+    """A positive figure with its interval, both as recorded; value and ends are equal where the figure is exact.
 
-    Attributes
-    ----------
-    value, low, high : float
-        As recorded; equal where the figure is exact.
-    confidence : float
-        Of the interval.
-    degrees : float
-        Degrees of freedom behind the interval; 0 where it is exact or a band by convention.
+    `degrees` are those of freedom behind the interval; 0 where it is exact or a band by convention.
     """
 
     value: float
@@ -314,13 +307,7 @@ class Group:
         return max(self.time_reach, math.log1p(FRESH_MEMORY) if fresh else 0.0)
 
     def row(self, fix: str) -> Row:
-        """Return the row of a fix.
-
-        Raises
-        ------
-        KeyError
-            It has none.
-        """
+        """Return the row of a fix; a KeyError where there is none."""
         for row in self.rows:
             if row.fix == fix:
                 return row

@@ -191,10 +191,7 @@ class Constraints:
     def limit(self, group: Group, axis: str) -> float | None:
         """Return the largest figure allowed on an axis of a group; None where it is free.
 
-        Raises
-        ------
-        MissingMeasureError
-            A ratio of memory is asked for, and ``full_float32`` has none in the group or does not run there.
+        A MissingMeasureError where memory is limited by a ratio, and ``full_float32`` has none or does not run there.
         """
         if axis == "time":
             return None if self.min_speed is None else 1.0 / self.min_speed

@@ -82,29 +82,11 @@ class FigureChange:
 class GateResult:
     """The outcome of a gate.
 
-    Attributes
-    ----------
-    base, head : str
-        Names of the sides.
-    base_remarks, head_remarks : mapping of str to str
-        Commit, torch version, ...
-    margins : Margins
-    changes : tuple of FigureChange
-        Everything compared, in order of place.
-    only_base, only_head : tuple of Key
-        Measured on one side.
-    set_aside : tuple of (Key, str)
-        Measured on both and not alike, with what differs.
-    priors : mapping of str to Prior
-        Per paired metric, of log-ratios.
-    doubts : tuple of str
-        What speaks against the verdict.
-    required : tuple of str
-        Kinds of figures, of ``KINDS``, without a verdict on which the gate is not green.
-    damage : tuple of str
-        Torn records.
-    paired : bool
-        Whether both sides were measured together, in the same processes.
+    `base` and `head` are names, their remarks commit, torch version and the like. `changes` are everything compared, in
+    order of place; `only_base` and `only_head` were measured on one side, `set_aside` on both and not alike, with what
+    differs. `priors` are of log-ratios, per paired metric. `doubts` speak against the verdict, `damage` is torn
+    records. Without a verdict on the kinds of figures that are `required` the gate is not green. `paired`: both sides
+    were measured together, in the same processes.
     """
 
     base: str
