@@ -158,9 +158,13 @@ def drift_of(row: Row) -> FactText | None:
 
 def memory_parts(row: Row) -> tuple[Figure, Figure] | None:
     """Return storage, and what a call allocates on top at its peak."""
-    record = record_of(row, "memory")
-    stored, peak = (figure(record, name, write=memory_text) for name in ("storage_bytes", "allocated_peak_bytes"))
-    return None if stored is None or peak is None else (stored, peak)
+    return _pair(record_of(row, "memory"), "storage_bytes", "allocated_peak_bytes", write=memory_text)
+
+
+def _pair(record: Record | None, *names: str, write: Write) -> tuple[Figure, Figure] | None:
+    """Return two figures of a record, or None where either is missing."""
+    first, second = (figure(record, name, write=write) for name in names)
+    return None if first is None or second is None else (first, second)
 
 
 def memory_of(row: Row) -> Figure | None:
@@ -171,9 +175,7 @@ def memory_of(row: Row) -> Figure | None:
 
 def diverged_of(row: Row) -> tuple[Figure, Figure] | None:
     """Return how many streams left the reference's tokens, and of how many."""
-    record = record_of(row, "divergence")
-    diverged, streams = (figure(record, name, write=_whole) for name in ("diverged", "streams"))
-    return None if diverged is None or streams is None else (diverged, streams)
+    return _pair(record_of(row, "divergence"), "diverged", "streams", write=_whole)
 
 
 def sound_of(row: Row) -> Figure | None:
@@ -283,9 +285,7 @@ def _of(measure: str, name: str, write: Write) -> Callable[[Row, Group], Figure 
 
 
 def _heard_otherwise(row: Row) -> FactText | None:
-    record = record_of(row, "transcription")
-    diverged, utterances = (figure(record, name, write=_whole) for name in ("diverged", "utterances"))
-    return None if diverged is None or utterances is None else FactText(diverged, "/", utterances)
+    return _joined(_pair(record_of(row, "transcription"), "diverged", "utterances", write=_whole), "/")
 
 
 def _share_of_words(name: str) -> Callable[[Row, Group], FactText | None]:
