@@ -8,7 +8,7 @@ are shown (commit, torch version, Python).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -21,6 +21,7 @@ from precision_eval.core.source_trees import commit_of
 from precision_eval.core.targets import is_target
 from precision_eval.results.asv import AsvPoint, ResultSet, compared_hardware, read_results, status_of
 from precision_eval.results.expectations import version_key
+from precision_eval.results.model import figure_of
 
 Judgement = Literal["status", "paired", "drift", "memory", "shown"]
 
@@ -197,41 +198,34 @@ def _figures(record: Record) -> Iterable[tuple[tuple[GateCell, str], GateFigure]
     if record.measure == "trace":
         status = GateFigure(state="measured", status=record.status, identity=identity, reason=record.reason)
         yield (place, "status"), status
-    for metric, read in _READ.get(record.measure, {}).items():
-        yield (place, metric), _figure(record, read, identity)
+    for metric, path in _PATHS.get(record.measure, {}).items():
+        yield (place, metric), _figure(record, path, identity)
 
 
-def _figure(record: Record, read: Callable[[dict[str, Any]], Any], identity: dict[str, str]) -> GateFigure:
+def _figure(record: Record, path: tuple[str, ...], identity: dict[str, str]) -> GateFigure:
     if record.status != "passed" or record.data is None:
         state = "not_applicable" if record.status == "unsupported" else "failed"
         return GateFigure(state=state, identity=identity, reason=f"{record.status}: {record.reason}")
-    try:
-        value = read(record.data)
-        samples = tuple(map(float, record.data.get("process_ratios", ()))) if record.measure == "latency" else ()
-    except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(
-            f"the record of {record.cell} is not as this suite writes it ({error!r}); measure again"
-        ) from error
+    value = figure_of(record.data, *path)
     if value is None:
         return GateFigure(state="not_applicable", identity=identity, reason="not defined here")
-    return GateFigure(state="measured", value=float(value), samples=samples, identity=identity)
+    samples = tuple(map(float, record.data.get("process_ratios", ()))) if record.measure == "latency" else ()
+    return GateFigure(state="measured", value=value, samples=samples, identity=identity)
 
 
-_READ: Mapping[str, Mapping[str, Callable[[dict[str, Any]], Any]]] = {
-    "latency": {"latency_ratio": lambda data: data["ratio"]},
-    "drift": {"drift": lambda data: data["relative_error"]},
-    "teacher_forced_drift": {"teacher_forced_drift": lambda data: data["relative_error"]},
+_PATHS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "latency": {"latency_ratio": ("ratio",)},
+    "drift": {"drift": ("relative_error",)},
+    "teacher_forced_drift": {"teacher_forced_drift": ("relative_error",)},
     "memory": {
-        "peak_bytes": lambda data: data["allocated_peak_bytes"],
-        "stored_bytes": lambda data: data["storage_bytes"],
-        "peakmem": lambda data: data["rss_peak_bytes"],
+        "peak_bytes": ("allocated_peak_bytes",),
+        "stored_bytes": ("storage_bytes",),
+        "peakmem": ("rss_peak_bytes",),
     },
-    "divergence": {"divergence": lambda data: data["token_difference_fraction"]},
-    "audio": {
-        "audio_degradation": lambda data: data["against_reference"]["log_spectral_distance_db"].get("ratio_to_null"),
-    },
+    "divergence": {"divergence": ("token_difference_fraction",)},
+    "audio": {"audio_degradation": ("against_reference", "log_spectral_distance_db", "ratio_to_null")},
 }
-"""Figures that a measure's data hold."""
+"""Where a measure's data hold figures."""
 
 
 DEFAULT_RESULTS = Path(".asv/results")
