@@ -105,18 +105,6 @@ def ranged(record: Record | None, middle: tuple[str, ...], low: str, high: str, 
     return FactText(value) if ends[0] is None or ends[1] is None else FactText(value, " [", ends[0], ", ", ends[1], "]")
 
 
-def combined(operation: str, first: Figure, second: Figure, *, write: Write) -> Figure:
-    """Return the sum or difference of two figures."""
-    value = first.value + second.value if operation == "sum" else first.value - second.value
-    return Figure(
-        value=value,
-        text=write(value),
-        records=first.records + second.records,
-        paths=first.paths + second.paths,
-        operation=operation,
-    )
-
-
 def mean_difference(record: Record | None, reference: Record | None, *path: str, write: Write) -> Figure:
     """Return the mean of a list of one record minus that of another's."""
     assert record is not None
@@ -170,7 +158,11 @@ def _pair(record: Record | None, *names: str, write: Write) -> tuple[Figure, Fig
 def memory_of(row: Row) -> Figure | None:
     """Return storage and peak of a call together."""
     parts = memory_parts(row)
-    return None if parts is None else combined("sum", *parts, write=memory_text)
+    if parts is None:
+        return None
+    total, records = sum(part.value for part in parts), tuple(name for part in parts for name in part.records)
+    paths = tuple(path for part in parts for path in part.paths)
+    return Figure(value=total, text=memory_text(total), records=records, paths=paths, operation="sum")
 
 
 def diverged_of(row: Row) -> tuple[Figure, Figure] | None:
@@ -209,7 +201,7 @@ def _operands(row: Row, *, counted: bool = False) -> str | None:
 
 
 def _linear(row: Row, section: Group) -> str | None:
-    calls = [call for call in (row.data("trace") or {}).get("linear") or () if isinstance(call, Mapping)]
+    calls = (row.data("trace") or {}).get("linear") or ()
     texts = (f"{dtype_name(call.get('input', '?'))} · {dtype_name(call.get('weight', '?'))}" for call in calls)
     return "; ".join(dict.fromkeys(texts)) or None
 

@@ -9,7 +9,7 @@ compared or chosen here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -361,13 +361,9 @@ def figure_of(data: Mapping[str, Any] | None, *path: str) -> float | None:
 
 def series_of(data: Mapping[str, Any] | None, *path: str, value: str) -> tuple[list[float], list[float]] | None:
     """Return times (s) and values of the series at `path`, gaps left out; None where fewer than two points exist."""
-    times, values = node_of(data, *path, "time_s"), node_of(data, *path, value)
-    if not isinstance(times, Sequence) or not isinstance(values, Sequence):
-        return None
-    pairs = [(float(t), float(v)) for t, v in zip(times, values, strict=False) if v is not None and math.isfinite(v)]
-    if len(pairs) < 2:
-        return None
-    return [t for t, _ in pairs], [v for _, v in pairs]
+    times, values = (node_of(data, *path, name) or () for name in ("time_s", value))
+    pairs = [(t, v) for t, v in zip(times, values, strict=False) if v is not None]
+    return ([t for t, _ in pairs], [v for _, v in pairs]) if len(pairs) > 1 else None
 
 
 def memory_bytes(row: Row) -> tuple[float, float] | None:

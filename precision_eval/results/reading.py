@@ -317,8 +317,8 @@ def row_doubts(
     error = figure_of(drift, "relative_error")
     if error is not None and error > TWO_DIGITS:
         doubts.append(f"drift: {error:.2g} leaves fewer than two decimal digits of the result right; limit the drift")
-    judged = (drift or {}).get("assessment")
-    if isinstance(judged, Mapping) and judged.get("verdict") == "worse":
+    judged = (drift or {}).get("assessment") or {}
+    if judged.get("verdict") == "worse":
         doubts.append(f"drift: worse than its format makes an error: {'; '.join(judged.get('reasons', ()))}")
     floored = figure_of(audio, "against_reference", "floored_fraction", "estimate")
     if floored is not None and floored > 0.01:

@@ -113,7 +113,8 @@ def origin(attrs, records):
     first, second = values
     if attrs["data-op"] == "mean_difference":
         return sum(first) / len(first) - sum(second) / len(second)
-    return {"sum": first + second, "difference": first - second}[attrs["data-op"]]
+    assert attrs["data-op"] == "sum"
+    return first + second
 
 
 def says(text, value):

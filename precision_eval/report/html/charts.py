@@ -9,7 +9,6 @@ JSON: per line the cell, the JSON pointer of the list, and indices, times in sec
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -277,11 +276,10 @@ def _line_chart(
 
 def series_at(record: Record | None, *path: str, value: str) -> dict[str, Any] | None:
     """Return cell, pointer, indices, times and values of a recorded series, thinned and without gaps."""
-    node = None if record is None else node_of(record.data, *path)
-    if record is None or not isinstance(node, dict):
+    if record is None:
         return None
-    pairs = list(zip(node.get("time_s") or (), node.get(value) or (), strict=False))
-    index = [i for i, (_, v) in enumerate(pairs) if v is not None and math.isfinite(v)]
+    pairs = list(zip(*(node_of(record.data, *path, name) or () for name in ("time_s", value)), strict=False))
+    index = [i for i, (_, v) in enumerate(pairs) if v is not None]
     if len(index) < 2:
         return None
     index = index[:: max(1, -(-len(index) // MOST_VALUES))]

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from precision_eval.core.drawing import FIX_STYLES, new_figure
 from precision_eval.core.records import Record
 from precision_eval.report import html
-from precision_eval.report.facts import Figure, combined, pointer
+from precision_eval.report.facts import Figure, pointer
 from precision_eval.report.html.charts import series_at
 from precision_eval.report.html.paper import (
     DARK,
@@ -103,13 +103,6 @@ class TestFigures:
         assert found.__html__() == (
             '<span data-v="0.30000000000000004" data-record="a&#34;b" data-path="/data/x">&lt;0.3&gt;</span>'
         )
-
-    def test_sum_and_difference(self):
-        one, two = (Figure(value=v, text="", records=(c,), paths=("/p",)) for v, c in ((5.0, "a"), (2.0, "b")))
-        assert combined("sum", one, two, write=str).value == 7.0
-        less = combined("difference", one, two, write=str)
-        assert (less.value, less.text, less.records) == (3.0, "3.0", ("a", "b"))
-        assert 'data-record="a b" data-path="/p /p" data-op="difference"' in less.attributes
 
     def test_a_series_keeps_the_places_of_its_values(self):
         record = Record(
