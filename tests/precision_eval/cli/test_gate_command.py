@@ -99,7 +99,7 @@ def test_asv_results(gate, tmp_path):
         (["{0}", "{1}", "--margin-drift", "0.5"], "margin of drift is 0.5"),
         (["{0}", "{1}", "--require", "speed"], "unknown kind of figures 'speed'"),
         (["deadbeef", "cafecafe", "--results", "{0}"], "holds no result file of asv"),
-        (["{0}", "{1}", "--markdown", "{0}/records.jsonl/x.md"], "cannot use {0}/records.jsonl"),
+        (["{0}", "{1}", "--markdown", "{0}/records.jsonl/x.md"], "records.jsonl: File exists; mend that"),
     ],
 )
 def test_bad_input_exits_2_in_one_line(refused, runs, arguments, message):
