@@ -10,6 +10,7 @@ peaks are known, and nothing of their kernels.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,13 +97,8 @@ class Peaks:
         return _interpolated([(size, _interpolated(own, rows)) for size, own in of_size.items()], size_bytes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        bandwidth = {str(size): rate for size, rate in self.bandwidth.items()}
-        curves = {
-            name: {kernel: [list(point) for point in points] for kernel, points in getattr(self, name).items()}
-            for name in ("roofs", "streams")
-        }
-        return asdict(self) | {"bandwidth": bandwidth} | curves
+        """Plain data as JSON has it: sizes are texts, points lists."""
+        return dict(json.loads(json.dumps(asdict(self))))
 
 
 _SHAPE = {
