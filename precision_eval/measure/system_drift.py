@@ -176,7 +176,7 @@ def _yardstick(
     name = short(dtype)
     try:
         outputs = _outputs(run_shifted(twin, in_dtype(inputs, dtype), dtype=dtype, tape=tape, shifts=shifts))
-    except RuntimeError as error:  # torch's own errors of mismatched dtypes, and a replay that does not fit
+    except (RuntimeError, ValueError) as error:  # torch's own of mismatched dtypes, and a replay that does not fit
         return None, f"no yardstick: plain arithmetic in {name} raises: {first_line(error)}"
     if not all(bool(tensor.isfinite().all()) for tensor in outputs):
         return None, f"no yardstick: plain arithmetic in {name} is not finite"
