@@ -344,9 +344,10 @@ def plan_table(
         sizes = (plan.weights_bytes, plan.self_cache_bytes + plan.cross_cache_bytes, plan.call_bytes, plan.casts_bytes)
         total = "raises" if plan.status == "raises" else memory_text(plan.total_bytes)
         row = [plan.fix, *map(memory_text, sizes), total, memory_text(plan.total_high_bytes)]
-        rows.append((*row, yes_no(plan.fits), _longest(plan)) if device_memory_bytes else tuple(row))
+        fits = [yes_no(plan.fits), *([] if model.as_built else [_longest(plan)])]
+        rows.append((*row, *fits) if device_memory_bytes else tuple(row))
     if device_memory_bytes:
-        columns += ["fits", "longest"]
+        columns += ["fits"] if model.as_built else ["fits", "longest"]
     if base is not None:
         columns.append("time, predicted")
         times = [MISSING if plan.predicted_s is None else fixed(plan.predicted_s / base, decimals=2) for plan in plans]

@@ -105,11 +105,12 @@ def factory():
 """
 
 
-def test_a_model_of_one_s_own_with_tied_weights_a_refusal_in_python_and_a_tensor_that_is_no_buffer(tmp_path, capsys):
+def test_a_model_of_one_s_own_with_tied_weights_a_refusal_in_python_and_a_tensor_that_is_no_buffer(
+    tmp_path, monkeypatch, capsys
+):
     (tmp_path / "own.py").write_text(FACTORY, encoding="utf-8")
-    plan_command(
-        f"{tmp_path / 'own.py'}:factory", as_json=True, fix=("as_shipped", "full_float32"), device_memory="1GiB"
-    )
+    target = f"{tmp_path / 'own.py'}:factory"
+    plan_command(target, as_json=True, fix=("as_shipped", "full_float32"), device_memory="1GiB")
     document = json.loads(capsys.readouterr().out)
     shipped, wide = document["fixes"]
     assert (shipped["status"], wide["status"]) == ("raises", "runs")
@@ -119,6 +120,11 @@ def test_a_model_of_one_s_own_with_tied_weights_a_refusal_in_python_and_a_tensor
     assert wide["weights_bytes"] == 4 * document["parameters"] == 2 * shipped["weights_bytes"]
     assert wide["fits"] is True
     assert wide["largest_length"] is None
+    monkeypatch.setenv("COLUMNS", "300")
+    plan_command(target, fix=("full_float32",), device_memory="1GiB")
+    text = capsys.readouterr().out
+    assert "as built, in 1 GiB" in text
+    assert "longest" not in text
 
 
 @pytest.mark.parametrize(
