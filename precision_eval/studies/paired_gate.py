@@ -221,13 +221,23 @@ def _check_sides(trees: tuple[SourceTree, SourceTree], plan: GatePlan, case: str
     if not all(found.name.startswith("float64") for found in exact):
         return
     before, after = (found.outputs or () for found in exact)
-    same = [output.shape for output in before] == [output.shape for output in after]
-    apart = max(map(relative_error, after, before), default=0.0) if same else math.inf
+    _check_shapes(before, after, *(tree.title for tree in trees))
+    apart = max(map(relative_error, after, before), default=0.0)
     if apart > _OTHER_COMPUTATION:
         raise ParameterError(
             f"the case is not the same computation on both sides: in float64, where casts to narrower formats do "
             f"nothing, the output of {trees[1].title} is {apart:.2g} of its size away from that of {trees[0].title}; "
             "compare sides that compute the same"
+        )
+
+
+def _check_shapes(before: Tensors, after: Tensors, base: str, head: str) -> None:
+    """Refuse sides that return outputs of other shapes."""
+    shapes = [[tuple(output.shape) for output in outputs] for outputs in (before, after)]
+    if shapes[0] != shapes[1]:
+        raise ParameterError(
+            f"the case is not the same computation on both sides: outputs are {shapes[0]} in {base} and {shapes[1]} in "
+            f"{head}; compare sides that return outputs of the same shapes"
         )
 
 
@@ -496,12 +506,7 @@ def _called_pair(
     first = base.called(fix, applied[0], inputs[0], stored[0])
     second = head.called(fix, applied[1], inputs[1], stored[1])
     if isinstance(first, GateCall) and isinstance(second, GateCall):
-        shapes = [[tuple(output.shape) for output in call.outputs] for call in (first, second)]
-        if shapes[0] != shapes[1]:
-            raise ParameterError(
-                f"the case is not the same computation on both sides: {fix} returns {shapes[0]} in base and "
-                f"{shapes[1]} in head; compare sides that return outputs of the same shapes"
-            )
+        _check_shapes(first.outputs, second.outputs, f"base under {fix}", f"head under {fix}")
     return first, second
 
 

@@ -88,6 +88,7 @@ def repository(tmp_path_factory):
         folder, "other-weights", case=CASE.replace("super().__init__()", "super().__init__()\n        torch.randn(3)")
     )
     branch(folder, "other-sum", case=CASE.replace("+ self.table", "- self.table"))
+    branch(folder, "other-shape", case=CASE.replace(", self.weight)", ", self.weight)[:1]"))
     branch(folder, "broken", case="import missing_package\n")
     branch(folder, "patching", case=CASE + "\ntorch.nn.functional.relu = lambda x: x\n")
     branch(folder, "threads", case=CASE + "\ntorch.set_num_threads(torch.get_num_threads() + 1)\n")
@@ -158,6 +159,7 @@ def test_too_little_time_for_the_margin_is_undecided_and_weights_drawn_otherwise
     [
         ("other-inputs", r"not the same computation on both sides: inputs are float32 \(64, 256\) in base main"),
         ("other-sum", r"not the same computation on both sides: in float64.* head other-sum \(\w+\) is [\d.]+ of"),
+        ("other-shape", r"outputs are \[\(64, 256\)\] in base main \(\w+\) and \[\(1, 256\)\] in head other-shape"),
         ("broken", r"head broken \(\w+\): case\.py does not import: ModuleNotFoundError: No module named 'missing"),
         ("patching", r"replaces torch\.nn\.functional\.relu for the whole process"),
         ("threads", r"leaves the number of threads at 1 and head threads .* at 2"),
