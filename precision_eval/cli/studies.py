@@ -17,7 +17,7 @@ from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, leaving_is_noticed, split
 from precision_eval.cli.progress import bar_on
 from precision_eval.core.environment import collect, store_environment
-from precision_eval.core.errors import ParameterError, RecordError, unknown_name
+from precision_eval.core.errors import ParameterError, RecordError, check_known
 from precision_eval.core.files import TrialFile, check_own_folder, claimed, worked_out_from, written_whole
 from precision_eval.core.formatting import command_line, one_line, visible
 from precision_eval.core.table import print_lines, print_table
@@ -116,8 +116,7 @@ def run_policy(
     """Find a policy for any case, write it, and hold it against every candidate on other seeds."""
     from precision_eval.studies.sensitivity.modules import policy_table, search_modules, write_policy
 
-    if format not in FORMATS:
-        raise unknown_name("format:", format, FORMATS)
+    check_known("format:", format, FORMATS)
     check_own_folder(out, "modules.jsonl")
     console, path = Console(emoji=False), out / "policy.py"
     with leaving_is_noticed():

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, check_known
 from precision_eval.core.formatting import memory_text, one_line, scientific, visible
 from precision_eval.core.records import Record
 from precision_eval.core.table import make_table, to_html, to_text
@@ -256,8 +256,7 @@ class LoadedRun:
         UnknownNameError
             No such kind.
         """
-        if kind not in KINDS:
-            raise unknown_name("kind of rows", kind, KINDS)
+        check_known("kind of rows", kind, KINDS)
         rows = lines_of(self.run) if kind == "fixes" else [_record_row(record) for record in self.records.values()]
         keys = dict.fromkeys(key for row in rows for key in row)
         return [{key: row.get(key) for key in keys} for row in rows]

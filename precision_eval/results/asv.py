@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.errors import ParameterError, RecordError, unknown_name
+from precision_eval.core.errors import ParameterError, RecordError, check_known
 from precision_eval.core.formatting import visible
 from precision_eval.core.records import STATUSES
 from precision_eval.results.expectations import release, version_key
@@ -173,8 +173,7 @@ def read_results(folder: Path, *, machine: str | None = None) -> tuple[ResultSet
         raise RecordError(_nothing_in(folder))
     if machine is not None:
         names = {_machine_name(home): home for home in machines if files[home]}
-        if machine not in names:
-            raise unknown_name("machine", machine, names)
+        check_known("machine", machine, names)
         files = {names[machine]: files[names[machine]]}
     sets = [
         _read_file(path, _hardware_file(home), _benchmarks(home.parent), read_visits(home.parent))

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from precision_eval.core.errors import RecordError, unknown_name
+from precision_eval.core.errors import RecordError, check_known
 from precision_eval.core.formats import format_by_name
 from precision_eval.results.choose.comparing import (
     AXES,
@@ -361,8 +361,7 @@ _SMALLEST_DRIFT = format_by_name("float64").eps / 2.0  # below this the referenc
 
 def check_policy(policy: str) -> str:
     """Return a policy that exists."""
-    if policy not in POLICIES:
-        raise unknown_name("policy", policy, POLICIES)
+    check_known("policy", policy, POLICIES)
     return policy
 
 

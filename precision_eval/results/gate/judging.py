@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.core.errors import ParameterError, check_known
 from precision_eval.core.formatting import grouped
 from precision_eval.results.gate.sides import KINDS, METRICS, GateCell, GateFigure, Side, unlike
 from precision_eval.stats.families import LEAST_PROCESSES, PairedDecision, PairedTest, decide_all, paired_tests, scatter
@@ -150,8 +150,7 @@ class GateResult:
 def check_kinds(required: Sequence[str]) -> None:
     """Refuse a kind of figures that there is not."""
     for kind in required:
-        if kind not in KINDS:
-            raise unknown_name("kind of figures", kind, KINDS)
+        check_known("kind of figures", kind, KINDS)
 
 
 def compare_sides(base: Side, head: Side, *, margins: Margins, required: Sequence[str] = REQUIRED) -> GateResult:

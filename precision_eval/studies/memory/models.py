@@ -24,7 +24,7 @@ from precision_eval.cases.systems import all_cases, case_by_id, cogvideo_t5, dia
 from precision_eval.cases.systems.dia import GUIDANCE_ROWS
 from precision_eval.cases.systems.dia_model import decode_case, encode_case
 from precision_eval.cases.systems.metavoice_model import metavoice_case
-from precision_eval.core.errors import ParameterError, UnsupportedError, entry_of, unknown_name
+from precision_eval.core.errors import ParameterError, UnsupportedError, check_known, entry_of
 from precision_eval.core.files import read_json
 from precision_eval.core.targets import first_line, is_target
 
@@ -45,8 +45,7 @@ class PlannedCall:
 
     def __post_init__(self) -> None:
         for name, dtype in (("dtype", self.dtype), ("kv-dtype", self.kv_dtype)):
-            if dtype not in DTYPES:
-                raise unknown_name(name, dtype, DTYPES)
+            check_known(name, dtype, DTYPES)
         for name in ("batch", "length", "tokens"):
             if getattr(self, name) < 1:
                 raise ParameterError(f"{name} is {getattr(self, name)}; expected at least 1")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.core.errors import entry_of, unknown_name
+from precision_eval.core.errors import check_known, entry_of
 from precision_eval.trace.sites import Rule
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ class Target:
 
     def build(self, size: str, *, seed: int) -> MapSubject:
         """Build the model and its inputs."""
-        if size not in self.shapes:
-            raise unknown_name(f"size of the target '{self.id}':", size, self.shapes)
+        check_known(f"size of the target '{self.id}':", size, self.shapes)
         return self.make(self.shapes[size], rules=self.rules, seed=seed)
 
 

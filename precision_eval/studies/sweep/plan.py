@@ -18,7 +18,7 @@ from typing import Any
 
 from precision_eval.cases.systems.attention import SHAPES
 from precision_eval.core.cells import Outcome
-from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.core.errors import ParameterError, check_known
 from precision_eval.fixes.catalog import MODES
 from precision_eval.measure.allocator import MEMORY_STATES
 from precision_eval.stats import PairedRatio
@@ -178,8 +178,7 @@ def _check_names(kind: str, names: tuple[str, ...], known: Iterable[str]) -> Non
     if not names or len(set(names)) < len(names):
         raise ParameterError(f"{kind}: {names or 'none'} given; name each once, of {', '.join(known)}")
     for name in names:
-        if name not in known:
-            raise unknown_name(kind, name, known)
+        check_known(kind, name, known)
 
 
 FULL = Sweep()
