@@ -1,4 +1,4 @@
-"""What an entry of the zoo is: a real model class of another library, unedited, and how a case is built from it.
+"""How a real model class of another library, unedited, becomes a case, and how its checkpoints are loaded.
 
 Conventions: nothing here edits a class. A case's model is a
 :class:`~precision_eval.cases.adapters.models.WrappedModel`, a thin module around the library's own object that holds
@@ -11,12 +11,11 @@ something is built.
 from __future__ import annotations
 
 import importlib
-import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from precision_eval.cases.adapters.checkpoints import (
@@ -44,52 +43,22 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 LIBRARIES = ("transformers", "diffusers")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Adapter:
-    """A real model class with the dtypes split as its system split them."""
+def tiny_case(make: Callable[..., BuiltCase], *, needs: str, **facts: Any) -> Case:
+    """Offer ``make(device=..., seed=...)``, which needs a module of the extra ``zoo``, as a case of one tiny size."""
+    return Case(
+        **facts,
+        sizes=("tiny",),
+        default_sizes=("tiny",),
+        measures=SYSTEM_MEASURES,
+        make=partial(_built_tiny, make, needs),
+        by_default=False,
+        modules=(needs, "precision_eval.cases.adapters.models"),
+    )
 
-    id: str
-    title: str
-    explanation: str
-    source: str
-    needs: tuple[str, ...]
-    definition: tuple[Any, ...]
-    make: Callable[..., BuiltCase]
-    load: Callable[..., BuiltCase]
 
-    def tiny(self, *, device: str = "cpu", seed: int = 0) -> BuiltCase:
-        """Build the tiny case, with random weights."""
-        for name in self.needs:
-            imported(name)
-        return self.make(device=device, seed=seed)
-
-    def from_pretrained(
-        self, path_or_name: str | Path, *, dtype: str | torch.dtype, device: str = "cpu", seed: int = 0
-    ) -> BuiltCase:
-        """Build a case from a checkpoint, in the same split of dtypes as the tiny one."""
-        for name in self.needs:
-            imported(name)
-        return self.load(path_or_name, dtype=as_dtype(dtype), device=device, seed=seed)
-
-    def case(self) -> Case:
-        """Offer the tiny case as a case, so that a run can measure it when asked by name."""
-
-        def make(size: str, *, device: str, seed: int) -> BuiltCase:
-            return self.tiny(device=device, seed=seed)
-
-        return Case(
-            id=self.id,
-            title=self.title,
-            explanation=self.explanation,
-            source=self.source,
-            sizes=("tiny",),
-            default_sizes=("tiny",),
-            measures=SYSTEM_MEASURES,
-            definition=self.definition,
-            make=make,
-            by_default=False,
-            modules=(*self.needs, "precision_eval.cases.adapters.models"),
-        )
+def _built_tiny(make: Callable[..., BuiltCase], needs: str, size: str, *, device: str, seed: int) -> BuiltCase:
+    imported(needs)  # which says what to install
+    return make(device=device, seed=seed)
 
 
 def imported(name: str) -> ModuleType:
@@ -116,26 +85,16 @@ def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
     return cast("torch.dtype", getattr(torch, name))
 
 
-def load_checked(
-    model_class: Any,
-    path_or_name: str | Path,
-    *,
-    dtype: torch.dtype,
-    subfolder: str = "",
-    check: Callable[[Any, Path], None] | None = None,
-    example: str = "",
-) -> nn.Module:
+def load_checked(model_class: Any, path_or_name: str | Path, *, dtype: torch.dtype) -> nn.Module:
     """Load a checkpoint whole, or refuse it."""
-    folder = checkpoint_folder(path_or_name, subfolder)
+    folder = checkpoint_folder(path_or_name)
     config = read_config(folder)
-    check_family(model_class, config, folder, example=example)
+    check_family(model_class, config, folder)
     tensors = stored_tensors(folder)
     kept_wide = tuple(getattr(model_class, "_keep_in_fp32_modules", None) or ())
     check_dtypes(folder, config, tensors, kept_wide=kept_wide)
     check_memory(folder, tensors, dtype=str(dtype).removeprefix("torch."), kept_wide=kept_wide)
     with held_back(*LIBRARIES):
-        if check is not None:
-            check(_class_config(model_class, config, folder), folder / "config.json")
         _check_config_fits(model_class, config, folder, dtype)
         model, info = _built(model_class, folder, dtype)
         check_whole(model_class.__name__, info, folder)
@@ -151,30 +110,22 @@ def _refusals() -> tuple[type[Exception], ...]:
     return (RuntimeError, ValueError, OSError, LookupError, TypeError, AttributeError, ArithmeticError, invalid)
 
 
-def _class_config(model_class: Any, config: Mapping[str, Any], folder: Path) -> Any:
-    """Complete a config by the defaults of its class, without building a model."""
-    if getattr(model_class, "config_class", None) is None:  # diffusers: the class's own arguments
-        arguments = inspect.signature(model_class.__init__).parameters.values()
-        defaults = {known.name: known.default for known in arguments if known.default is not known.empty}
-        return SimpleNamespace(**{**defaults, **config})
-    try:
-        return model_class.config_class.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except _refusals() as error:
-        raise ParameterError(
-            f"{folder / 'config.json'} is no {model_class.config_class.__name__}: {one_line(error)}; expected a config "
-            "that the class takes: fetch it again, or correct it"
-        ) from error
-
-
 def _check_config_fits(model_class: Any, config: Mapping[str, Any], folder: Path, dtype: torch.dtype) -> None:
     """Refuse a config of a model that main memory does not hold; sizes are read off a model without storage."""
     import torch
 
-    of_transformers = getattr(model_class, "config_class", None) is not None
-    complete = _class_config(model_class, config, folder) if of_transformers else config
+    config_class = getattr(model_class, "config_class", None)  # of transformers' classes
+    if config_class is not None:
+        try:
+            complete = config_class.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        except _refusals() as error:
+            raise ParameterError(
+                f"{folder / 'config.json'} is no {config_class.__name__}: {one_line(error)}; expected a config that "
+                "the class takes: fetch it again, or correct it"
+            ) from error
     try:
         with torch.device("meta"):
-            model = model_class(complete) if of_transformers else model_class.from_config(complete)
+            model = model_class.from_config(config) if config_class is None else model_class(complete)
     except _refusals():
         return  # what does not fit together is named when the library loads
     name = str(dtype).removeprefix("torch.")
@@ -207,11 +158,11 @@ def _built(model_class: Any, folder: Path, dtype: torch.dtype) -> tuple[Any, Map
     return model, info
 
 
-def checkpoint_folder(path_or_name: str | Path, subfolder: str = "") -> Path:
+def checkpoint_folder(path_or_name: str | Path) -> Path:
     """Find the folder of a checkpoint, fetched from the hub where no such folder exists here."""
     local = Path(path_or_name).expanduser()
     if local.is_dir():
-        return local / subfolder if (local / subfolder).is_dir() else local
+        return local
     looks_local = isinstance(path_or_name, Path) or local.is_absolute() or str(path_or_name).startswith((".", "~"))
     if looks_local or len(local.parts) != 2:
         raise ParameterError(
@@ -219,15 +170,9 @@ def checkpoint_folder(path_or_name: str | Path, subfolder: str = "") -> Path:
         )
     hub = imported("huggingface_hub")
     try:
-        for inside in dict.fromkeys((subfolder, "")):
-            prefix = f"{inside}/" if inside else ""
-            patterns = [f"{prefix}*.json", f"{prefix}*.safetensors"]
-            fetched = Path(hub.snapshot_download(str(path_or_name), allow_patterns=patterns))
-            if (fetched / inside).is_dir():
-                return fetched / inside
+        return Path(hub.snapshot_download(str(path_or_name), allow_patterns=["*.json", "*.safetensors"]))
     except (OSError, ValueError) as error:
         raise ParameterError(
             f"'{path_or_name}' is no folder here and the hub did not give it: {one_line(error)}; "
             "give a folder, or a model that this machine can fetch"
         ) from error
-    return fetched

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import logging.handlers
 import math
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -104,7 +106,7 @@ def _names_code(config: Mapping[str, Any]) -> bool:
     return bool(config.get("auto_map")) or any(_names_code(part) for part in inner)
 
 
-def check_family(model_class: Any, config: Mapping[str, Any], folder: Path, *, example: str = "") -> None:
+def check_family(model_class: Any, config: Mapping[str, Any], folder: Path) -> None:
     """Refuse a config of another class, from which the library would build its own defaults."""
     config_class = getattr(model_class, "config_class", None)
     key = "_class_name" if config_class is None else "model_type"
@@ -115,7 +117,7 @@ def check_family(model_class: Any, config: Mapping[str, Any], folder: Path, *, e
     found = f"says {key} {config[key]!r}" if config.get(key) is not None else f"names no {key}"
     raise ParameterError(
         f"{folder / 'config.json'} {found}; expected {expected!r}: give a folder that "
-        f"{model_class.__name__}.save_pretrained wrote{f', or {example!r}' if example else ''}"
+        f"{model_class.__name__}.save_pretrained wrote"
     )
 
 
@@ -221,33 +223,10 @@ def check_fits(what: str, whose: str, needed_bytes: int, *, is_wide: bool = Fals
         )
 
 
-def check_whole_number(config: Any, name: str, *, least: int, path: Path) -> None:
-    """Refuse a value of a config that is no integer, or too small to be one of its kind."""
-    value = config
-    for part in name.split("."):
-        value = getattr(value, part, None)
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ParameterError(
-            f"{path} says {name} {value!r}; expected an integer of {least} or more; correct the config"
-        )
-
-
-class _Holder(logging.Handler):
-    """Keeps records instead of writing them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record."""
-        self.records.append(record)
-
-
 @contextmanager
 def held_back(*libraries: str) -> Iterator[None]:
     """Hold the log lines of libraries back, and show them where the block ends well."""
-    holder = _Holder()
+    holder = logging.handlers.BufferingHandler(sys.maxsize)
     loggers = [logging.getLogger(name) for name in libraries]
     before = [(logger.handlers, logger.propagate) for logger in loggers]
     for logger in loggers:
@@ -257,7 +236,7 @@ def held_back(*libraries: str) -> Iterator[None]:
     finally:
         for logger, (handlers, propagates) in zip(loggers, before, strict=True):
             logger.handlers, logger.propagate = handlers, propagates
-    for record in holder.records:
+    for record in holder.buffer:
         logging.getLogger(record.name).handle(record)
 
 

@@ -11,24 +11,16 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from precision_eval.cases.adapters.base import Adapter, as_dtype, imported, load_checked
-from precision_eval.cases.adapters.checkpoints import check_whole_number
+from precision_eval.cases.adapters.base import as_dtype, imported, load_checked, tiny_case
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems.imaginairy import LABELS
-from precision_eval.core.errors import ParameterError
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
 
 DTYPE = "float16"
 LATENTS_DTYPE = "float32"
 TIMESTEP = 999
 ROWS, FRAMES, SIDE = 2, 2, 8
-PIPELINE_FOLDER = "unet"
-"""Where a diffusers pipeline keeps the UNet."""
 
 #: SVD's architecture at a tiny size: one attention stage, one plain stage, one layer each.
 CONFIG: dict[str, Any] = {
@@ -47,19 +39,22 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def _built(unet: nn.Module, *, config: Any, frames: int, side: int, device: str, seed: int) -> BuiltCase:
-    """Put latents, timestep, image embedding and labels beside a UNet."""
+def _make(*, device: str, seed: int) -> BuiltCase:
+    """Let the library draw a UNet, save it and load it in half; put latents, timestep, image and labels beside it."""
     import torch
 
     from precision_eval.cases.adapters.models import SvdUNet
 
-    dtype = next(unet.parameters()).dtype
-    latents_dtype = torch.promote_types(dtype, getattr(torch, LATENTS_DTYPE))
+    diffusers, dtype = imported("diffusers"), as_dtype(DTYPE)
+    with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as folder:
+        torch.manual_seed(seed)
+        diffusers.UNetSpatioTemporalConditionModel(**CONFIG).save_pretrained(folder)
+        unet = load_checked(diffusers.UNetSpatioTemporalConditionModel, Path(folder), dtype=dtype)
     generator = torch.Generator().manual_seed(seed)
-    latents = torch.randn((ROWS, frames, config["in_channels"], side, side), generator=generator)
-    image = torch.randn((ROWS, 1, config["cross_attention_dim"]), generator=generator)
+    latents = torch.randn((ROWS, FRAMES, CONFIG["in_channels"], SIDE, SIDE), generator=generator)
+    image = torch.randn((ROWS, 1, CONFIG["cross_attention_dim"]), generator=generator)
     inputs = (
-        latents.to(device, latents_dtype),
+        latents.to(device, as_dtype(LATENTS_DTYPE)),
         torch.tensor([TIMESTEP], device=device),
         image.to(device, dtype),
         torch.tensor([LABELS] * ROWS).to(device, dtype),
@@ -67,48 +62,8 @@ def _built(unet: nn.Module, *, config: Any, frames: int, side: int, device: str,
     return BuiltCase(SvdUNet(unet, working_dtype=dtype).eval().requires_grad_(False).to(device), inputs)
 
 
-def _tiny(*, device: str, seed: int) -> BuiltCase:
-    import torch
-
-    diffusers = imported("diffusers")
-    with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as folder:
-        torch.manual_seed(seed)
-        diffusers.UNetSpatioTemporalConditionModel(**CONFIG).save_pretrained(folder)
-        unet = load_checked(diffusers.UNetSpatioTemporalConditionModel, Path(folder), dtype=as_dtype(DTYPE))
-    return _built(unet, config=CONFIG, frames=FRAMES, side=SIDE, device=device, seed=seed)
-
-
-def _check_config(config: Any, path: Path) -> None:
-    """Refuse what diffusers' config takes and a step cannot use: see :func:`load_checked`."""
-    for name in ("num_frames", "in_channels", "cross_attention_dim", "addition_time_embed_dim"):
-        check_whole_number(config, name, least=1, path=path)
-    if config.sample_size is not None:
-        check_whole_number(config, "sample_size", least=1, path=path)
-    embedded = len(LABELS) * config.addition_time_embed_dim
-    if config.projection_class_embeddings_input_dim != embedded:
-        raise ParameterError(
-            f"{path} says addition_time_embed_dim {config.addition_time_embed_dim} and "
-            f"projection_class_embeddings_input_dim {config.projection_class_embeddings_input_dim}; expected the "
-            f"second to be {len(LABELS)} times the first, {embedded}, one for each added id; correct the config"
-        )
-
-
-def _load(path_or_name: str | Path, *, dtype: torch.dtype, device: str, seed: int) -> BuiltCase:
-    """Load a UNet: its own folder, or that of a pipeline; of a name on the hub, the pipeline's."""
-    diffusers = imported("diffusers")
-    unet = load_checked(
-        diffusers.UNetSpatioTemporalConditionModel,
-        path_or_name,
-        dtype=dtype,
-        subfolder=PIPELINE_FOLDER,
-        check=_check_config,
-    )
-    config: Any = unet.config
-    side = config["sample_size"] or SIDE
-    return _built(unet, config=config, frames=config["num_frames"], side=side, device=device, seed=seed)
-
-
-SVD_TIME_EMBED = Adapter(
+SVD_TIME_EMBED = tiny_case(
+    _make,
     id="zoo-svd-time-embed",
     title="diffusers' SVD UNet",
     explanation=(
@@ -116,12 +71,10 @@ SVD_TIME_EMBED = Adapter(
         "latents' dtype and meets a float16 Linear. One call is one guided denoising step."
     ),
     source="huggingface/diffusers, src/diffusers/models/unets/unet_spatio_temporal_condition.py",
-    needs=("diffusers.models.unets.unet_spatio_temporal_condition",),
+    needs="diffusers.models.unets.unet_spatio_temporal_condition",
     definition=(
         (DTYPE, LATENTS_DTYPE, TIMESTEP, ROWS, FRAMES, SIDE, LABELS),
         CONFIG,
         "the library's own initialisation, saved and loaded, randn, v1",
     ),
-    make=_tiny,
-    load=_load,
 )

@@ -15,11 +15,11 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
-from precision_eval.cases.adapters import ADAPTED_CASES, ADAPTERS, adapter_by_id
+from precision_eval.cases.adapters import ADAPTED_CASES
 from precision_eval.cases.adapters import base as zoo_base
 from precision_eval.cases.adapters.base import as_dtype, load_checked
 from precision_eval.cases.modes import KeepingFloat64, KeepingWide
-from precision_eval.cases.systems import CASES
+from precision_eval.cases.systems import CASES, case_by_id
 from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
 
 T5 = transformers.T5EncoderModel
@@ -61,8 +61,8 @@ def test_a_whole_checkpoint_loads(tmp_path, stored):
     assert not model.training
     assert model.get_parameter(GATE).dtype is torch.bfloat16
     assert torch.equal(model.get_parameter(WO), load_file(folder / "model.safetensors")[WO].bfloat16())
-    inside = load_checked(T5, tmp_path, dtype=torch.float16, subfolder="whole")
-    assert (inside.get_parameter(GATE).dtype, inside.get_parameter(WO).dtype) == (torch.float16, torch.float32)
+    half = load_checked(T5, folder, dtype=torch.float16)
+    assert (half.get_parameter(GATE).dtype, half.get_parameter(WO).dtype) == (torch.float16, torch.float32)
 
 
 def with_value(name, value):
@@ -191,9 +191,7 @@ def test_a_hub_name_is_fetched_as_safetensors_only(tmp_path, monkeypatch, stored
 def test_a_missing_extra_is_unsupported(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UnsupportedError, match=r"transformers is not installed; pip install 'precision-eval\[zoo\]'"):
-        adapter_by_id("zoo-dia").tiny()
-    with pytest.raises(UnsupportedError, match="pip install"):
-        adapter_by_id("zoo-dia").from_pretrained("anything", dtype="float16")
+        case_by_id("zoo-dia").build("tiny", device="cpu", seed=0)
 
 
 def test_names():
@@ -201,10 +199,9 @@ def test_names():
     with pytest.raises(UnknownNameError, match="did you mean float16"):
         as_dtype("float1")
     with pytest.raises(UnknownNameError, match="did you mean zoo-dia"):
-        adapter_by_id("zoo-di")
-    ids = [entry.id for entry in ADAPTERS]
+        case_by_id("zoo-di")
+    ids = [case.id for case in ADAPTED_CASES]
     assert ids == ["zoo-dia", "zoo-t5-encoder", "zoo-svd-time-embed"]
-    assert [case.id for case in ADAPTED_CASES] == ids
     assert not set(ids) & {case.id for case in CASES if case not in ADAPTED_CASES}
     assert all(case.sizes == ("tiny",) and not case.by_default for case in ADAPTED_CASES)
     assert len({case.digest for case in ADAPTED_CASES}) == len(ids)

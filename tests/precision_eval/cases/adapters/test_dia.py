@@ -6,13 +6,11 @@ import transformers
 from own_dia import own_decoder, own_encoder
 from torch.nn import functional as F
 
-from precision_eval.cases.adapters import adapter_by_id
+from precision_eval.cases.adapters.dia import DIA
 from precision_eval.cases.modes import KeepingFloat64
 from precision_eval.cases.systems.dia_model import DiaAttention
-from precision_eval.core.errors import ParameterError
 from precision_eval.fixes import fix_by_id
 
-ENTRY = adapter_by_id("zoo-dia")
 TOLERANCE = 1e-10
 #: nn.Linear refuses the float32 that the norm's product has become; without a bias the CPU's words are the first.
 LINEAR = r"(expected m1 and m2|mat1 and mat2 must|expected mat1 and mat2).* have the same dtype"
@@ -20,7 +18,7 @@ LINEAR = r"(expected m1 and m2|mat1 and mat2 must|expected mat1 and mat2).* have
 
 @pytest.fixture(scope="module")
 def shared():
-    return ENTRY.tiny(seed=0)
+    return DIA.build("tiny", device="cpu", seed=0)
 
 
 @pytest.fixture
@@ -153,18 +151,3 @@ def test_fixes_reach_the_librarys_own_calls(built, monkeypatch):
     seen.clear()
     run("bfloat16", built)
     assert set(seen) == {(torch.bfloat16,) * 3}
-
-
-def test_a_checkpoint_gives_the_same_split(built, tmp_path):
-    dia = copy.deepcopy(built.model.dia).half()
-    dia.config.dtype = torch.float16
-    dia.save_pretrained(tmp_path)
-    loaded = ENTRY.from_pretrained(tmp_path, dtype="float16")
-    assert torch.equal(loaded.model.dia.logits_dense.weight, built.model.dia.logits_dense.weight)
-    assert loaded.model.dia.model.decoder.norm.weight.dtype is torch.float32
-    with pytest.raises(RuntimeError, match=LINEAR):
-        run("as_shipped", loaded)
-    assert torch.isfinite(run("query_to_half", loaded)).all()
-    (tmp_path / "config.json").write_text((tmp_path / "config.json").read_text().replace('"float16"', '"bfloat16"'))
-    with pytest.raises(ParameterError, match=r"config\.json says dtype bfloat16, but its safetensors hold float16"):
-        ENTRY.from_pretrained(tmp_path, dtype="float16")
