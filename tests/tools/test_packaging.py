@@ -18,7 +18,6 @@ from precision_eval.cases.voice.assets import (
     load_model,
     load_streams,
     original_speech,
-    packed,
     unpacked,
 )
 from precision_eval.cases.voice.codec import HOP_SAMPLES, load_codec
@@ -26,7 +25,7 @@ from precision_eval.cases.voice.model import VoiceConfig, VoiceModel
 from precision_eval.cases.voice.script import conditioning_from_lengths
 from precision_eval.core.errors import IntegrityError, ParameterError, UnknownNameError
 from tools.voice import packaging
-from tools.voice.packaging import install, write_scripts
+from tools.voice.packaging import install, packed, write_scripts
 
 
 def test_an_unfinished_training_is_not_installed(tmp_path: Path) -> None:

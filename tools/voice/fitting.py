@@ -30,7 +30,6 @@ from precision_eval.cases.voice.codec import (
     hann,
     load_codec,
     log_mel,
-    mel_distortion_db,
 )
 from precision_eval.cases.voice.vocoder import (
     CONTEXT_FRAMES,
@@ -43,6 +42,7 @@ from precision_eval.cases.voice.vocoder import (
 )
 from precision_eval.core.errors import ParameterError
 from tools.voice.corpus import generate_passages, source_by_name
+from tools.voice.encoding import encode, mel_distortion_db
 
 HIDDEN = 512
 BATCH_FRAMES = 512
@@ -106,7 +106,7 @@ def fit_tables(
         tables.append(table)
     codec = Codec(np.stack(tables), mean, {"seed": str(seed)})
     for _ in range(refinements):
-        codec = Codec(least_squares(centred, codec.encode(mels), codec.tables), mean, codec.metadata)
+        codec = Codec(least_squares(centred, encode(codec, mels), codec.tables), mean, codec.metadata)
     return codec
 
 
@@ -116,7 +116,7 @@ def fit_codec(*, minutes: float, seed: int, refinements: int = 10, speech: str =
     fitted = fit_tables(mels, seed, refinements=refinements)
     other = held_out_speech(minutes=max(1.0, minutes / 10), speech=speech)
     held_out = np.concatenate([log_mel(audio) for audio in other])
-    distortion_db = mel_distortion_db(fitted.decode(fitted.encode(held_out)), held_out)
+    distortion_db = mel_distortion_db(fitted.decode(encode(fitted, held_out)), held_out)
     metadata = {
         **fitted.metadata,
         "minutes": f"{mels.shape[0] / 3000:.1f}",
@@ -150,7 +150,7 @@ def fit_network(
     codec = load_codec() if codec is None else codec
     targets = np.concatenate([spectrum_logarithms(a) for a in audio])
     uncoded = np.concatenate([log_mel(a) for a in audio])
-    tensors = _train((uncoded, codec.decode(codec.encode(uncoded))), targets, seed=seed, epochs=epochs)
+    tensors = _train((uncoded, codec.decode(encode(codec, uncoded))), targets, seed=seed, epochs=epochs)
     metadata = {"seed": str(seed), "minutes": f"{minutes:.1f}", "epochs": str(epochs)}
     stored = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
     other = _speech(minutes=CALIBRATION_MINUTES, seed=seed + 1, speech=speech)
@@ -162,7 +162,7 @@ def levelled(network: MagnitudeNetwork, audio: list[np.ndarray], codec: Codec | 
     codec = load_codec() if codec is None else codec
     spoken, wanted = np.zeros(SPECTRA_PER_FRAME * N_BINS), np.zeros(SPECTRA_PER_FRAME * N_BINS)
     for passage in audio:
-        mel = codec.decode(codec.encode(log_mel(passage)))
+        mel = codec.decode(encode(codec, log_mel(passage)))
         magnitude = network.magnitudes_between(mel).reshape(-1, SPECTRA_PER_FRAME * N_BINS)
         original = np.exp(spectrum_logarithms(passage)[CONTEXT_FRAMES:-CONTEXT_FRAMES]) - SILENT_MAGNITUDE
         spoken += magnitude.sum(axis=0, dtype=np.float64)

@@ -23,18 +23,34 @@ from precision_eval.cases.voice.assets import (
     asset_path,
     manifest,
     original_speech,
-    packed,
     sha256_of,
 )
 from precision_eval.cases.voice.codec import HOP_SAMPLES, SAMPLE_RATE_HZ, Codec, log_mel
 from precision_eval.core.errors import IntegrityError, unknown_name
 from tools.voice.corpus import long_passage, source_by_name
+from tools.voice.encoding import encode
 from tools.voice.training import FORMER_PLAN
 
 SCRIPT_MINUTES = 11.0
 ORIGINAL_SPEECH_S = 124.0  # the 4 s prompt and two minutes
 SHIPPED_SPEECH_S = 64  # of a voice beside the first
 SCRIPT_SEED = 20_261_120
+
+
+def packed(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Pack matrices with an even number of columns as integers of 12 bits, two in three bytes, and a scale per row."""
+    result: dict[str, np.ndarray] = {}
+    for name, value in weights.items():
+        if value.ndim != 2 or value.shape[1] % 2:
+            result[name] = value
+            continue
+        scale = np.maximum(np.abs(value).max(axis=1, keepdims=True), np.finfo(np.float32).tiny) / np.float32(2047)
+        whole = (np.rint(value / scale) + 2048).astype(np.uint16)
+        first, second = whole[:, ::2], whole[:, 1::2]
+        parts = (first >> 4, (first & 15) << 4 | second >> 8, second & 255)
+        result[f"{name}.packed"] = np.stack(parts, axis=-1).astype(np.uint8).reshape(len(value), -1)
+        result[f"{name}.scale"] = scale
+    return result
 
 
 def write_scripts(folder: Path, codec: Codec, *, speech: str = "espeak", minutes: float = SCRIPT_MINUTES) -> None:
@@ -54,7 +70,7 @@ def write_scripts(folder: Path, codec: Codec, *, speech: str = "espeak", minutes
             raise IntegrityError(
                 f"a phoneme of speaker {speaker} lasts {lengths.max()} frames, at most 255 can be stored"
             )
-        arrays[f"tokens.{speaker}"] = codec.encode(log_mel(passage.audio))[:n_frames]
+        arrays[f"tokens.{speaker}"] = encode(codec, log_mel(passage.audio))[:n_frames]
         if speaker == 0:
             audio = passage.audio[: round(ORIGINAL_SPEECH_S * SAMPLE_RATE_HZ) // HOP_SAMPLES * HOP_SAMPLES]
             soundfile.write(folder / "speech.flac", audio, SAMPLE_RATE_HZ, subtype="PCM_16")

@@ -21,6 +21,7 @@ from precision_eval.cases.voice.recogniser import CONTEXT_FRAMES, KERNELS, Recog
 from precision_eval.cases.voice.vocoder import vocode
 from precision_eval.core.errors import ParameterError
 from tools.voice.corpus import PHONEMES, SPEAKERS, Passage, generate_passages
+from tools.voice.encoding import encode
 from tools.voice.espeak import espeak_version
 from tools.voice.fitting import optimise
 
@@ -98,14 +99,14 @@ def _crops(
 def _through_codec(audio: np.ndarray) -> np.ndarray:
     """Speech coded, decoded and spoken by the vocoder, of whole frames."""
     codec = load_codec()
-    return vocode(codec.decode(codec.encode(log_mel(audio))))
+    return vocode(codec.decode(encode(codec, log_mel(audio))))
 
 
 def _examples(passage: Passage, *, vocoded: bool) -> list[Example]:
     """A passage as spoken, as the codec's mels, and perhaps through the vocoder."""
     codec, labels = load_codec(), frame_labels(passage.segments)
     mel = log_mel(passage.audio)
-    coded = codec.decode(codec.encode(mel, beam=1))
+    coded = codec.decode(encode(codec, mel, beam=1))
     found = [(mel, labels), (coded, labels)]
     if vocoded:
         found.append((log_mel(_through_codec(passage.audio)), labels))

@@ -82,6 +82,7 @@ def _synthesise_speaker(job: tuple[int, float, TrainingPlan, str]) -> Path:
     """Write one speaker's tokens (T, K) uint8 and segments (n, 3) int32, all passages end to end, unless they exist."""
     from precision_eval.cases.voice.codec import Codec, log_mel
     from tools.voice.corpus import generate_passages
+    from tools.voice.encoding import encode
 
     speaker, minutes, plan, codec_path = job
     path = Path(plan.out_dir) / f"speaker-{speaker}.safetensors"
@@ -92,7 +93,7 @@ def _synthesise_speaker(job: tuple[int, float, TrainingPlan, str]) -> Path:
     for passage in generate_passages(
         world="train", speaker=speaker, minutes=minutes, seed=plan.seed, speech=plan.speech
     ):
-        codes = codec.encode(log_mel(passage.audio))[: int(passage.segments[-1, 2])]
+        codes = encode(codec, log_mel(passage.audio))[: int(passage.segments[-1, 2])]
         tokens.append(codes)
         segments.append(passage.segments + np.array([0, offset, offset], np.int32))
         offset += len(codes)

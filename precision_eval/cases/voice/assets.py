@@ -78,24 +78,8 @@ def check_files(voice: Path | None = None) -> None:
             asset_path(name, voice)
 
 
-def packed(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Pack matrices with an even number of columns as integers of 12 bits, two in three bytes, and a scale per row."""
-    result: dict[str, np.ndarray] = {}
-    for name, value in weights.items():
-        if value.ndim != 2 or value.shape[1] % 2:
-            result[name] = value
-            continue
-        scale = np.maximum(np.abs(value).max(axis=1, keepdims=True), np.finfo(np.float32).tiny) / np.float32(2047)
-        whole = (np.rint(value / scale) + 2048).astype(np.uint16)
-        first, second = whole[:, ::2], whole[:, 1::2]
-        parts = (first >> 4, (first & 15) << 4 | second >> 8, second & 255)
-        result[f"{name}.packed"] = np.stack(parts, axis=-1).astype(np.uint8).reshape(len(value), -1)
-        result[f"{name}.scale"] = scale
-    return result
-
-
 def unpacked(stored: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return float32 weights of what :func:`packed` returned, or what is not packed as it is."""
+    """Return float32 weights of what was packed as integers of 12 bits, and what was not as it is."""
     result = {name: value for name, value in stored.items() if not name.endswith((".packed", ".scale"))}
     for name in (key.removesuffix(".packed") for key in stored if key.endswith(".packed")):
         a, b, c = np.moveaxis(stored[f"{name}.packed"].reshape(len(stored[f"{name}.packed"]), -1, 3), -1, 0).astype(int)

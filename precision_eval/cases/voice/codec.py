@@ -1,4 +1,4 @@
-"""The voice's codec: log-mel frames and their residual vector quantisation."""
+"""The voice's codec: log-mel frames, and the frames that its tokens stand for; training encodes speech to tokens."""
 
 from __future__ import annotations
 
@@ -11,37 +11,10 @@ import scipy.fft
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from audio_metrics.spectra import mel_filter_bank
 from precision_eval.core.errors import IntegrityError, ParameterError
 
 FRAMES_PER_BLOCK = 2048
-
-
-def inner_products(tables: np.ndarray) -> np.ndarray:
-    """Inner products of all entries with each other."""
-    n_codebooks, size, n_bands = tables.shape
-    flat = tables.reshape(-1, n_bands)
-    return (flat @ flat.T).reshape(n_codebooks, size, n_codebooks, size)
-
-
-def beam_search(vectors: np.ndarray, tables: np.ndarray, products: np.ndarray, *, beam: int) -> np.ndarray:
-    """Find the best sums of entries, one table after the other, keeping the ``beam`` best partial sums."""
-    n, (n_codebooks, size, _) = vectors.shape[0], tables.shape
-    rows = np.arange(n)[:, None]
-    cost = np.zeros((n, 1), dtype=np.float32)
-    paths = np.empty((n, 1, 0), dtype=np.int64)
-    for level in range(n_codebooks):
-        own = np.diag(products[level, :, level, :]) - 2 * (vectors @ tables[level].T)  # (n, size)
-        extended = cost[:, :, None] + own[:, None, :]  # (n, kept, size)
-        for earlier in range(level):
-            extended += 2 * products[earlier, :, level, :][paths[:, :, earlier]]
-        flat = extended.reshape(n, -1)
-        kept = 1 if level == n_codebooks - 1 else min(beam, flat.shape[1])
-        best = np.argmin(flat, axis=1)[:, None] if kept == 1 else np.argpartition(flat, kept - 1, axis=1)[:, :kept]
-        best.sort(axis=1)  # an order that does not depend on the partition
-        cost = flat[rows, best]
-        paths = np.concatenate([paths[rows, best // size], (best % size)[:, :, None]], axis=2)
-    return paths[:, 0].astype(np.uint8)
-
 
 SAMPLE_RATE_HZ = 16_000
 HOP_SAMPLES = 320
@@ -52,7 +25,6 @@ CODEBOOK_SIZE = 256
 
 WINDOW_SAMPLES = 1024
 LOG_FLOOR = float(np.log(3e-4))  # 70 dB below a full-scale sine
-BEAM = 8
 ASSETS = Path(__file__).parent / "data"
 
 
@@ -61,22 +33,11 @@ def hann(n: int) -> np.ndarray:
     return 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n) / n)
 
 
-def _mel_to_hz(mel: np.ndarray) -> np.ndarray:
-    """Slaney's scale: linear to 1 kHz (15 mels), then 27 mels to each factor of 6.4."""
-    return np.where(mel < 15, mel * 200 / 3, 1000 * np.exp(np.log(6.4) / 27 * (mel - 15)))
-
-
 @cache
 def mel_filters() -> np.ndarray:
-    """Triangular bands from 0 Hz to the Nyquist frequency on Slaney's mel scale."""
-    nyquist_hz = SAMPLE_RATE_HZ / 2
-    top_mel = 15 + 27 * np.log(nyquist_hz / 1000) / np.log(6.4)
-    edges_hz = _mel_to_hz(np.linspace(0, top_mel, N_MELS + 2))
-    bins_hz = np.linspace(0, nyquist_hz, WINDOW_SAMPLES // 2 + 1)
-    ramps = edges_hz[:, None] - bins_hz[None, :]  # (N_MELS + 2, n_bins)
-    width_hz = np.diff(edges_hz)[:, None]
-    weights = np.maximum(0, np.minimum(-ramps[:-2] / width_hz[:-1], ramps[2:] / width_hz[1:]))
-    filters = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    """Triangular bands from 0 Hz to the Nyquist frequency on Slaney's mel scale, each with a sum of one."""
+    bank = mel_filter_bank(SAMPLE_RATE_HZ, WINDOW_SAMPLES, N_MELS)
+    filters = (bank / bank.sum(axis=1, keepdims=True)).astype(np.float32)
     filters.flags.writeable = False
     return filters
 
@@ -122,14 +83,6 @@ def log_mel(audio: np.ndarray) -> np.ndarray:
     return mel
 
 
-def mel_distortion_db(estimate: np.ndarray, reference: np.ndarray) -> float:
-    """Root mean square difference of two log-mel sequences."""
-    if estimate.shape != reference.shape:
-        raise ParameterError(f"mels have shapes {estimate.shape} and {reference.shape}; expected equal shapes")
-    squares = np.square(estimate.astype(np.float64) - reference).mean(axis=1)
-    return float(np.sqrt(squares).mean() * 20 / np.log(10))
-
-
 @dataclass(frozen=True, eq=False)
 class Codec:
     """Additive vector quantiser of log-mel frames."""
@@ -160,23 +113,6 @@ class Codec:
         for level in range(n_codebooks):
             mel += self.tables[level][tokens[:, level]]
         return np.maximum(mel, np.float32(LOG_FLOOR))
-
-    def encode(self, mel: np.ndarray, *, beam: int = BEAM) -> np.ndarray:
-        """Tokens of log-mel frames, each frame by itself."""
-        mel = np.asarray(mel)
-        if mel.ndim != 2 or mel.shape[1] != self.mean.size or not np.isfinite(mel).all():
-            raise ParameterError(
-                f"mel has shape {mel.shape}; expected finite values of shape (frames, {self.mean.size})"
-            )
-        if beam < 1:
-            raise ParameterError(f"beam is {beam}; expected at least 1")
-        centred = mel.astype(np.float32) - self.mean
-        tokens = np.empty((mel.shape[0], self.tables.shape[0]), dtype=np.uint8)
-        products = inner_products(self.tables)
-        for start in range(0, mel.shape[0], FRAMES_PER_BLOCK):
-            block = slice(start, start + FRAMES_PER_BLOCK)
-            tokens[block] = beam_search(centred[block], self.tables, products, beam=beam)
-        return tokens
 
     def save(self, path: Path) -> None:
         """Write tables, mean and metadata as one safetensors file."""

@@ -11,6 +11,7 @@ from precision_eval.cases.systems import case_by_id
 from precision_eval.cases.voice import assets
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, Codec, log_mel
 from precision_eval.core.errors import IntegrityError, ParameterError, UnsupportedError
+from tools.voice.encoding import encode
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_tokens_are_those_of_the_original_speech() -> None:
     assert n_frames >= 2 * 60 * FRAME_RATE_HZ
     frames = slice(500, 700)
     around = samples[(frames.start - 4) * HOP_SAMPLES : (frames.stop + 4) * HOP_SAMPLES]
-    found = Codec.load(assets.asset_path("codec.safetensors")).encode(log_mel(around))[4:-4]
+    found = encode(Codec.load(assets.asset_path("codec.safetensors")), log_mel(around))[4:-4]
     assert np.mean(found == assets.load_streams(1, n_frames=n_frames)[0].tokens[frames]) > 0.97
 
 

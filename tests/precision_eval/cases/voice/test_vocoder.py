@@ -16,7 +16,6 @@ from precision_eval.cases.voice.codec import (
     framed,
     hann,
     log_mel,
-    mel_distortion_db,
 )
 from precision_eval.cases.voice.vocoder import (
     BLOCK_FRAMES,
@@ -30,6 +29,7 @@ from precision_eval.cases.voice.vocoder import (
     vocode,
 )
 from precision_eval.core.errors import IntegrityError, ParameterError
+from tools.voice.encoding import mel_distortion_db
 
 
 def voiced(n_frames: int, *, pitch_hz: float = 125.0) -> np.ndarray:
