@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by, check_positive
 from precision_eval.core.errors import ParameterError
@@ -155,42 +155,8 @@ METAVOICE_PREFILL_FLOAT32 = replace(
     make=partial(built_by, f"{__name__}_model:build_metavoice", prefill=True, indexed=False, **_CPU),
 )
 
-
-T4 = (7, 5)
-LAST_MAJOR_WITHOUT_BFLOAT16 = 7
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """Dtypes that a loader leaves a model in."""
-
-    weights: str
-    speaker: str
-    cache: str
-    autocast: str
-
-    @property
-    def agrees(self) -> bool:
-        """Nothing disagrees: autocast brings operands together, or there is one dtype."""
-        return bool(self.autocast) or len({self.weights, self.speaker, self.cache}) == 1
-
-
-def default_dtype(capability: tuple[int, int] | None) -> str:
-    """Dtype that the source asks for."""
-    old = capability is None or capability[0] <= LAST_MAJOR_WITHOUT_BFLOAT16
-    return "float16" if old else "bfloat16"
-
-
-def loaded(capability: tuple[int, int] | None, *, loader: Literal["sample", "fast"]) -> Loaded:
-    """Dtypes after loading on a device."""
-    asked = default_dtype(capability)
-    if loader == "fast":
-        return Loaded(weights="bfloat16", speaker=asked, cache=asked, autocast="")
-    return Loaded(weights="float32", speaker="float32", cache=asked, autocast="" if capability is None else asked)
-
-
-T4_STATE = loaded(T4, loader="sample")
-
+T4_STATE = {"weights": "float32", "speaker": "float32", "cache": CACHE_DTYPE, "autocast": "float16"}
+"""What ``fam/llm/sample.py`` leaves where bfloat16 is not native: autocast brings the operands together."""
 
 METAVOICE_T4 = replace(
     METAVOICE_DECODE_FLOAT32,
@@ -209,7 +175,7 @@ METAVOICE_T4 = replace(
     ),
     measures=SYSTEM_MEASURES,
     definition=(
-        "decode", "slice", asdict(T4_STATE), {name: asdict(size) for name, size in SIZES.items()}, "metavoice v1",
+        "decode", "slice", T4_STATE, {name: asdict(size) for name, size in SIZES.items()}, "metavoice v1",
     ),
     make=partial(built_by, f"{__name__}_model:build_metavoice_t4"),
 )  # fmt: skip

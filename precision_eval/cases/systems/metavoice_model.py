@@ -292,14 +292,8 @@ def build_metavoice(size: str, *, device: str, seed: int, **state: Any) -> Built
 
 def build_metavoice_t4(size: str, *, device: str, seed: int) -> BuiltCase:
     """Build a decode step as ``sample.py`` runs it on a T4."""
-    built = build_metavoice(
-        size,
-        device=device,
-        seed=seed,
-        prefill=False,
-        indexed=False,
-        weight_dtype=constants.T4_STATE.weights,
-        speaker_dtype=constants.T4_STATE.speaker,
-    )
+    state = constants.T4_STATE
+    stored = {"weight_dtype": state["weights"], "speaker_dtype": state["speaker"]}
+    built = build_metavoice(size, device=device, seed=seed, prefill=False, indexed=False, **stored)
     decoder = cast(MetaVoice, built.model.requires_grad_(True))
-    return BuiltCase(MetaVoiceUnderAutocast(decoder, autocast_dtype=constants.T4_STATE.autocast).eval(), built.inputs)
+    return BuiltCase(MetaVoiceUnderAutocast(decoder, autocast_dtype=state["autocast"]).eval(), built.inputs)
