@@ -144,13 +144,18 @@ def in_dtype(values: Any, dtype: torch.dtype | None) -> Any:
     return pytree.tree_map(brought, values)
 
 
+def as_arguments(inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments: one dict alone holds inputs by name."""
+    if len(inputs) == 1 and isinstance(inputs[0], dict) and all(isinstance(key, str) for key in inputs[0]):
+        return (), dict(inputs[0])
+    return inputs, {}
+
+
 def packed(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
     """Put a model and its inputs together; one dict alone holds inputs by name."""
     if not isinstance(model, nn.Module):
         raise ParameterError(f"the model is a {type(model).__name__}; expected a torch.nn.Module")
-    args, kwargs = inputs, {}
-    if len(inputs) == 1 and isinstance(inputs[0], dict) and all(isinstance(key, str) for key in inputs[0]):
-        args, kwargs = (), dict(inputs[0])
+    args, kwargs = as_arguments(inputs)
     try:
         inspect.signature(model.forward).bind(*args, **kwargs)
     except TypeError as error:

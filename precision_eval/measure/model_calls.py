@@ -165,6 +165,13 @@ def relative_error(found: torch.Tensor, truth: torch.Tensor) -> float:
     return 0.0 if noise == 0.0 else (noise / norm if norm else float("inf"))
 
 
+def output_error(outputs: tuple[torch.Tensor, ...] | None, truth: tuple[torch.Tensor, ...] | None) -> float | None:
+    """Largest relative error of outputs held to others; None where there are none, or of other shapes."""
+    if not outputs or not truth or [t.shape for t in truth] != [o.shape for o in outputs]:
+        return None
+    return max(relative_error(output, true) for output, true in zip(outputs, truth, strict=True))
+
+
 def base_dtype(subject: ExaminedModel) -> torch.dtype:
     """Dtype of most elements of the floating parameters; of the buffers, then of the inputs, where there are none."""
     for tensors in (list(subject.parameters()), list(subject.buffers()), list(subject.tensors)):

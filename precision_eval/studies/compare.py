@@ -25,12 +25,12 @@ from precision_eval.core.cells import failure_of
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import shortened
 from precision_eval.fixes.outside import Fixed, in_dtype
-from precision_eval.fixes.packing import floating_leaves
+from precision_eval.fixes.packing import as_arguments, floating_leaves
 from precision_eval.fixes.storage import storage_bytes
 from precision_eval.measure.float64_reference import check_available, reference_of
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_bytes
-from precision_eval.measure.model_calls import CallOutcome, attempt, relative_error, run_fresh, subject_of
+from precision_eval.measure.model_calls import CallOutcome, attempt, output_error, run_fresh, subject_of
 from precision_eval.report.loading import FixComparison, LoadedChoice, paragraphs
 from precision_eval.results.model import Group, Row, exact
 from precision_eval.results.reading import drift_estimate, figure_doubts, log_ratios, ratio_estimate, row_doubts
@@ -193,7 +193,7 @@ def compare(
     ('raised', True)
     """
     _check(candidates, baseline)
-    args, kwargs = _arguments(inputs)
+    args, kwargs = as_arguments(inputs)
     truth, name, doubts = _truth(reference, inputs, args, kwargs)
     ready = {key: _Ready.of(candidate, args, kwargs) for key, candidate in candidates.items()}
     outcomes = {key: candidate.tried() for key, candidate in ready.items()}
@@ -250,13 +250,6 @@ def _check(candidates: Mapping[str, Callable[..., Any]], baseline: str) -> None:
             raise ParameterError(f"candidate '{name}' is a {type(candidate).__name__}; expected a module or a function")
 
 
-def _arguments(inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments, by the rule of ``examine``."""
-    if len(inputs) == 1 and isinstance(inputs[0], dict) and all(isinstance(key, str) for key in inputs[0]):
-        return (), dict(inputs[0])
-    return inputs, {}
-
-
 def _truth(
     reference: Reference | None, inputs: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[torch.Tensor, ...] | None, str, tuple[str, ...]]:
@@ -291,13 +284,7 @@ def _untimed(name: str, outcome: CallOutcome, truth: tuple[torch.Tensor, ...] | 
     if broken:
         reason = f"{broken} of {total} output values are not finite"
         return Cost(name=name, status="non_finite", reason=reason, stored_bytes=stored)
-    return Cost(name=name, status="passed", drift=_drift(outcome.outputs or (), truth), stored_bytes=stored)
-
-
-def _drift(outputs: tuple[torch.Tensor, ...], truth: tuple[torch.Tensor, ...] | None) -> float | None:
-    if not truth or [t.shape for t in truth] != [o.shape for o in outputs]:
-        return None
-    return max(relative_error(output, true) for output, true in zip(outputs, truth, strict=True))
+    return Cost(name=name, status="passed", drift=output_error(outcome.outputs, truth), stored_bytes=stored)
 
 
 def _timed(
@@ -382,7 +369,7 @@ def compared_factories(targets: Sequence[str], *, budget_s: float = 2.0, seed: i
     outcomes = {target: run_fresh(subject_of(model, inputs)) for target, model in models.items()}
     lines = [repr(costs)]
     for first, second in itertools.combinations(targets, 2):
-        distance = _drift(outcomes[second].outputs or (), outcomes[first].outputs)
+        distance = output_error(outcomes[second].outputs, outcomes[first].outputs)
         if distance is not None:
             lines.append(f"{second} is {distance:.2g} from {first} (relative error of the output)")
     return "\n".join(lines)

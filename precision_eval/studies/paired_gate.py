@@ -41,7 +41,7 @@ from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
 from precision_eval.measure.float64_reference import Reference, check_available, reference_of
 from precision_eval.measure.latency import sized_rounds, take_random_memory
 from precision_eval.measure.memory import call_memory, peak_rss_bytes
-from precision_eval.measure.model_calls import relative_error
+from precision_eval.measure.model_calls import output_error, relative_error
 from precision_eval.measure.timers import HostTimer, timer_for
 from precision_eval.results.gate import (
     FigureChange,
@@ -557,13 +557,12 @@ def _with_exact(
     """Add drift and memory to what was timed of one side."""
     if isinstance(call, SideFigures):
         return call
-    drift = peak = None
-    if reference and [t.shape for t in reference] == [t.shape for t in call.outputs]:
-        drift = max(relative_error(output, true) for output, true in zip(call.outputs, reference, strict=True))
+    peak = None
     if memory:
         with call.candidate.block():
             device = call.inputs[0].device.type
             peak = call_memory(call.applied, call.inputs, model=call.applied.model, device=device).allocated_peak_bytes
+    drift = output_error(call.outputs, reference)
     return SideFigures(
         seconds=seconds, to_anchor=to_anchor, drift=drift, peak_bytes=peak, stored_bytes=call.stored_bytes
     )

@@ -200,6 +200,9 @@ def _asks_for_dtype(operation: Operation) -> bool:
 class DtypeFlow(TorchFunctionMode):
     """Follows one call."""
 
+    noted: tuple[OperationKind, ...] = ()
+    """Kinds of which each operation goes through :meth:`_follow_unlike`, for a class that notes more of them."""
+
     def __init__(
         self,
         tensors: ProvenanceMap,
@@ -339,7 +342,7 @@ class DtypeFlow(TorchFunctionMode):
         for record in records if plain else ():
             if record.dtype is not dtype or record.event is not None:
                 plain = False
-        if not plain or self.watched:
+        if not plain or self.watched or kind in self.noted:
             operation = Operation(func, kind, args, kwargs, operands, records, line[:2], line[2], call)
             self._follow_unlike(operation, results, dtype)
             return

@@ -28,7 +28,7 @@ from precision_eval.diagnose.doctor.error_budget import (
 from precision_eval.diagnose.doctor.source import source_line
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_float32, run_as
-from precision_eval.measure.model_calls import CallOutcome, relative_error
+from precision_eval.measure.model_calls import CallOutcome, output_error, relative_error
 from precision_eval.trace.dtype_flow import Event
 from precision_eval.trace.operations import short
 from precision_eval.trace.provenance import Provenance, ancestors
@@ -68,14 +68,14 @@ def excess_drift(
     subject: ExaminedModel, outcome: CallOutcome, reference: Reference, base: torch.dtype
 ) -> Excess | None:
     """Say by how much a model drifts beyond what its format explains; None where it does not, or nothing is known."""
-    drift = drift_of(outcome.outputs or (), reference)
+    drift = output_error(outcome.outputs, reference.outputs)
     if drift is None or reference.name == "float32" or base is torch.float64:
         return None
     explained = BEYOND_FORMAT * _format_cost(outcome, reference, base)
     if drift <= explained:
         return None
     single = run_as(subject, in_float32, torch.float32)
-    amplified = max(1.0, (drift_of(single.outputs or (), reference) or 0.0) / rounding(torch.float32))
+    amplified = max(1.0, (output_error(single.outputs, reference.outputs) or 0.0) / rounding(torch.float32))
     allowed = min(max(BEYOND_FORMAT * rounding(base) * amplified, explained), HARDLY_A_DIGIT)
     return Excess(drift, allowed, base) if drift > allowed else None
 
@@ -97,7 +97,7 @@ def of_numbers(
     """Say what the numbers show where dtypes show nothing, with the operation to mend where it is known."""
     excess = excess_drift(subject, outcome, reference, base)
     if reference.name == "float64":
-        drift = drift_of(outcome.outputs or (), reference)
+        drift = output_error(outcome.outputs, reference.outputs)
         cost = _format_cost(outcome, reference, base)
         share = _outweighing(subject, drift, base, cost, is_excess=excess is not None)
         if drift is not None and share is not None:
@@ -168,14 +168,6 @@ def lost_before(subject: ExaminedModel, broken: Finding) -> Finding | None:
     return _finding(
         step, "fault", f"rounding to {name} here makes {broken.op} at {broken.place} give what is not finite"
     )
-
-
-def drift_of(outputs: tuple[torch.Tensor, ...], reference: Reference) -> float | None:
-    """Largest relative error of outputs held to the reference; None where there is none."""
-    truth = reference.outputs
-    if truth is None or [t.shape for t in truth] != [o.shape for o in outputs] or not outputs:
-        return None
-    return max(relative_error(output, exact) for output, exact in zip(outputs, truth, strict=True))
 
 
 def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, Event | None]:

@@ -8,7 +8,6 @@ Casts of fewer than :data:`LEAST_ELEMENTS` values are not looked at.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from typing import Any
 import torch
 
 from precision_eval.core.formatting import grouped, memory_text
-from precision_eval.diagnose.doctor.accuracy import drift_of, excess_drift
+from precision_eval.diagnose.doctor.accuracy import excess_drift
 from precision_eval.diagnose.doctor.diagnosis import CostKind, Price, SilentCost
 from precision_eval.diagnose.doctor.findings import left_faults, place_of, written_operands
 from precision_eval.diagnose.doctor.remedies import Trials, prices_of
@@ -35,7 +34,14 @@ from precision_eval.diagnose.doctor.source import (
 )
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import floating_tensors
-from precision_eval.measure.model_calls import CallOutcome, base_dtype, copied, difference, observe_call
+from precision_eval.measure.model_calls import (
+    CallOutcome,
+    base_dtype,
+    copied,
+    difference,
+    observe_call,
+    output_error,
+)
 from precision_eval.trace.dtype_flow import (
     CodeLine,
     DtypeFlow,
@@ -43,7 +49,6 @@ from precision_eval.trace.dtype_flow import (
     Operation,
     floating_operands,
     is_internal,
-    line_outside,
 )
 from precision_eval.trace.observer import ModuleCall
 from precision_eval.trace.operations import FLOATS, Key, OperationKind, short
@@ -58,9 +63,6 @@ MORE_DRIFT = 1.5
 """A change may drift so many times more than the model as it is, and else as much as its format explains."""
 
 _HALVES = (torch.float16, torch.bfloat16)
-
-
-_HEAVY = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -84,30 +86,28 @@ class WideProduct:
 class CostFlow(DtypeFlow):
     """Follows one call, and notes what may cost."""
 
+    noted = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN)
+
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.casts: list[CastSeen] = []
         self.wide: list[WideProduct] = []
         self.unfused: list[tuple[Event, dict[Key, str]]] = []  # attention without a fused kernel, and why
 
-    def _follow(
-        self, func: Any, kind: OperationKind, args: Any, kwargs: Any, results: tuple[torch.Tensor, ...]
+    def _follow_unlike(
+        self, operation: Operation, results: tuple[torch.Tensor, ...], dtype: torch.dtype | None
     ) -> None:
         """Note casts that change a dtype, and products."""
-        if kind in _HEAVY and results:  # before `out` is the result's
-            operands = floating_operands(args, kwargs)
-            records = [self.tensors[tensor] for _, tensor in operands]
-            code, instruction, of_module = line_outside(sys._getframe(2))
-            line, call = (code, instruction), self.modules.current
-            operation = Operation(func, kind, args, kwargs, operands, records, line, of_module, call)
-            self._note_heavy(operation, results[0])
-        super()._follow(func, kind, args, kwargs, results)
-        if kind is OperationKind.CAST and args[0].dtype is not results[0].dtype and args[0].numel():
+        if operation.kind in self.noted and results:
+            self._note_product(operation, results[0])
+        super()._follow_unlike(operation, results, dtype)
+        source = operation.args[0] if operation.kind is OperationKind.CAST else None
+        if source is not None and source.dtype is not results[0].dtype and source.numel():
             record = self.tensors[results[0]]
             if record.kind == "cast" and record.parents:
-                self.casts.append(CastSeen(record, args[0].numel(), args[0].data_ptr()))
+                self.casts.append(CastSeen(record, source.numel(), source.data_ptr()))
 
-    def _note_heavy(self, operation: Operation, result: torch.Tensor) -> None:
+    def _note_product(self, operation: Operation, result: torch.Tensor) -> None:
         """Note a product in float32 where the model, or autocast, is in half, and attention without a fused kernel."""
         device = result.device.type
         autocast = torch.is_autocast_enabled(device)
@@ -223,7 +223,7 @@ def _runs(repair: Repair, subject: ExaminedModel, trials: Trials, known: set[str
     if seen.broken(trials.reference.outputs)[0]:
         return False
     repair.outputs = seen.outputs
-    drift, now = (drift_of(outputs or (), trials.reference) for outputs in (seen.outputs, trials.shipped))
+    drift, now = (output_error(outputs, trials.reference.outputs) for outputs in (seen.outputs, trials.shipped))
     if drift is None or now is None:
         return difference(CallOutcome(seen.outputs, None), CallOutcome(trials.shipped, None)) == 0.0
     if drift <= MORE_DRIFT * now:

@@ -22,7 +22,6 @@ import torch
 
 from precision_eval.core.errors import PrecisionEvalError, UnsupportedError
 from precision_eval.core.formats import support
-from precision_eval.diagnose.doctor.accuracy import drift_of
 from precision_eval.diagnose.doctor.diagnosis import Price, Remedy
 from precision_eval.diagnose.doctor.findings import left_faults
 from precision_eval.diagnose.doctor.repairs import Repair
@@ -34,7 +33,7 @@ from precision_eval.measure.blocks import MANY_CALLS_UP_TO_S, MIN_CALLS
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import call_memory
-from precision_eval.measure.model_calls import CallOutcome, attempt, base_dtype, copied, observe_call
+from precision_eval.measure.model_calls import CallOutcome, attempt, base_dtype, copied, observe_call, output_error
 from precision_eval.stats import MIN_BLOCKS, PairedRatio
 from precision_eval.trace.provenance import named_tensors
 
@@ -115,7 +114,7 @@ def _tried(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
     left = _left(fix, subject)
     if fix.storage == "as_shipped":
         left = list(dict.fromkeys((*left, *trials.cut)))
-    drift = drift_of(outcome.outputs, trials.reference)
+    drift = output_error(outcome.outputs, trials.reference.outputs)
     if drift is not None and drift > trials.most_drift:
         left.append(f"left: a drift of {drift:.2g}")
     remedy = replace(remedy, status="passed", cures=not left, relative_error=drift, reason="; ".join(left))
@@ -159,7 +158,7 @@ def _with_peak(
 def _repaired(repair: Repair, subject: ExaminedModel, trials: Trials) -> Remedy:
     """Measure a change that was verified."""
     assert repair.outputs is not None
-    error = drift_of(repair.outputs, trials.reference)
+    error = output_error(repair.outputs, trials.reference.outputs)
     remedy = Remedy(
         fix=repair.title, title="a change of the source or of what is stored", mode="eager", status="passed",
         cures=True, relative_error=error,
@@ -223,7 +222,7 @@ def prices_of(subject: ExaminedModel, repairs: list[Repair], trials: Trials) -> 
             return nothing
         candidates = {name: candidate for name, (candidate, _) in sized.items()}
         ratios = compare_latency(candidates, baseline=AS_IT_IS, budget_s=trials.budget_s, device=device, check=False)
-    error = drift_of(trials.shipped, trials.reference)
+    error = output_error(trials.shipped, trials.reference.outputs)
     prices = list(nothing)
     for name, repair in verified.items():
         place = LAYOUT if repair.changes_tensors else 0.0

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from precision_eval.diagnose.doctor.accuracy import HARDLY_A_DIGIT, drift_of, excess_drift, of_numbers
+from precision_eval.diagnose.doctor.accuracy import HARDLY_A_DIGIT, excess_drift, of_numbers
 from precision_eval.diagnose.doctor.diagnosis import Finding, Patch, Price, SourceLine
 from precision_eval.diagnose.doctor.findings import findings_of, owner_of, raised_event, written_operands
 from precision_eval.diagnose.doctor.patched import PatchedSource
@@ -39,7 +39,7 @@ from precision_eval.diagnose.doctor.source import (
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import tensors_in
 from precision_eval.measure.float64_reference import Reference
-from precision_eval.measure.model_calls import CallOutcome, base_dtype, copied, observe_call
+from precision_eval.measure.model_calls import CallOutcome, base_dtype, copied, observe_call, output_error
 from precision_eval.trace.dtype_flow import CodeLine, Event, inside_event, is_internal
 from precision_eval.trace.operations import ASSIGNMENTS, SLOTS, OperationKind, loses, operand_names, short
 from precision_eval.trace.provenance import Provenance, named_tensors, origin_of
@@ -146,7 +146,7 @@ def _explained(repair: Repair, subject: ExaminedModel, reference: Reference) -> 
 
 def _as_exact(one: Repair, other: Repair, reference: Reference) -> bool:
     """Whether a change drifts no more than another does, or nothing is known of it."""
-    one_error, other_error = (drift_of(repair.outputs or (), reference) for repair in (one, other))
+    one_error, other_error = (output_error(repair.outputs, reference.outputs) for repair in (one, other))
     return one_error is None or other_error is None or one_error <= 2 * other_error
 
 
@@ -214,7 +214,7 @@ def _still_wrong(outcome: CallOutcome, reference: Reference) -> tuple[str, ...]:
     broken, total = outcome.broken(reference.outputs)
     if broken:
         return (f"{broken} of {total} output values are not finite",)
-    drift = drift_of(outcome.outputs or (), reference)
+    drift = output_error(outcome.outputs, reference.outputs)
     return (f"a drift of {drift:.2g}",) if drift is not None and drift > HARDLY_A_DIGIT else ()
 
 
