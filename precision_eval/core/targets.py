@@ -97,9 +97,9 @@ def name_of(target: Any) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error: BaseException, *, empty: str = "no message") -> str:
     """Return the first line of an error's message."""
-    return (str(error).strip().splitlines() or ["no message"])[0]
+    return (str(error).strip().splitlines() or [empty])[0]
 
 
 def source_digest(target: str) -> str:

@@ -113,11 +113,7 @@ def _python(environments: Path, version: str) -> Path:
 
 def _figures(lines: list[Data]) -> list[Figure]:
     """The factor between neighbouring versions, over seeds."""
-    names = [name for name in SeedDrift.__dataclass_fields__ if name != "drift"]
-    drifts = [
-        SeedDrift(**{name: line[name] for name in names}, drift=tuple((int(n), d) for n, d in line["drift"].items()))
-        for line in {line["key"]: line for line in lines}.values()
-    ]
+    drifts = [SeedDrift.of(line) for line in {line["key"]: line for line in lines}.values()]
     definitions: Mapping[Any, str] = {drift_seed.key: drift_seed.benchmark_version for drift_seed in drifts}
     versions = sorted({line["torch_version"] for line in lines}, key=lambda text: tuple(map(int, text.split("."))))
     figures = []

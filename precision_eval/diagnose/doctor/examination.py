@@ -15,6 +15,7 @@ from torch import nn
 from precision_eval.cases.own import OwnCase
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import grouped, memory_text
+from precision_eval.core.targets import first_line
 from precision_eval.diagnose.doctor.accuracy import (
     HARDLY_A_DIGIT,
     Excess,
@@ -308,9 +309,9 @@ def _check_is_of_dtypes(error: Exception, raised: Event) -> None:
         return
     if _OF_DTYPES.search(text) and not isinstance(error, AttributeError | NameError):
         return
-    first = (text.strip().splitlines() or [""])[0]
+    first = first_line(error)[:300]
     raise ParameterError(
-        f"the model raises {type(error).__name__} at {source_line(*raised.line)}: {first[:300]}; that is no error of "
+        f"the model raises {type(error).__name__} at {source_line(*raised.line)}: {first}; that is no error of "
         "dtypes: give inputs with which it runs, or with which it raises the error that you want to understand"
     ) from error
 
@@ -397,7 +398,7 @@ def _sentence(error: BaseException) -> str:
         own = (explained.frame or "").startswith("fixes/")
         where = f" (at {explained.frame})" if explained.frame and not own else ""
         return explained.sentence + where
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return first_line(error, empty=type(error).__name__)
 
 
 def _how_it_differs(eager: CallOutcome, compiled: CallOutcome) -> tuple[str, float | None]:

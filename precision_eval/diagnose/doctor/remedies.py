@@ -22,6 +22,7 @@ import torch
 
 from precision_eval.core.errors import PrecisionEvalError, UnsupportedError
 from precision_eval.core.formats import support
+from precision_eval.core.targets import first_line
 from precision_eval.diagnose.doctor.diagnosis import Price, Remedy
 from precision_eval.diagnose.doctor.findings import left_faults
 from precision_eval.diagnose.doctor.repairs import Repair
@@ -106,7 +107,7 @@ def _tried(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
         outcome = CallOutcome(None, error)
     if outcome.error is not None:
         status = "unsupported" if isinstance(outcome.error, PrecisionEvalError) else "raised"
-        return replace(remedy, status=status, reason=_first_line(outcome.error))
+        return replace(remedy, status=status, reason=first_line(outcome.error, empty=type(outcome.error).__name__))
     assert outcome.outputs is not None
     broken, total = outcome.broken(trials.reference.outputs)
     if broken:
@@ -121,10 +122,6 @@ def _tried(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
     if trials.repeats and remedy.cures:
         remedy = _with_memory(fix, subject, remedy)
     return remedy
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _left(fix: Fix, subject: ExaminedModel) -> list[str]:

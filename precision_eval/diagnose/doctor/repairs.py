@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from precision_eval.core.targets import first_line
 from precision_eval.diagnose.doctor.accuracy import HARDLY_A_DIGIT, excess_drift, of_numbers
 from precision_eval.diagnose.doctor.diagnosis import Finding, Patch, Price, SourceLine
 from precision_eval.diagnose.doctor.findings import findings_of, owner_of, raised_event, written_operands
@@ -210,7 +211,7 @@ def _observed(
 
 def _still_wrong(outcome: CallOutcome, reference: Reference) -> tuple[str, ...]:
     if outcome.error is not None:
-        return (f"{type(outcome.error).__name__}: {(str(outcome.error).strip().splitlines() or [''])[0]}",)
+        return (f"{type(outcome.error).__name__}: {first_line(outcome.error, empty='')}",)
     broken, total = outcome.broken(reference.outputs)
     if broken:
         return (f"{broken} of {total} output values are not finite",)

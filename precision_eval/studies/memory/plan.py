@@ -24,6 +24,7 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.core.formatting import MISSING, bytes_of, fixed, memory_text, yes_no
 from precision_eval.core.table import Table
+from precision_eval.core.targets import first_line
 from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.measure.peaks import Peaks
 from precision_eval.results.roofline import bare_times
@@ -223,11 +224,11 @@ class Planner:
                 with work or nullcontext():
                     counter = counted_call(applied, inputs)
         except UNPLANNABLE as error:
-            raise PhaseNotRunError("unsupported", f"cannot be planned: {_first_line(error)}") from error
+            raise PhaseNotRunError("unsupported", f"cannot be planned: {first_line(error)}") from error
         except UnsupportedError as error:
             raise PhaseNotRunError("unsupported", str(error)) from error
         except (RuntimeError, TypeError, ValueError) as error:  # torch's own, of operands that do not agree
-            raise PhaseNotRunError("raises", _first_line(error)) from error
+            raise PhaseNotRunError("raises", first_line(error)) from error
         sizes = Counter(call=counter.peak_bytes, scratch=counter.scratch_bytes, casts=counter.casts_at_peak_bytes)
         if work is not None and self.peaks is not None:
             sizes["femtoseconds"] = round(1e15 * bare_times(work.to_dict(), self.peaks).total())
@@ -293,10 +294,6 @@ def _kind(name: str, tensor: torch.Tensor) -> str:
     if is_cache(name):
         return "cross_cache" if "cross" in name else "self_cache"
     return "buffers"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
 from precision_eval.core.files import to_json
@@ -403,12 +402,10 @@ def _scale(axes: Axes, curves: Sequence[LengthCurve]) -> None:
     for length in lengths:  # labels of lengths within a factor of 1.6 would touch
         if not ticks or length >= 1.6 * ticks[-1]:
             ticks.append(length)
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
-    axes.yaxis.set_major_locator(FixedLocator([tick for tick in _TICKS if low <= tick <= high]))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_locator(NullLocator())
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    shown = [tick for tick in _TICKS if low <= tick <= high]
+    axes.set_yticks(shown, [f"{tick:g}" for tick in shown])
+    axes.minorticks_off()
 
 
 def _handles(curves: Sequence[LengthCurve]) -> list[Line2D | Patch]:

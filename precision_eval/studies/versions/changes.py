@@ -19,15 +19,17 @@ from precision_eval.studies.versions.series import (
     EXACT,
     LEAST_SEEDS,
     SEEDED,
+    Keyed,
     MetricSeries,
     SeedDrift,
     SeedStep,
     SeriesPoint,
     in_turn,
+    named,
     seed_step,
     step_of_samples,
 )
-from precision_eval.studies.versions.upstream import UpstreamChange, explanations
+from precision_eval.studies.versions.upstream import UpstreamChange
 
 FALSE_SHARE = 0.025
 """Of series reported, those without a change, at most; steps beside their version and further ones come on top."""
@@ -47,14 +49,9 @@ BASELINE_FIX = "full_float32"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangePoint:
+class ChangePoint(Keyed):
     """A metric that is at another level from some position on: after `before`, and at the latest from `at` on."""
 
-    mode: str
-    case: str
-    metric: str
-    fix: str
-    size: str
     before: str
     at: str
     old: float
@@ -66,11 +63,6 @@ class ChangePoint:
     with_baseline: bool = False
     explained_by: tuple[UpstreamChange, ...] = ()
     seeds: int = 1
-
-    @property
-    def key(self) -> Key:
-        """Mode, case, metric, fix, size."""
-        return (self.mode, self.case, self.metric, self.fix, self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,19 +193,8 @@ def _exact_changes(series: MetricSeries, seeds: Sequence[SeedDrift]) -> list[Cha
 
 
 def _change(series: MetricSeries, before: str, at: str, old: float, new: float) -> ChangePoint:
-    mode, case, metric, fix, size = series.key
-    return ChangePoint(
-        mode=mode,
-        case=case,
-        metric=metric,
-        fix=fix,
-        size=size,
-        before=before,
-        at=at,
-        old=old,
-        new=new,
-        factor=new / old if old else math.inf,
-    )
+    factor = new / old if old else math.inf
+    return ChangePoint(**named(series.key), before=before, at=at, old=old, new=new, factor=factor)
 
 
 def _runs(series: Iterable[MetricSeries]) -> list[_Run]:
@@ -273,28 +254,20 @@ def _explained(change: ChangePoint, changes: Sequence[ChangePoint], known: tuple
         and (other.mode, other.size, other.at) == (change.mode, change.size, change.at)
         for other in changes
     )
-    causes = explanations(known, change.key, before=change.before, at=change.at) if known else ()
+    causes = tuple(one for one in known if one.explains(change.key, before=change.before, at=change.at))
     return replace(change, with_baseline=with_baseline, explained_by=causes)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatusChange:
+class StatusChange(Keyed):
     """A status that is another one from some position on."""
 
-    mode: str
-    case: str
-    fix: str
-    size: str
+    metric: str = "status"
     before: str
     at: str
     old: str
     new: str
     explained_by: tuple[UpstreamChange, ...]
-
-    @property
-    def key(self) -> Key:
-        """Mode, case, metric, fix, size."""
-        return (self.mode, self.case, "status", self.fix, self.size)
 
 
 def status_at(point: SeriesPoint | AsvPoint | None) -> str | None:
@@ -320,17 +293,7 @@ def status_changes(
             if old == new or earlier.benchmark_version != later.benchmark_version:
                 continue
             before, at, statuses = earlier.position, later.position, (str(old), str(new))
-            causes = explanations(known, item.key, before=before, at=at, statuses=statuses)
-            change = StatusChange(
-                mode=item.mode,
-                case=item.case,
-                fix=item.fix,
-                size=item.size,
-                before=before,
-                at=at,
-                old=statuses[0],
-                new=statuses[1],
-                explained_by=causes,
-            )
-            changes.append(change)
+            causes = tuple(one for one in known if one.explains(item.key, before=before, at=at, statuses=statuses))
+            levels = {"old": statuses[0], "new": statuses[1]}
+            changes.append(StatusChange(**named(item.key), before=before, at=at, **levels, explained_by=causes))
     return tuple(changes)

@@ -19,7 +19,6 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from precision_eval.core.drawing import (
     FAINT,
@@ -104,7 +103,7 @@ def draw_statuses(history: VersionHistory, *, mode: str) -> Figure:
 
 def _same(change: ChangePoint | StatusChange, table: FixTable, metric: str | None = None) -> bool:
     """Say whether a change is of a table's mode and size, and of a metric."""
-    return change.key[0] == table.mode and change.key[4] == table.size and metric in (None, change.key[2])
+    return (change.mode, change.size) == (table.mode, table.size) and metric in (None, change.metric)
 
 
 def draw_latency(history: VersionHistory, case: CaseHistory) -> Figure:
@@ -166,9 +165,8 @@ def _name_ratios(axes: Axes, ratios: Sequence[float]) -> None:
         step = 10 ** math.floor(math.log10(high - low))
         steps = next(part for part in (step, step / 2, step / 5) if (high - low) / part >= 3)
         ticks = [round(k * steps, 6) for k in range(math.ceil(low / steps), math.floor(high / steps) + 1)]
-    axes.yaxis.set_major_locator(FixedLocator(ticks))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
 
 
 def _panels(

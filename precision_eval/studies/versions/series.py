@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,22 @@ LEAST_SEEDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
+class Keyed:
+    """What is of one metric of one fix."""
+
+    mode: str
+    case: str
+    metric: str
+    fix: str
+    size: str
+
+    @property
+    def key(self) -> Key:
+        """Mode, case, metric, fix, size."""
+        return (self.mode, self.case, self.metric, self.fix, self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Noise:
     """Spread of one process, as a standard deviation of the logarithm (0.01 is one per cent)."""
 
@@ -65,27 +82,17 @@ class SeriesPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetricSeries:
+class MetricSeries(Keyed):
     """One metric of one fix over all positions, absent ones included.
 
     `kind` is ``"paired"``, ``"exact"``, ``"status"`` or ``"other"``; `noise` is None where the metric has none, or too
     few samples were kept.
     """
 
-    mode: str
-    case: str
-    metric: str
-    fix: str
-    size: str
     unit: str
     kind: str
     points: tuple[SeriesPoint, ...]
     noise: Noise | None
-
-    @property
-    def key(self) -> Key:
-        """Mode, case, metric, fix, size."""
-        return (self.mode, self.case, self.metric, self.fix, self.size)
 
     @property
     def measured(self) -> tuple[SeriesPoint, ...]:
@@ -101,6 +108,11 @@ class MetricSeries:
                 cut.append([])
             cut[-1].append(point)
         return tuple(map(tuple, cut))
+
+
+def named(key: Key) -> dict[str, Any]:
+    """Return the parts of a key by their names."""
+    return dict(zip(("mode", "case", "metric", "fix", "size"), key, strict=True))
 
 
 def in_turn(points: Iterable[SeriesPoint]) -> bool:
@@ -131,15 +143,10 @@ def build_series(sets: Sequence[ResultSet], positions: Sequence[str]) -> tuple[M
 
 def _bare(key: Key, points: Sequence[AsvPoint | None], positions: Sequence[str]) -> MetricSeries:
     """Return a series before its noise is known."""
-    mode, case, metric, fix, size = key
     return MetricSeries(
-        mode=mode,
-        case=case,
-        metric=metric,
-        fix=fix,
-        size=size,
+        **named(key),
         unit=next((point.unit for point in reversed(points) if point and point.unit), ""),
-        kind=kind_of(metric),
+        kind=kind_of(key[2]),
         points=tuple(
             SeriesPoint(
                 position=position,
@@ -214,22 +221,21 @@ def _located(point: SeriesPoint, noise: Noise) -> SeriesPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeedDrift:
+class SeedDrift(Keyed):
     """One fix under one torch version."""
 
-    mode: str
-    case: str
-    fix: str
-    size: str
+    metric: str = "drift"
     torch_version: str
     benchmark_version: str
     cpu: str
     drift: tuple[tuple[int, float], ...]
 
-    @property
-    def key(self) -> Key:
-        """Mode, case, metric, fix, size."""
-        return (self.mode, self.case, "drift", self.fix, self.size)
+    @classmethod
+    def of(cls, line: Mapping[str, Any]) -> SeedDrift:
+        """Read a line of the file."""
+        names = {field.name for field in fields(cls)} - {"metric", "drift"}
+        drift = tuple(sorted((int(seed), float(value)) for seed, value in line["drift"].items()))
+        return cls(**{name: str(line[name]) for name in names}, drift=drift)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,13 +255,7 @@ def read_drift_seeds(results: Path) -> tuple[SeedDrift, ...]:
     """Read what was measured over seeds; nothing where the file is not there."""
     path = results / SEEDS_NAME
     with worked_out_from(path, remedy="remove the lines that were edited"):
-        return tuple(
-            SeedDrift(
-                **{name: str(line[name]) for name in SeedDrift.__dataclass_fields__ if name != "drift"},
-                drift=tuple(sorted((int(seed), float(value)) for seed, value in line["drift"].items())),
-            )
-            for line in TrialFile(path).read()
-        )
+        return tuple(map(SeedDrift.of, TrialFile(path).read()))
 
 
 def step_of_samples(old: Sequence[float], new: Sequence[float]) -> SeedStep | None:

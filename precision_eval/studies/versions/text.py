@@ -130,11 +130,10 @@ def _weight(change: Change) -> float:
 
 def _group(members: tuple[Change, ...]) -> ChangeGroup:
     first = members[0]
-    metric = first.key[2]
     note = ", with the float32 baseline" if isinstance(first, ChangePoint) and first.with_baseline else ""
     modes = list(dict.fromkeys(change.mode for change in members))
     return ChangeGroup(
-        what=f"{first.fix}: {METRIC_TITLES.get(metric, metric)}{note}",
+        what=f"{first.fix}: {METRIC_TITLES.get(first.metric, first.metric)}{note}",
         change=change_text(members),
         where=f"{_names(list(dict.fromkeys(change.case for change in members)))}; {join(modes)}",
         before=first.before,

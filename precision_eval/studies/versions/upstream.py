@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime
 import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -46,8 +46,8 @@ class UpstreamChange:
     sizes: tuple[str, ...] = ("*",)
     certain: bool = False
 
-    def explains(self, key: Key, *, before: str, at: str) -> bool:
-        """Say whether this is about what `key` names, and came between two torch versions."""
+    def explains(self, key: Key, *, before: str, at: str, statuses: tuple[str, str] | None = None) -> bool:
+        """Say whether this is about what `key` names, came between two torch versions, and turns the statuses so."""
         mode, case, metric, fix, size = key
         pairs = (
             (mode, self.modes),
@@ -57,7 +57,8 @@ class UpstreamChange:
             (size, self.sizes),
         )
         named = all(any(fnmatchcase(name, glob) for glob in globs) for name, globs in pairs)
-        return named and version_key(before) < version_key(self.since) <= version_key(at)
+        turned = statuses is None or (self.before in (None, statuses[0]) and self.after in (None, statuses[1]))
+        return named and turned and version_key(before) < version_key(self.since) <= version_key(at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,25 +86,6 @@ def load_upstream(path: Path = DATA) -> Upstream:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{path.name} is damaged ({error!r}); install the package again") from error
     return Upstream(releases=releases, changes=changes, dates_from=dates_from)
-
-
-def explanations(
-    changes: Iterable[UpstreamChange],
-    key: Key,
-    *,
-    before: str,
-    at: str,
-    statuses: tuple[str, str] | None = None,
-) -> tuple[UpstreamChange, ...]:
-    """Return the upstream changes that explain a difference between two torch versions."""
-    explaining = [change for change in changes if change.explains(key, before=before, at=at)]
-    if statuses is not None:
-        explaining = [
-            change
-            for change in explaining
-            if change.before in (None, statuses[0]) and change.after in (None, statuses[1])
-        ]
-    return tuple(explaining)
 
 
 def _change(entry: Mapping[str, Any]) -> UpstreamChange:
