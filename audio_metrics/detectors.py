@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 import scipy.fft
@@ -316,12 +317,9 @@ def jumps_per_min(signal: np.ndarray, *, sample_rate_hz: int) -> float:
     AudioParameterError
         Unusable signal, shorter than a frame, or a sample is not finite.
     """
-    source = _checked_source(signal, sample_rate_hz)
-    jumps = Jumps(FrameGrid(source.sample_rate_hz, source.n_samples))
-    for _, block in blocks([source]):
-        jumps.add(block)
+    jumps = _heard(Jumps, signal, sample_rate_hz)
     jumps.finish()
-    return len(jumps.starts) / (source.n_samples / source.sample_rate_hz / 60.0)
+    return len(jumps.starts) / (len(signal) / sample_rate_hz / 60.0)
 
 
 def repeat_fraction(signal: np.ndarray, *, sample_rate_hz: int) -> float:
@@ -334,10 +332,7 @@ def repeat_fraction(signal: np.ndarray, *, sample_rate_hz: int) -> float:
     UndefinedMetricError
         No stretch reaches −60 dB re full scale.
     """
-    source = _checked_source(signal, sample_rate_hz)
-    repeats = Repeats(FrameGrid(source.sample_rate_hz, source.n_samples))
-    for _, block in blocks([source]):
-        repeats.add(block)
+    repeats = _heard(Repeats, signal, sample_rate_hz)
     if np.isnan(repeats.fraction):
         raise UndefinedMetricError("no stretch of the signal reaches −60 dB re full scale; repeats have no value")
     return repeats.fraction
@@ -361,17 +356,20 @@ def loop_score(signal: np.ndarray, *, sample_rate_hz: int, floor: float = FLOOR)
     UndefinedMetricError
         Shorter than half a window, or no window has enough active frames.
     """
-    source = _checked_source(signal, sample_rate_hz)
-    loops = Loops(FrameGrid(source.sample_rate_hz, source.n_samples))
-    for _, block in blocks([source], floor=floor):
-        loops.add(block)
+    loops = _heard(Loops, signal, sample_rate_hz, floor=floor)
     loops.finish()
     if np.isnan(loops.worst):
         raise UndefinedMetricError("no window of 10 s or more with a quarter of it active; a loop has no score")
     return loops.worst
 
 
-def _checked_source(signal: np.ndarray, sample_rate_hz: int) -> ArraySource:
+_Detector = TypeVar("_Detector", Jumps, Repeats, Loops)
+
+
+def _heard(kind: type[_Detector], signal: np.ndarray, sample_rate_hz: int, *, floor: float = FLOOR) -> _Detector:
     source = ArraySource(signal, sample_rate_hz=sample_rate_hz, name="signal")
     refuse_bad_samples(source)
-    return source
+    detector = kind(FrameGrid(source.sample_rate_hz, source.n_samples))
+    for _, block in blocks([source], floor=floor):
+        detector.add(block)
+    return detector

@@ -84,17 +84,11 @@ class Moments:
 
 def signal_moments(source: Source, *, floor: float, cepstra: bool) -> Moments:
     """Moments of a whole signal."""
-    moments: Moments | None = None
+    refuse_bad_samples(source)
+    moments = Moments(FrameGrid(source.sample_rate_hz, source.n_samples).n_bins, cepstra=cepstra)
     wanted = Wanted(attributes=("power_sum", "cepstra") if cepstra else ("power_sum",))
-    for grid, block in blocks([source], floor=floor, wanted=wanted):
-        if moments is None:
-            moments = Moments(grid.n_bins, cepstra=cepstra)
-        bad = block.bad[0]
-        if bad is not None and bad.any():
-            sample = block.first_window * grid.window_samples + int(np.argmax(bad))
-            raise AudioParameterError(f"{source.name}: sample {sample} is not finite; cut or repair the signal first")
+    for _, block in blocks([source], floor=floor, wanted=wanted):
         moments.add(block.spectra, 0, block.outside_silence(0))
-    assert moments is not None  # a grid has at least one window
     return moments
 
 
@@ -146,7 +140,7 @@ def frechet_distance(
     return frechet_distance_of(first, second)
 
 
-def long_windows(grid: FrameGrid, window_s: float) -> tuple[int, int]:
+def long_windows(grid: FrameGrid | Source, window_s: float) -> tuple[int, int]:
     """Length in samples and number of long windows: a last one counts from half its length, the only one always."""
     n_samples = round(window_s * grid.sample_rate_hz)
     full, rest = divmod(grid.n_samples, n_samples)
@@ -288,10 +282,9 @@ STATISTICS_WINDOW_S = 60.0
 
 
 class WindowStatistics:
-    """Running sums per window of one signal of the pass."""
+    """Running sums per window of a pass over one signal."""
 
-    def __init__(self, grid: FrameGrid, signal: int = 0) -> None:
-        self._signal = signal
+    def __init__(self, grid: FrameGrid) -> None:
         self._hop_samples = grid.hop_samples
         self.window_samples, n_windows = long_windows(grid, STATISTICS_WINDOW_S)
         self._frames = np.zeros(n_windows)
@@ -301,10 +294,10 @@ class WindowStatistics:
         """Add the active frames of a block."""
         starts = (block.first_frame + np.arange(len(block.half_of_frame))) * self._hop_samples
         windows = starts // self.window_samples
-        used = block.spectra.active[self._signal] & block.outside_silence(self._signal)
+        used = block.spectra.active[0] & block.outside_silence(0)
         for window in np.unique(windows[used]):
             if window < len(self._frames):
-                level_db = DB_PER_NEPER_OF_POWER * block.spectra.log_bands[self._signal][used & (windows == window)]
+                level_db = DB_PER_NEPER_OF_POWER * block.spectra.log_bands[0][used & (windows == window)]
                 self._frames[window] += len(level_db)
                 self._sums[0, window] += level_db.sum(axis=0)
                 self._sums[1, window] += np.square(level_db).sum(axis=0)

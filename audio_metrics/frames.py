@@ -151,6 +151,12 @@ class FrameBlock:
         return np.asarray(self.finite[chosen].all(axis=0) & in_sound)
 
 
+def taper(n: int) -> np.ndarray:
+    """Periodic Hann window with 1/Σw² folded in, shape (n,)."""
+    hann = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(n) / n)
+    return np.asarray(hann / np.sqrt(np.sum(hann**2)))
+
+
 @lru_cache(maxsize=4)
 def _bands_of(sample_rate_hz: int, n_fft: int) -> MelBands:
     return MelBands(sample_rate_hz, n_fft)
@@ -161,10 +167,9 @@ class _Analyser:
 
     def __init__(self, grid: FrameGrid, *, dtype: np.dtype[Any], floor: float, wanted: Wanted) -> None:
         n = grid.frame_samples
-        hann = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(n) / n)
         self.grid = grid
         self.workspace = Workspace()
-        self._taper = (hann / np.sqrt(np.sum(hann**2))).astype(dtype)  # 1/Σw² folded in
+        self._taper = taper(n).astype(dtype)
         self._floor = floor
         self._wanted = wanted
         self._bands = _bands_of(grid.sample_rate_hz, n)

@@ -17,7 +17,7 @@ from audio_metrics import distribution, perceptual, pitch, spectral
 from audio_metrics.catalog import metric_by_name
 from audio_metrics.distribution import DISCREPANCY_WINDOW_S, window_discrepancies
 from audio_metrics.errors import AudioParameterError
-from audio_metrics.frames import WINDOW_S
+from audio_metrics.frames import WINDOW_S, FrameGrid
 from audio_metrics.longform import Series, Summary, mean_of_windows, summarise
 from audio_metrics.signal import FirstPart, Source
 
@@ -59,10 +59,7 @@ def check_names(names: Collection[str]) -> tuple[str, ...]:
 
 def _multi_resolution(pair: tuple[Source, Source], names: tuple[str, ...], floor: float) -> Measured:
     sums = spectral.resolution_sums(*pair, floor=floor)
-    values = sums.distance()
-    window_samples = round(WINDOW_S * pair[0].sample_rate_hz)
-    full, rest = divmod(pair[0].n_samples, window_samples)
-    values = values[: full + (2 * rest >= window_samples)]
+    values = sums.distance()[: FrameGrid(pair[0].sample_rate_hz, pair[0].n_samples).n_windows]
     return {names[0]: (Series(np.arange(len(values)) * WINDOW_S, values), sums.pooled())}
 
 

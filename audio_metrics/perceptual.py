@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from audio_metrics.distribution import checked_mean
+from audio_metrics.distribution import checked_mean, long_windows
 from audio_metrics.errors import AudioParameterError, backend
 from audio_metrics.signal import Source, checked_pair, clean, refuse_bad_samples
 
@@ -52,9 +52,8 @@ SCORERS: dict[str, Scorer] = {"stoi": _stoi_of, "pesq": _pesq_of}
 
 def segment_scores(reference: Source, estimate: Source, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Scores of all segments of an aligned pair."""
-    length = round(SEGMENT_S * reference.sample_rate_hz)
-    full, rest = divmod(reference.n_samples, length)
-    starts = np.arange(max(1, full + (2 * rest >= length))) * length
+    length, n_segments = long_windows(reference, SEGMENT_S)
+    starts = np.arange(n_segments) * length
     scores = np.full(len(starts), np.nan)
     for index, start in enumerate(starts):
         stop = min(int(start) + length, reference.n_samples)

@@ -31,11 +31,11 @@ def check_whole(path: Path, name: str) -> None:
     with path.open("rb") as file:
         head = file.read(40)
         if head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE":
-            promised = _riff_end(file, n_bytes, size_bytes=4, order="little")
+            promised = _riff_end(file, n_bytes, "little")
         elif head[:4] == b"riff" and head[24:28] == b"wave":
             promised = _w64_end(file, n_bytes)
         elif head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
-            promised = _riff_end(file, n_bytes, size_bytes=4, order="big")
+            promised = _riff_end(file, n_bytes, "big")
         elif head[:4] == b".snd":
             promised = _au_end(head)
         elif head[:4] == b"OggS":
@@ -57,15 +57,15 @@ def _unknown(size: int, n_bytes: int) -> bool:
     return size in (0, 256**n_bytes - 1)
 
 
-def _riff_end(file: BinaryIO, n_bytes: int, *, size_bytes: int, order: str) -> int:
+def _riff_end(file: BinaryIO, n_bytes: int, order: Literal["little", "big"]) -> int:
     """Where the chunks of a RIFF, RF64 or AIFF file end; −1 where what follows the sound is no chunk."""
     file.seek(4)
-    whole = int.from_bytes(file.read(size_bytes), order)  # type: ignore[arg-type]
+    whole = int.from_bytes(file.read(4), order)
     file.seek(12)
     end, sound_size = 0 if _unknown(whole, 4) else whole + 8, None
     while file.tell() + 8 <= n_bytes:
         start = file.tell()
-        kind, size = file.read(4), int.from_bytes(file.read(4), order)  # type: ignore[arg-type]
+        kind, size = file.read(4), int.from_bytes(file.read(4), order)
         if not all(32 <= letter < 127 for letter in kind):
             return -1 if sound_size is not None and start < n_bytes - 16 else max(end, start)
         if kind == b"ds64":

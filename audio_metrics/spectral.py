@@ -25,7 +25,7 @@ import scipy.fft
 
 from audio_metrics.distribution import signal_moments
 from audio_metrics.errors import AudioParameterError, UndefinedMetricError
-from audio_metrics.frames import WINDOW_S
+from audio_metrics.frames import WINDOW_S, taper
 from audio_metrics.signal import Source, checked_pair, clean, refuse_bad_samples
 from audio_metrics.spectra import DB_PER_NEPER_OF_POWER, FLOOR, N_MELS, Spectra, row_products, row_sums
 from audio_metrics.table import file_mean, file_sums, signal_mean
@@ -293,9 +293,7 @@ class ResolutionSums:
 
 class _Transform:
     def __init__(self, resolution: Resolution, *, dtype: np.dtype[np.floating], floor: float) -> None:
-        n = resolution.window_samples
-        hann = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(n) / n)
-        self._taper = (hann / np.sqrt(np.sum(hann**2))).astype(dtype)
+        self._taper = taper(resolution.window_samples).astype(dtype)
         self._resolution = resolution
         self._floor = dtype.type(floor)
 

@@ -9,16 +9,16 @@ stretch is a sum of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from audio_metrics.distribution import Moments
-from audio_metrics.errors import AudioParameterError, UndefinedMetricError
+from audio_metrics.errors import UndefinedMetricError
 from audio_metrics.frames import FrameBlock, FrameGrid, FrameKernel, Wanted, blocks
-from audio_metrics.signal import ArraySource, Source
+from audio_metrics.signal import ArraySource, Source, refuse_bad_samples
 
 
 @dataclass
@@ -107,15 +107,14 @@ def table_of(
     kernels: Mapping[str, FrameKernel],
     *,
     floor: float,
-    halved: Collection[str] = (),
-    sample_kernel: Callable[[FrameBlock], Mapping[str, np.ndarray]] = lambda block: {},
 ) -> HalfWindowTable:
-    """Run kernels once over one signal or an aligned pair."""
+    """Run kernels once over one signal or an aligned pair of finite samples."""
+    refuse_bad_samples(*sources)
     grid = FrameGrid(sources[0].sample_rate_hz, sources[0].n_samples)
-    builder = TableBuilder(grid, len(sources), summed=kernels, halved=halved)
+    builder = TableBuilder(grid, len(sources), summed=kernels)
     wanted = Wanted(kernels=kernels, attributes=("bin_sum", "floored_bins"))
     for _, block in blocks(sources, floor=floor, wanted=wanted):
-        builder.add(block, sample_kernel(block))
+        builder.add(block, {})
     return builder.table
 
 
@@ -166,14 +165,6 @@ def _add_frames(
         table.put(table.half_sums, name, rows, np.bincount(halves, block.values[name][usable], n_halves), parts=2)
 
 
-def _checked_file_table(sources: Sequence[Source], kernels: Sequence[FrameKernel], *, floor: float) -> HalfWindowTable:
-    table = table_of(sources, {str(index): kernel for index, kernel in enumerate(kernels)}, floor=floor)
-    for source, sample in zip(sources, table.first_bad_sample, strict=True):
-        if sample is not None:
-            raise AudioParameterError(f"{source.name}: sample {sample} is not finite; cut or repair the signal first")
-    return table
-
-
 def _frames_outside_silence(table: HalfWindowTable, sources: Sequence[Source]) -> tuple[np.ndarray, float]:
     for source, silent in zip(sources, table.silent_windows, strict=True):
         if silent.all():
@@ -187,14 +178,14 @@ def _frames_outside_silence(table: HalfWindowTable, sources: Sequence[Source]) -
 
 def file_sums(sources: Sequence[Source], kernels: Sequence[FrameKernel], *, floor: float) -> list[float]:
     """Sum of each kernel over the frames of a pair, windows of digital silence in both left out."""
-    table = _checked_file_table(sources, kernels, floor=floor)
+    table = table_of(sources, {str(index): kernel for index, kernel in enumerate(kernels)}, floor=floor)
     silent, _ = _frames_outside_silence(table, sources)
     return [float(column[~silent].sum()) for column in table.sums.values()]
 
 
 def file_mean(sources: Sequence[Source], kernel: FrameKernel, *, floor: float) -> float:
     """Mean of a kernel over the frames of one signal or a pair; otherwise as :func:`file_sums`."""
-    table = _checked_file_table(sources, [kernel], floor=floor)
+    table = table_of(sources, {"0": kernel}, floor=floor)
     silent, n_frames = _frames_outside_silence(table, sources)
     return float(table.sums["0"][~silent].sum()) / n_frames
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from audio_metrics.errors import AudioParameterError, UndefinedMetricError
-from audio_metrics.frames import FrameBlock, blocks
-from audio_metrics.signal import MAX_ABS_SAMPLE, ArraySource, check_aligned_samples, check_samples
+from audio_metrics.frames import FrameBlock, FrameGrid, blocks
+from audio_metrics.signal import ArraySource, check_aligned_samples, check_samples, clean, refuse_bad_samples
 from audio_metrics.spectra import Workspace, row_products
 
 CLIP_LEVEL = 1.0
@@ -95,9 +95,8 @@ def _stretch_sums(reference: np.ndarray, estimate: np.ndarray, *, workspace: Wor
 def _chunks(*signals: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
     for start in range(0, len(signals[0]), _CHUNK_SAMPLES):
         chunk = tuple(samples[start : start + _CHUNK_SAMPLES].astype(np.float64) for samples in signals)
-        for samples in chunk:
-            bad = ~(np.abs(samples) <= MAX_ABS_SAMPLE)
-            if bad.any():
+        for _, bad, _ in map(clean, chunk):
+            if bad is not None:
                 sample = start + int(np.argmax(bad))
                 raise AudioParameterError(f"sample {sample} is not finite; cut or repair the signal first")
         yield chunk
@@ -224,14 +223,12 @@ class SilenceRuns:
 
 
 def _silence_runs(signal: np.ndarray, sample_rate_hz: int) -> tuple[SilenceRuns, float]:
-    runs = SilenceRuns()
-    hop_s = 0.0
-    for _ in _chunks(_checked_signal(signal)):
-        pass  # refuses samples that are not finite
-    for grid, block in blocks([ArraySource(signal, sample_rate_hz=sample_rate_hz, name="signal")]):
+    source = ArraySource(signal, sample_rate_hz=sample_rate_hz, name="signal")
+    refuse_bad_samples(source)
+    runs, grid = SilenceRuns(), FrameGrid(sample_rate_hz, source.n_samples)
+    for _, block in blocks([source]):
         runs.add(block)
-        hop_s = grid.hop_samples / grid.sample_rate_hz
-    return runs, hop_s
+    return runs, grid.hop_samples / grid.sample_rate_hz
 
 
 def silence_fraction(signal: np.ndarray, *, sample_rate_hz: int) -> float:
