@@ -104,9 +104,10 @@ def fit_tables(
             table = kmeans2(residual, codebook_size, iter=iterations, minit="points", seed=rng)[0].astype(np.float32)
         residual -= table[vq(residual, table)[0]]
         tables.append(table)
-    codec = Codec(np.stack(tables), mean, {"seed": str(seed)})
+    codec = Codec({"tables": np.stack(tables), "mean": mean}, {"seed": str(seed)})
     for _ in range(refinements):
-        codec = Codec(least_squares(centred, encode(codec, mels), codec.tables), mean, codec.metadata)
+        refined = least_squares(centred, encode(codec, mels), codec.tables)
+        codec = Codec({"tables": refined, "mean": mean}, codec.metadata)
     return codec
 
 
@@ -124,7 +125,7 @@ def fit_codec(*, minutes: float, seed: int, refinements: int = 10, speech: str =
         "mel_distortion_db": f"{distortion_db:.3f}",
         "shape": f"{N_CODEBOOKS}x{CODEBOOK_SIZE}x{N_MELS}",
     }
-    return Codec(fitted.tables, fitted.mean, metadata)
+    return Codec(fitted.tensors, metadata)
 
 
 def spectrum_logarithms(audio: np.ndarray) -> np.ndarray:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -76,6 +77,46 @@ def check_files(voice: Path | None = None) -> None:
     if voice is None or voice.is_dir():  # what is not here is unsupported, each cell says so
         for name in manifest(voice)["files"]:
             asset_path(name, voice)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTensors:
+    """Named arrays of one safetensors file, and what it says of how they were made."""
+
+    tensors: dict[str, np.ndarray]
+    metadata: dict[str, str] = field(default_factory=dict)
+    kind: ClassVar[str]
+    names: ClassVar[tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        if set(self.tensors) != set(self.names):
+            raise ParameterError(f"{self.kind} has tensors {sorted(self.tensors)}; expected {sorted(self.names)}")
+
+    @functools.cached_property
+    def _single(self) -> dict[str, np.ndarray]:
+        """The tensors in the dtype they are used in."""
+        return {name: tensor.astype(np.float32) for name, tensor in self.tensors.items()}
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
+        from safetensors.numpy import save_file
+
+        save_file(self.tensors, str(path), metadata=self.metadata)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what :meth:`save` wrote."""
+        from safetensors import SafetensorError, safe_open
+
+        remedy = "expected the shipped tables: reinstall the package"
+        if not path.is_file():
+            raise IntegrityError(f"no {cls.kind} at {path.name}; {remedy}")
+        try:
+            with safe_open(str(path), framework="numpy") as stored:
+                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
+                return cls(tensors, dict(stored.metadata() or {}))
+        except (SafetensorError, ParameterError) as error:
+            raise IntegrityError(f"{path.name} is not a {cls.kind} ({error}); {remedy}") from error
 
 
 def unpacked(stored: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import scipy.fft
-from safetensors import safe_open
-from safetensors.numpy import save_file
 
 from audio_metrics.spectra import mel_filter_bank
-from precision_eval.core.errors import IntegrityError, ParameterError
+from precision_eval.cases.voice.assets import ASSETS, StoredTensors
+from precision_eval.core.errors import ParameterError
 
 FRAMES_PER_BLOCK = 2048
 
@@ -25,7 +23,6 @@ CODEBOOK_SIZE = 256
 
 WINDOW_SAMPLES = 1024
 LOG_FLOOR = float(np.log(3e-4))  # 70 dB below a full-scale sine
-ASSETS = Path(__file__).parent / "data"
 
 
 def hann(n: int) -> np.ndarray:
@@ -84,14 +81,23 @@ def log_mel(audio: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Codec:
+class Codec(StoredTensors):
     """Additive vector quantiser of log-mel frames."""
 
-    tables: np.ndarray
-    mean: np.ndarray
-    metadata: dict[str, str] = field(default_factory=dict)
+    kind, names = "codec", ("tables", "mean")
+
+    @property
+    def tables(self) -> np.ndarray:
+        """Entries, shape (codebooks, size, bands)."""
+        return self.tensors["tables"]
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Frame that the entries add to, shape (bands,)."""
+        return self.tensors["mean"]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.tables.ndim != 3 or self.mean.shape != self.tables.shape[2:] or self.tables.shape[1] > 256:
             raise ParameterError(
                 f"tables have shape {self.tables.shape} and mean {self.mean.shape}; expected (codebooks, at most 256, "
@@ -113,22 +119,6 @@ class Codec:
         for level in range(n_codebooks):
             mel += self.tables[level][tokens[:, level]]
         return np.maximum(mel, np.float32(LOG_FLOOR))
-
-    def save(self, path: Path) -> None:
-        """Write tables, mean and metadata as one safetensors file."""
-        save_file({"tables": self.tables, "mean": self.mean}, str(path), metadata=self.metadata)
-
-    @classmethod
-    def load(cls, path: Path) -> Codec:
-        """Read what :meth:`save` wrote."""
-        if not path.is_file():
-            raise IntegrityError(f"no codec at {path.name}; expected the shipped tables: reinstall the package")
-        with safe_open(str(path), framework="numpy") as stored:
-            names = set(stored.keys())
-            if names != {"tables", "mean"}:
-                raise IntegrityError(f"{path.name} holds {sorted(names)}; expected mean and tables")
-            metadata = dict(stored.metadata() or {})
-            return cls(stored.get_tensor("tables"), stored.get_tensor("mean"), metadata)
 
 
 @cache

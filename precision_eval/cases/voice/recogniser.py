@@ -8,26 +8,19 @@ speech; silence is left out, because naming silence is no achievement.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
+from precision_eval.cases.voice.assets import StoredTensors
 from precision_eval.cases.voice.codec import HOP_SAMPLES, N_MELS, WINDOW_SAMPLES, log_mel
-from precision_eval.core.errors import IntegrityError, ParameterError
+from precision_eval.core.errors import ParameterError
 
 SILENCE_ID = 0
 KERNELS = (5, 5, 5, 3, 1)  # frames that each layer sees
 CONTEXT_FRAMES = sum(kernel // 2 for kernel in KERNELS)
 BLOCK_FRAMES = 2048
 _MEL_HALO_FRAMES = -(-WINDOW_SAMPLES // 2 // HOP_SAMPLES)  # mels this close to a cut do not know their surroundings
-_TENSORS = (
-    "input_mean",
-    "input_scale",
-    *(f"{kind}_{layer}" for layer in range(len(KERNELS)) for kind in ("weight", "bias")),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,29 +47,29 @@ def frame_labels(segments: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Recogniser:
+class Recogniser(StoredTensors):
     """Five convolutions over log-mels with ReLU between them."""
 
-    tensors: dict[str, np.ndarray]
-    metadata: dict[str, str] = field(default_factory=dict)
-    _used: dict[str, np.ndarray] = field(init=False, repr=False)
+    kind = "recogniser"
+    names = (
+        *("input_mean", "input_scale"),
+        *(f"{part}_{layer}" for layer in range(len(KERNELS)) for part in ("weight", "bias")),
+    )
 
     def __post_init__(self) -> None:
-        if set(self.tensors) != set(_TENSORS):
-            raise ParameterError(f"recogniser has tensors {sorted(self.tensors)}; expected {sorted(_TENSORS)}")
+        super().__post_init__()
         kernels = tuple(self.tensors[f"weight_{layer}"].shape[0] for layer in range(len(KERNELS)))
         n_inputs = self.tensors["weight_0"].shape[1]
         if kernels != KERNELS or n_inputs != N_MELS:
             raise ParameterError(f"recogniser sees {kernels} of {n_inputs} bands; expected {KERNELS} of {N_MELS}")
-        object.__setattr__(self, "_used", {name: t.astype(np.float32) for name, t in self.tensors.items()})
 
     def scores(self, mel: np.ndarray) -> np.ndarray:
         """Unnormalised log-probabilities of the frames that have their whole context."""
-        hidden = (mel.astype(np.float32) - self._used["input_mean"]) / self._used["input_scale"]
+        hidden = (mel.astype(np.float32) - self._single["input_mean"]) / self._single["input_scale"]
         for layer, kernel in enumerate(KERNELS):
-            weight = self._used[f"weight_{layer}"]  # (kernel, inputs, outputs)
+            weight = self._single[f"weight_{layer}"]  # (kernel, inputs, outputs)
             n_out = hidden.shape[0] - kernel + 1
-            total = np.tile(self._used[f"bias_{layer}"], (n_out, 1))
+            total = np.tile(self._single[f"bias_{layer}"], (n_out, 1))
             for tap in range(kernel):
                 total += hidden[tap : tap + n_out] @ weight[tap]
             hidden = total if layer == len(KERNELS) - 1 else np.maximum(total, 0)
@@ -108,23 +101,6 @@ class Recogniser:
                 raise ParameterError(f"a third of these {n_frames} frames has no speech in it; give a longer recording")
             values.append(float(right[part][is_speech[part]].mean()))
         return PhonemeAccuracy(values[0], values[1], values[2], right, is_speech)
-
-    def save(self, path: Path) -> None:
-        """Write the tensors and metadata as one safetensors file."""
-        save_file(self.tensors, str(path), metadata=self.metadata)
-
-    @classmethod
-    def load(cls, path: Path) -> Recogniser:
-        """Read what `save` wrote."""
-        remedy = "expected the shipped weights: reinstall the package"
-        if not path.is_file():
-            raise IntegrityError(f"no recogniser at {path.name}; {remedy}")
-        try:
-            with safe_open(str(path), framework="numpy") as stored:
-                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
-                return cls(tensors, dict(stored.metadata() or {}))
-        except (SafetensorError, ParameterError) as error:
-            raise IntegrityError(f"{path.name} is not a recogniser ({error}); {remedy}") from error
 
 
 def _mel_with_context(audio: np.ndarray, start: int, end: int) -> np.ndarray:

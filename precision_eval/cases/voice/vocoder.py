@@ -5,17 +5,15 @@ Several streams of equal length may be spoken at once: whatever they are, ``...`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cache, cached_property
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import scipy.fft
-from safetensors import safe_open
-from safetensors.numpy import save_file
 
-from precision_eval.cases.voice.codec import ASSETS, HOP_SAMPLES, N_MELS, hann
-from precision_eval.core.errors import IntegrityError, ParameterError
+from precision_eval.cases.voice.assets import ASSETS, StoredTensors
+from precision_eval.cases.voice.codec import HOP_SAMPLES, N_MELS, hann
+from precision_eval.core.errors import ParameterError
 
 SPECTRA_PER_FRAME = 2
 SPECTRUM_HOP_SAMPLES = HOP_SAMPLES // SPECTRA_PER_FRAME
@@ -31,38 +29,24 @@ MOMENTUM = 0.99
 SEED = 0
 
 _SLABS = SPECTRUM_SAMPLES // SPECTRUM_HOP_SAMPLES  # hops that a spectrum covers
-_TENSORS = (
-    "input_mean",
-    "input_scale",
-    "output_mean",
-    "weight_0",
-    "bias_0",
-    "weight_1",
-    "bias_1",
-    "weight_2",
-    "bias_2",
-)
 
 
 @dataclass(frozen=True, eq=False)
-class MagnitudeNetwork:
+class MagnitudeNetwork(StoredTensors):
     """Map from a window of log-mel frames to the magnitudes of the centre frame's two spectra."""
 
-    tensors: dict[str, np.ndarray]
-    metadata: dict[str, str] = field(default_factory=dict)
+    kind = "vocoder"
+    names = (
+        *("input_mean", "input_scale", "output_mean"),
+        *("weight_0", "bias_0", "weight_1", "bias_1", "weight_2", "bias_2"),
+    )
 
     def __post_init__(self) -> None:
-        if set(self.tensors) != set(_TENSORS):
-            raise ParameterError(f"network has tensors {sorted(self.tensors)}; expected {sorted(_TENSORS)}")
+        super().__post_init__()
         inputs, outputs = (2 * CONTEXT_FRAMES + 1) * N_MELS, SPECTRA_PER_FRAME * N_BINS
         found = self.tensors["weight_0"].shape[0], self.tensors["weight_2"].shape[1]
         if found != (inputs, outputs):
             raise ParameterError(f"network maps {found[0]} values to {found[1]}; expected {inputs} to {outputs}")
-
-    @cached_property
-    def _single(self) -> dict[str, np.ndarray]:
-        """The tensors in the dtype they are used in."""
-        return {name: tensor.astype(np.float32) for name, tensor in self.tensors.items()}
 
     def magnitudes(self, windows: np.ndarray) -> np.ndarray:
         """Magnitudes of windows of frames."""
@@ -78,20 +62,6 @@ class MagnitudeNetwork:
         windows = np.lib.stride_tricks.sliding_window_view(frames, 2 * CONTEXT_FRAMES + 1, axis=-2).swapaxes(-1, -2)
         found = self.magnitudes(windows.reshape(-1, windows.shape[-1] * windows.shape[-2]))
         return found.reshape(*frames.shape[:-2], -1, N_BINS)
-
-    def save(self, path: Path) -> None:
-        """Write the tensors and metadata as one safetensors file."""
-        save_file(self.tensors, str(path), metadata=self.metadata)
-
-    @classmethod
-    def load(cls, path: Path) -> MagnitudeNetwork:
-        """Read what :meth:`save` wrote."""
-        if not path.is_file():
-            raise IntegrityError(f"no vocoder at {path.name}; expected the shipped tables: reinstall the package")
-        with safe_open(str(path), framework="numpy") as stored:
-            if set(stored.keys()) != set(_TENSORS):
-                raise IntegrityError(f"{path.name} holds {sorted(stored.keys())}; expected {sorted(_TENSORS)}")
-            return cls({name: stored.get_tensor(name) for name in _TENSORS}, dict(stored.metadata() or {}))
 
 
 @cache

@@ -22,8 +22,10 @@ from precision_eval.core.errors import IntegrityError, ParameterError
 from tools.voice.encoding import encode, mel_distortion_db
 
 TINY = Codec(
-    np.array([[[0.0, 0.0], [10.0, 0.0]], [[0.0, 1.0], [0.0, -1.0]]], dtype=np.float32),
-    np.array([1.0, 2.0], dtype=np.float32),
+    {
+        "tables": np.array([[[0.0, 0.0], [10.0, 0.0]], [[0.0, 1.0], [0.0, -1.0]]], dtype=np.float32),
+        "mean": np.array([1.0, 2.0], dtype=np.float32),
+    }
 )
 
 
@@ -69,7 +71,7 @@ def test_planted_fault_is_caught() -> None:
     mel = codec.decode(tokens)
     swapped = codec.tables.copy()
     swapped[0] = np.roll(swapped[0], 1, axis=0)
-    assert mel_distortion_db(Codec(swapped, codec.mean).decode(tokens), mel) > 3.0
+    assert mel_distortion_db(Codec({"tables": swapped, "mean": codec.mean}).decode(tokens), mel) > 3.0
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_unusable_tokens_are_refused(tokens: np.ndarray) -> None:
 
 def test_save_and_load(tmp_path: Path) -> None:
     path = tmp_path / "codec.safetensors"
-    Codec(TINY.tables, TINY.mean, {"seed": "3"}).save(path)
+    Codec(TINY.tensors, {"seed": "3"}).save(path)
     loaded = Codec.load(path)
     np.testing.assert_array_equal(loaded.tables, TINY.tables)
     np.testing.assert_array_equal(loaded.mean, TINY.mean)
