@@ -9,15 +9,15 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from precision_eval.cases.own import OwnCase, own_case
+from precision_eval.cases.systems import case_by_id
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT, leaving_is_noticed
 from precision_eval.core.environment import resolved_device
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
 from precision_eval.core.formatting import visible
-from precision_eval.diagnose.doctor import targets
 from precision_eval.diagnose.doctor.diagnosis import Diagnosis, rendered_answer, rendered_rest
-from precision_eval.diagnose.doctor.targets import DoctorTarget
 from precision_eval.diagnose.explain import explain as explained
 from precision_eval.studies.starter import write_files
 
@@ -106,27 +106,27 @@ def doctor(
     """Examine a model."""
     examination = {"fixes": fixes, "latency": latency, "compiled": compiled, "budget_s": budget}
     with leaving_is_noticed():
-        target = _target(factory, hf, case, size=size, device=device, dtype=dtype, seed=seed)
+        name, own = _target(factory, hf, case, size=size, device=device, dtype=dtype, seed=seed)
     with leaving_is_noticed():
-        diagnosis = _examined_aloud(target, as_json=as_json, **examination)
+        diagnosis = _examined_aloud(name, own, as_json=as_json, **examination)
     if write_patch is not None:
         _write(diagnosis, write_patch)
     if diagnosis.faults:
         raise typer.Exit(EXIT_VERDICT)
 
 
-def _examined_aloud(target: DoctorTarget, *, as_json: bool, **examination: Any) -> Diagnosis:
+def _examined_aloud(name: str, own: OwnCase, *, as_json: bool, **examination: Any) -> Diagnosis:
     """Examine a model; print where and why as soon as they are known, then the rest."""
     from precision_eval.diagnose.doctor.examination import examine
 
     if as_json:
-        diagnosis = examine(target.model, *target.inputs, **examination)
-        print(to_json({"target": target.name, **diagnosis.to_dict()}, what="the diagnosis", indent=1))
+        diagnosis = examine(own.module(), *own.arguments(), **examination)
+        print(to_json({"target": name, **diagnosis.to_dict()}, what="the diagnosis", indent=1))
         return diagnosis
     console = Console(highlight=False, emoji=False)
     diagnosis = examine(
-        target.model,
-        *target.inputs,
+        own.module(),
+        *own.arguments(),
         **examination,
         first=lambda found: console.print(rendered_answer(found), crop=False),
     )
@@ -153,19 +153,24 @@ def _target(
     device: str,
     dtype: str,
     seed: int,
-) -> DoctorTarget:
+) -> tuple[str, OwnCase]:
+    """A model and what it is called with, and its name."""
     given = [name for name, value in (("factory", factory), ("hf", checkpoint), ("case", case)) if value]
     if len(given) != 1:
         raise ParameterError(
             f"doctor was given {' and '.join(given) or 'nothing'}; give one of package.module:factory, --hf and --case"
         )
     if factory:
-        return targets.from_factory(factory)
+        return factory, own_case(factory)
     resolved_device(device)
     if checkpoint:
-        return targets.from_checkpoint(checkpoint, dtype=dtype, device=device, seed=seed)
+        from precision_eval.cases.adapters.generation import case_on_device
+
+        return Path(checkpoint).name, case_on_device(checkpoint, dtype=dtype or None, device=device, seed=seed)
     assert case
-    return targets.from_case(case, size=size, device=device, seed=seed)
+    known = case_by_id(case)
+    built = known.build(size or known.sizes[0], device=device, seed=seed)
+    return case, OwnCase(model=built.model, inputs=tuple(built.inputs))
 
 
 _LONGEST_PATH = 250  # what a system takes as a file's name

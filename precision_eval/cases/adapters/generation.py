@@ -107,6 +107,15 @@ def generation_case(
     return OwnCase(**fields | others)
 
 
+def case_on_device(name: str, *, dtype: str | None, device: str, seed: int) -> OwnCase:
+    """Make a case of a checkpoint, on a device, with inputs in its own dtype."""
+    own = generation_case(name, dtype=dtype, seed=seed)
+    model = own.module().to(device)
+    held = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    given = in_dtype(own.given(), held)
+    return OwnCase(model=model, inputs={key: v.to(device) if torch.is_tensor(v) else v for key, v in given.items()})
+
+
 def _loaded(place: str | Path, dtype: Any) -> Any:
     if (Path(place) / "model_index.json").is_file():
         check_links(Path(place))
