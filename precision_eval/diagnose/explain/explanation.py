@@ -488,12 +488,6 @@ def link(source: str) -> str:
 
 
 WIDTH = 110
-_VERDICTS = {
-    "applies": "applies",
-    "depends": "depends",
-    "does_not_cure": "does not cure",
-    "out_of_reach": "out of reach",
-}
 
 
 def as_text(explanation: Explanation) -> str:
@@ -568,7 +562,8 @@ def _one_cause(cause: LikelyCause) -> list[str]:
 def _fixes(explanation: Explanation) -> list[str]:
     lines = ["Fixes, for the call that raised"]
     for fix in explanation.fixes:
-        lines += _wrapped(f"{fix.fix:<16} {_VERDICTS[fix.verdict]:<14} {fix.reason}", " " * 34, "  ")
+        verdict = fix.verdict.replace("_", " ")
+        lines += _wrapped(f"{fix.fix:<16} {verdict:<14} {fix.reason}", " " * 34, "  ")
         lines += [f"    {line}" for line in fix.snippet]
     place = "your_module:factory  # a function that returns (model, inputs)"
     return [

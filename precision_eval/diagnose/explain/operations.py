@@ -9,7 +9,6 @@ that no case meets. Importing this loads no torch.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
+from precision_eval.core.files import read_json, worked_out_from, write_json
 from precision_eval.core.formatting import MISSING
 from precision_eval.core.table import Code, MarkdownText, Table
 from precision_eval.diagnose.explain.explanation import explain
@@ -128,25 +128,18 @@ def load_outcomes(path: Path = OUTCOMES) -> Outcomes:
     """Read what was recorded, oldest torch first; a missing file is empty."""
     if not path.exists():
         return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path)
+    with worked_out_from(path, remedy="restore it, or record anew"):
         if content["schema_version"] != SCHEMA_VERSION:
             raise RecordError(f"{path} has schema {content['schema_version']}, expected {SCHEMA_VERSION}; record anew")
         columns = {str(v): {str(key): str(what) for key, what in c.items()} for v, c in content["columns"].items()}
         return {version: columns[version] for version in sorted(columns, key=version_key)}
-    except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error.strerror}; give a JSON file of outcomes") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, RecordError):
-            raise
-        raise RecordError(f"{path} holds no outcomes ({error}); restore it, or record anew") from error
 
 
 def save_outcomes(outcomes: Mapping[str, Mapping[str, str]], path: Path = OUTCOMES) -> None:
     """Write outcomes as strict JSON, in a fixed order."""
     columns = {version: dict(sorted(outcomes[version].items())) for version in sorted(outcomes, key=version_key)}
-    content = {"schema_version": SCHEMA_VERSION, "columns": columns}
-    path.write_text(json.dumps(content, allow_nan=False, indent=1) + "\n", encoding="utf-8")
+    write_json(path, {"schema_version": SCHEMA_VERSION, "columns": columns})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
