@@ -11,13 +11,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
 from precision_eval.core.errors import unknown_name
 from precision_eval.core.files import TrialFile
+from precision_eval.fixes.outside import in_dtype
 from precision_eval.fixes.storage import stored_as
 from precision_eval.studies.sensitivity.subjects import MapSubject
 from precision_eval.studies.sensitivity.targets import Progress, Target
@@ -28,8 +29,6 @@ SAME_FUNCTION = 1e-9
 """Relative distance of two float64 runs of one function: far above float64's rounding, far below a format's."""
 VERSION = 1
 """Raised when what a run means is redefined, so that older runs are not taken for the same."""
-
-Direction = Literal["drop", "rescue", "check"]
 
 
 @dataclass(frozen=True)
@@ -143,9 +142,8 @@ def _fused(mapped: Mapped) -> torch.Tensor:
     """Run the model in the format as it is, with torch's own attention."""
     dtype: torch.dtype = getattr(torch, mapped.tape.format)
     model = copy.deepcopy(mapped.subject.model)
-    cast = [x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in mapped.subject.inputs]
     with stored_as(model, dtype):
-        output: torch.Tensor = model(*cast)
+        output: torch.Tensor = model(*in_dtype(mapped.subject.inputs, dtype))
     return output
 
 

@@ -170,11 +170,8 @@ def _as(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
 
 
 def _wrap_linear(module: nn.Linear, dtype: torch.dtype, result: torch.dtype | None) -> None:
-    weight = module.weight.data.to(dtype)
-    bias = None if module.bias is None else module.bias.data.to(dtype)
-    module.weight.data = weight
-    if bias is not None:
-        module.bias.data = bias
+    module.to(dtype)
+    weight, bias = module.weight, module.bias
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         return _as(F.linear(_as(x, dtype), weight, bias), result)

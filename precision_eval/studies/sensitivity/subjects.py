@@ -23,17 +23,13 @@ from precision_eval.cases.systems.attention import SHAPES, build_attention
 from precision_eval.cases.systems.system import System
 from precision_eval.cases.voice.model import Positions, VoiceModel
 from precision_eval.core.errors import ParameterError
+from precision_eval.fixes.outside import in_dtype
 from precision_eval.trace.sites import Rule
 
 T5_VOCABULARY = 512
 BYTES = 256
 CODES = 1024
 BOS = 1026
-
-
-def float64_twin(model: nn.Module) -> nn.Module:
-    """Copy a model with everything floating in float64."""
-    return model.in_float64() if isinstance(model, System) else copy.deepcopy(model).double()
 
 
 @dataclass(frozen=True)
@@ -48,13 +44,13 @@ class MapSubject:
 
     @cached_property
     def twin(self) -> nn.Module:
-        """The float64 twin of the model."""
-        return float64_twin(self.model)
+        """A copy of the model with everything floating in float64."""
+        return self.model.in_float64() if isinstance(self.model, System) else copy.deepcopy(self.model).double()
 
     @property
     def wide_inputs(self) -> tuple[Any, ...]:
         """The inputs, floating ones in float64."""
-        return tuple(x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in self.inputs)
+        return tuple(in_dtype(self.inputs, torch.float64))
 
     @torch.no_grad()
     def reference(self) -> torch.Tensor:
