@@ -41,7 +41,7 @@ from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
 from precision_eval.measure.float64_reference import Reference, check_available, reference_of
 from precision_eval.measure.latency import sized_rounds, take_random_memory
 from precision_eval.measure.memory import call_memory, peak_rss_bytes
-from precision_eval.measure.model_calls import output_error, relative_error
+from precision_eval.measure.model_calls import CallOutcome, output_error, relative_error
 from precision_eval.measure.timers import HostTimer, timer_for
 from precision_eval.results.gate import (
     FigureChange,
@@ -294,9 +294,8 @@ class GateSide:
                 outputs = tuple(output.detach().clone() for output in floating_leaves(applied(*inputs)))
         except Exception as error:  # noqa: BLE001 - as above
             return _failed(fix, error)
-        broken = sum(int((~output.isfinite()).sum()) for output in outputs)
+        broken, total = CallOutcome(outputs, None).broken()
         if broken:
-            total = sum(output.numel() for output in outputs)
             return SideFigures(status="non_finite", reason=f"{broken} of {total} output values are NaN or infinite")
         candidate = Candidate(partial(applied, *inputs), partial(self.block, applied))
         return GateCall(candidate, applied, inputs, outputs, stored_bytes)
