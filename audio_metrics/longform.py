@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtri
 
 from audio_metrics.errors import AudioParameterError
 
@@ -26,8 +25,6 @@ DIVERGED_ACTIVE_FRACTION = 0.25
 CONFIDENCE = 0.95
 MAX_SLOPE_POINTS = 300
 """Longer series are averaged over equal groups of windows first: the number of pairs grows with the square."""
-
-_SLOPE_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -176,9 +173,10 @@ def theil_sen(x: np.ndarray, y: np.ndarray, *, confidence: float = CONFIDENCE) -
 
     References
     ----------
-    .. [1] P. Sen, "Estimates of the regression coefficient based on Kendall's tau", J. Am. Stat. Assoc. 63, 1968;
-       ranks as in ``scipy.stats.theilslopes``.
+    .. [1] P. Sen, "Estimates of the regression coefficient based on Kendall's tau", J. Am. Stat. Assoc. 63, 1968.
     """
+    from scipy.stats import theilslopes
+
     for name, values in (("x", x), ("y", y)):
         if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "fiu":
             raise AudioParameterError(f"{name} is {values!r:.60}; expected a numpy array of numbers, shape (n,)")
@@ -188,34 +186,10 @@ def theil_sen(x: np.ndarray, y: np.ndarray, *, confidence: float = CONFIDENCE) -
         raise AudioParameterError(f"confidence is {confidence!r}; expected a fraction between 0 and 1")
     finite = np.isfinite(y)
     x, y = _grouped(x[finite]), _grouped(y[finite])
-    n = len(y)
-    if n < 3:
+    if len(y) < 3:
         return float("nan"), float("nan"), float("nan")
-    slopes = _slopes(x, y)
-    ties = np.unique(y, return_counts=True)[1].astype(np.float64)
-    variance = (n * (n - 1) * (2 * n + 5) - float(np.sum(ties * (ties - 1) * (2 * ties + 5)))) / 18.0
-    spread = float(ndtri(0.5 + confidence / 2.0)) * np.sqrt(variance)
-    n_pairs = len(slopes)
-    low = max(int(np.round((n_pairs - spread) / 2.0)) - 1, 0)
-    high = min(int(np.round((n_pairs + spread) / 2.0)), n_pairs - 1)
-    middle = (n_pairs // 2 - (n_pairs % 2 == 0), n_pairs // 2)
-    slopes.partition(sorted({low, high, *middle}))
-    return float(slopes[list(middle)].mean()), float(slopes[low]), float(slopes[high])
-
-
-def _slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Slopes of all pairs, shape (n (n − 1) / 2,), some rows of the square of pairs at a time."""
-    n = len(y)
-    slopes = np.empty(n * (n - 1) // 2)
-    filled = 0
-    for first in range(0, n - 1, _SLOPE_ROWS):
-        later = np.arange(first, n)
-        rows = later[: min(_SLOPE_ROWS, n - 1 - first), None]
-        pairs = later > rows
-        found = (y[first:] - y[rows])[pairs] / (x[first:] - x[rows])[pairs]
-        slopes[filled : filled + len(found)] = found
-        filled += len(found)
-    return slopes
+    found = theilslopes(y, x, confidence)
+    return float(found.slope), float(found.low_slope), float(found.high_slope)
 
 
 def _grouped(values: np.ndarray) -> np.ndarray:
