@@ -288,12 +288,12 @@ def status_changes(
     for item in series:
         if item.kind != "status":
             continue
-        run = [(point, status) for point in item.points if (status := status_at(point)) not in (None, "not_applicable")]
+        statuses = ((point, status_at(point)) for point in item.points)
+        run = [(point, status) for point, status in statuses if status and status != "not_applicable"]
         for (earlier, old), (later, new) in pairwise(run):
             if old == new or earlier.benchmark_version != later.benchmark_version:
                 continue
-            before, at, statuses = earlier.position, later.position, (str(old), str(new))
-            causes = tuple(one for one in known if one.explains(item.key, before=before, at=at, statuses=statuses))
-            levels = {"old": statuses[0], "new": statuses[1]}
-            changes.append(StatusChange(**named(item.key), before=before, at=at, **levels, explained_by=causes))
+            before, at = earlier.position, later.position
+            causes = tuple(one for one in known if one.explains(item.key, before=before, at=at, statuses=(old, new)))
+            changes.append(StatusChange(**named(item.key), before=before, at=at, old=old, new=new, explained_by=causes))
     return tuple(changes)
