@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         UnknownNameError,
         UnsupportedError,
     )
-    from precision_eval.diagnose.doctor import Diagnosis, examine
+    from precision_eval.diagnose.doctor.diagnosis import Diagnosis
+    from precision_eval.diagnose.doctor.examination import examine
     from precision_eval.diagnose.explain import Explanation, explain
     from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
     from precision_eval.fixes.outside import fixed

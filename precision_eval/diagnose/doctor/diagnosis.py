@@ -1,4 +1,4 @@
-"""What :func:`~precision_eval.diagnose.doctor.examine` finds, as plain data and as text; loads no torch.
+"""What :func:`~precision_eval.examine` finds, as plain data and as text; loads no torch.
 
 Conventions: dtypes are torch's names without the prefix; places are shortened paths (below the package's folder, or
 below the working directory); bytes and seconds are in the names. A *fault* is what the doctor holds to be wrong, a
@@ -11,7 +11,7 @@ import io
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
@@ -22,9 +22,6 @@ from rich.text import Text
 
 from precision_eval.core.files import null_where_not_finite
 from precision_eval.core.formatting import grouped, join, memory_text
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 Severity = Literal["fault", "risk", "note"]
 Kind = Literal[

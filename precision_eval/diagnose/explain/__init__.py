@@ -6,20 +6,8 @@ not shown, and a text of no known sentence is not diagnosed. ``import precision_
 
 from __future__ import annotations
 
-from precision_eval.diagnose.explain.causes import CAUSES, Cause
-from precision_eval.diagnose.explain.explanation import Explanation, FixAdvice, LikelyCause, NamedOperand, explain
-from precision_eval.results.mismatches import FAMILY, Member, Operand, member_by_id
+from precision_eval.diagnose.explain.causes import CAUSES
+from precision_eval.diagnose.explain.explanation import Explanation, explain
+from precision_eval.results.mismatches import FAMILY, member_by_id
 
-__all__ = [
-    "CAUSES",
-    "FAMILY",
-    "Cause",
-    "Explanation",
-    "FixAdvice",
-    "LikelyCause",
-    "Member",
-    "NamedOperand",
-    "Operand",
-    "explain",
-    "member_by_id",
-]
+__all__ = ["CAUSES", "FAMILY", "Explanation", "explain", "member_by_id"]

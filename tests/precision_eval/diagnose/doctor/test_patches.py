@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from precision_eval.diagnose.doctor import examine
+from precision_eval.diagnose.doctor.examination import examine
 from precision_eval.diagnose.doctor.patched import PatchedSource
 from precision_eval.diagnose.doctor.repairs import _code
 from precision_eval.diagnose.doctor.source import Insertion
