@@ -152,28 +152,13 @@ def _phasors(spectra: np.ndarray) -> np.ndarray:
 class StreamingVocoder:
     """Speaks log-mel frames as they come."""
 
-    def __init__(
-        self,
-        network: MagnitudeNetwork | None = None,
-        *,
-        iterations: int = ITERATIONS,
-        seed: int = SEED,
-        streams: tuple[int, ...] = (),
-    ) -> None:
-        if iterations < 1:
-            raise ParameterError(f"iterations is {iterations}; expected at least 1")
+    def __init__(self, network: MagnitudeNetwork | None = None, *, streams: tuple[int, ...] = ()) -> None:
         self._network = load_network() if network is None else network
-        self._phases = PhaseRecovery(iterations=iterations, momentum=MOMENTUM, seed=seed, streams=streams)
+        self._phases = PhaseRecovery(iterations=ITERATIONS, momentum=MOMENTUM, seed=SEED, streams=streams)
         self._shape = (*streams, 0, N_MELS)
         self._frames = np.empty(self._shape, dtype=np.float32)  # context before the next block, then what is not spoken
         self._unwanted = SPECTRUM_SAMPLES // 2 - SPECTRUM_HOP_SAMPLES // 2  # samples before sample 0, still to drop
         self._ended = False
-        self._peak = 0.0
-
-    @property
-    def peak(self) -> float:
-        """Largest absolute sample so far; above 1 a file format with integers would clip."""
-        return self._peak
 
     def push(self, mel: np.ndarray) -> np.ndarray:
         """Take frames and give the samples that they complete."""
@@ -221,16 +206,14 @@ class StreamingVocoder:
         return self._phases.speak(self._network.magnitudes_between(frames), n_spoken * SPECTRA_PER_FRAME)
 
     def _kept(self, spoken: list[np.ndarray]) -> np.ndarray:
-        """Join samples, less those before sample 0, and note the level."""
+        """Join samples, less those before sample 0."""
         samples = np.concatenate([np.empty((*self._shape[:-2], 0), dtype=np.float32), *spoken], axis=-1)
         dropped = min(self._unwanted, samples.shape[-1])
         self._unwanted -= dropped
-        samples = samples[..., dropped:]
-        self._peak = max(self._peak, float(np.abs(samples).max(initial=0.0)))
-        return samples
+        return samples[..., dropped:]
 
 
-def vocode(mel: np.ndarray, *, network: MagnitudeNetwork | None = None, seed: int = SEED) -> np.ndarray:
+def vocode(mel: np.ndarray, *, network: MagnitudeNetwork | None = None) -> np.ndarray:
     """Speak a whole sequence, or several, (..., frames, 80): the streaming vocoder run over everything."""
-    stream = StreamingVocoder(network, seed=seed, streams=np.shape(mel)[:-2])
+    stream = StreamingVocoder(network, streams=np.shape(mel)[:-2])
     return np.concatenate([stream.push(mel), stream.flush()], axis=-1)

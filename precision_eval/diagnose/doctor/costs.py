@@ -236,7 +236,7 @@ def _edited(insertions: list[Insertion], stored: Stored | None = None) -> Repair
     """Make a change of the source and of what is stored; None where there is nothing to change."""
     if not insertions and not stored:
         return None
-    repair = Repair("cost", stored=dict(stored or {}))
+    repair = Repair(stored=dict(stored or {}))
     if insertions:
         repair.source.insert(dict.fromkeys(insertions))
     return repair
@@ -436,7 +436,7 @@ def _by_hand(subject: ExaminedModel) -> Iterator[Suspect]:
             model.get_submodule(path).set_attn_implementation("sdpa")  # type: ignore[operator]
 
         reason = 'attn_implementation is "eager": scores and probabilities are written to memory'
-        way = partial(Repair, "cost", setting=code, change=change)
+        way = partial(Repair, setting=code, change=change)
         yield Suspect("slow_attention", reason, None, ModuleCall(module, inner), [way], 1 << 40)
         return
 

@@ -367,10 +367,10 @@ def _patches(split: Finding | None, event: Event | None, repairs: list[Repair], 
             return ()
         wide = short(base) if split.result != short(base) else "float32"
         advice = f"keep the result of {split.op} in {wide} there: what is rounded away does not come back"
-        return tuple(repair.as_patch(split.place, advice) for repair in repairs or [Repair("")])
+        return tuple(repair.as_patch(split.place, advice) for repair in repairs or [Repair()])
     place, origin = place_of(event.caller or event.line), origin_text(event, base)
     if not repairs and origin:
-        return (Repair("").as_patch(place, origin),)
+        return (Repair().as_patch(place, origin),)
     return tuple(repair.as_patch(place, origin) for repair in repairs)
 
 

@@ -56,7 +56,6 @@ Stored = dict[tuple[str, str], torch.dtype]
 class Repair:
     """Changes to source and to stored tensors, made in memory."""
 
-    way: str
     source: PatchedSource = field(default_factory=PatchedSource)
     stored: Stored = field(default_factory=dict)
     left: tuple[str, ...] = ()
@@ -153,7 +152,7 @@ def _as_exact(one: Repair, other: Repair, reference: Reference) -> bool:
 
 def _followed(way: str, step: Step, subject: ExaminedModel, reference: Reference) -> Repair:
     """Mend one fault after the other until none is left, or until one cannot be mended this way."""
-    repair = Repair(way)
+    repair = Repair()
     mended: set[object] = set()
     base = base_dtype(subject)
     for _ in range(MOST_STEPS + 1):

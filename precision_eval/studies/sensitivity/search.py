@@ -237,13 +237,11 @@ class Contest:
         return {**asdict(self), "policy_id": self.policy.id, "beats_all": self.beats_all}
 
 
-def outcome_of(
-    drift: tuple[float, float], time_s: tuple[float, float], *, speed: float = EQUAL_SPEED, margin: float = EQUAL_DRIFT
-) -> str:
+def outcome_of(drift: tuple[float, float], time_s: tuple[float, float]) -> str:
     """Decide by intervals."""
-    lower, no_more = drift[1] < 1.0, drift[1] <= 1.0 + margin
+    lower, no_more = drift[1] < 1.0, drift[1] <= 1.0 + EQUAL_DRIFT
     higher = drift[0] > 1.0
-    faster, no_slower = time_s[1] < 1.0, time_s[1] <= 1.0 + speed
+    faster, no_slower = time_s[1] < 1.0, time_s[1] <= 1.0 + EQUAL_SPEED
     slower = time_s[0] > 1.0
     if lower and faster:
         return "better in both"

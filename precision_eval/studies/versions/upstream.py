@@ -67,7 +67,6 @@ class Upstream:
 
     releases: Mapping[str, datetime.date | None]
     changes: tuple[UpstreamChange, ...]
-    dates_from: str
 
 
 @functools.cache
@@ -82,10 +81,9 @@ def load_upstream(path: Path = DATA) -> Upstream:
             for version, day in sorted(content["releases"].items(), key=lambda item: version_key(item[0]))
         }
         changes = tuple(_change(entry) for entry in content["changes"])
-        dates_from = str(content["dates_from"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{path.name} is damaged ({error!r}); install the package again") from error
-    return Upstream(releases=releases, changes=changes, dates_from=dates_from)
+    return Upstream(releases=releases, changes=changes)
 
 
 def _change(entry: Mapping[str, Any]) -> UpstreamChange:

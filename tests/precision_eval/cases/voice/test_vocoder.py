@@ -88,11 +88,9 @@ def test_the_mel_comes_back(mel: np.ndarray) -> None:
     assert mel_distortion_db(log_mel(vocode(mel))[4:-4], mel[4:-4]) < 4.0
 
 
-def test_level_is_kept_and_stated(mel: np.ndarray) -> None:
+def test_level_is_kept(mel: np.ndarray) -> None:
     """Six decibels in are six decibels out, past full scale too: no normalisation, no clipping."""
-    stream = StreamingVocoder()
-    audio = np.concatenate([stream.push(mel), stream.flush()])
-    assert stream.peak == pytest.approx(np.abs(audio).max())
+    audio = vocode(mel)
     louder = vocode(np.maximum(mel + np.float32(np.log(2)), np.float32(LOG_FLOOR)))
     ratio_db = 10 * np.log10(np.mean(np.square(louder)) / np.mean(np.square(audio)))
     assert ratio_db == pytest.approx(6.02, abs=2.0)
@@ -172,7 +170,7 @@ def test_planted_fault_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def peak_bytes_of(n_frames: int, mel: np.ndarray) -> int:
-    stream = StreamingVocoder(iterations=1)
+    stream = StreamingVocoder()
     tracemalloc.start()
     for start in range(0, n_frames, 25):
         stream.push(mel[start % 100 : start % 100 + 25])
@@ -182,7 +180,8 @@ def peak_bytes_of(n_frames: int, mel: np.ndarray) -> int:
     return peak_bytes
 
 
-def test_memory_does_not_grow_with_length(mel: np.ndarray) -> None:
+def test_memory_does_not_grow_with_length(mel: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocoder, "ITERATIONS", 1)
     peak_bytes_of(200, mel)
     assert peak_bytes_of(3_000, mel) < 1.05 * peak_bytes_of(300, mel)
 
