@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.cells import role_of
@@ -173,10 +173,3 @@ def built_by(place: str, size: str, *, device: str, seed: int, **state: Any) -> 
     """Build a case by the function at ``module:function``; its module, which loads torch, is imported only here."""
     case: BuiltCase = imported(place)(size, device=device, seed=seed, **state)
     return case
-
-
-def check_positive(size: Any, what: str) -> None:
-    """Refuse a size, a dataclass of numbers and switches, that has a number below 1."""
-    for name, value in asdict(size).items():
-        if not isinstance(value, bool) and value < 1:
-            raise ParameterError(f"'{name}' of {what} is {value}; expected a positive integer")

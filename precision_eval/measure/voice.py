@@ -30,7 +30,6 @@ from precision_eval.cases.systems.voice import CHECKPOINT_DTYPE_OF_SIZE
 from precision_eval.cases.voice.assets import VOICES, asset_path, load_streams, manifest, original_speech, sha256_of
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_CODEBOOKS, SAMPLE_RATE_HZ, Codec
 from precision_eval.cases.voice.conditions import comparator_by_id, noise_seed, opened
-from precision_eval.cases.voice.script import Conditioning, segments_of
 from precision_eval.cases.voice.synthesis import Decoder, Stream, free_run, teacher_forced
 from precision_eval.cases.voice.vocoder import StreamingVocoder
 from precision_eval.core.cells import Cell, Outcome, failed, passed
@@ -377,12 +376,9 @@ class NonFiniteAudioError(ArithmeticError):
 
 
 def spoken_script(n_frames: int) -> np.ndarray:
-    """Segments of what stream 0 says after its prompt, for ``n_frames`` frames (the script starts over at its end)."""
+    """Phonemes of stream 0 after its prompt, for ``n_frames`` frames (the script starts over at its end)."""
     conditioning = load_streams(1, n_frames=PROMPT_FRAMES + n_frames)[0].conditioning
-    frames = (PROMPT_FRAMES + np.arange(n_frames)) % len(conditioning)
-    return segments_of(
-        Conditioning(conditioning.phoneme[frames], conditioning.next_phoneme[frames], conditioning.progress[frames])
-    )
+    return conditioning.phoneme[(PROMPT_FRAMES + np.arange(n_frames)) % len(conditioning)]
 
 
 def _read(path: Path) -> tuple[np.ndarray, int]:
@@ -468,8 +464,7 @@ def compare_with_references(
     is_long = n_frames >= LEAST_MINUTES * MINUTE_FRAMES
     minutes = _minute_by_minute(wav_path, judges) if is_long else {}
     recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
-    segments = spoken_script(n_frames)
-    heard = recogniser.phoneme_accuracy(audio, segments)
+    heard = recogniser.phoneme_accuracy(audio, spoken_script(n_frames))
     original_frames = n_samples // HOP_SAMPLES
     heard_original = recogniser.phoneme_accuracy(
         original[: original_frames * HOP_SAMPLES], spoken_script(original_frames)

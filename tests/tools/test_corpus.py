@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from precision_eval.cases.voice.recogniser import frame_labels
+from precision_eval.cases.voice.script import conditioning_from_segments
 from precision_eval.core.errors import ParameterError
 from tools.voice import corpus
 from tools.voice.corpus import PHONEMES, SPEAKERS, Passage, frame_segments, generate_passages, long_passage
@@ -49,7 +49,8 @@ def test_frames_against_an_independent_loop():
     starts = np.concatenate([[0.0], np.cumsum(rng.exponential(3.0, 399))])
     n_frames = int(starts[-1]) + 3
     expected = [ids[max(i for i in range(400) if starts[i] <= frame + 0.5)] for frame in range(n_frames)]
-    assert frame_labels(frame_segments(ids, starts, n_frames)).tolist() == expected
+    segments = frame_segments(ids, starts, n_frames)
+    assert conditioning_from_segments(segments).phoneme.tolist() == expected
 
 
 def test_the_middle_of_a_long_silence_goes():
@@ -96,7 +97,7 @@ def test_passages_keep_the_contract(passages):
 @pytest.mark.espeak
 def test_phonemes_stand_where_the_sound_is(passages):
     passage = passages[0]
-    labels = frame_labels(passage.segments)
+    labels = conditioning_from_segments(passage.segments).phoneme
     energy = np.square(passage.audio[: len(labels) * 320].reshape(-1, 320)).mean(axis=1)
     vowels = [PHONEMES.index(name) for name in ("a", "aI", "oU", "eI", "i:", "O:")]
     assert energy[labels == 0].mean() < 0.01 * energy[np.isin(labels, vowels)].mean()

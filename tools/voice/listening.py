@@ -12,7 +12,7 @@ from precision_eval.cases.voice.assets import asset_path, load_streams, original
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, Codec
 from precision_eval.cases.voice.conditions import opened
 from precision_eval.cases.voice.recogniser import Recogniser
-from precision_eval.cases.voice.script import Conditioning, segments_of
+from precision_eval.cases.voice.script import Conditioning
 from precision_eval.cases.voice.synthesis import Stream, free_run
 from precision_eval.cases.voice.vocoder import vocode
 
@@ -50,7 +50,7 @@ def check_voice(
     here = slice(PROMPT_FRAMES, PROMPT_FRAMES + n_frames)
 
     def heard(audio: np.ndarray, script: Conditioning) -> dict[str, float]:
-        found = recogniser.phoneme_accuracy(audio, segments_of(script))
+        found = recogniser.phoneme_accuracy(audio, script.phoneme)
         return {name: float(getattr(found, name)) for name in ("value", "first_third", "last_third")}
 
     scripts = [stream.conditioning[here] for stream in streams]

@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from precision_eval.cases.voice.codec import N_MELS, load_codec, log_mel
-from precision_eval.cases.voice.recogniser import CONTEXT_FRAMES, KERNELS, Recogniser, frame_labels, padded_mel
+from precision_eval.cases.voice.recogniser import CONTEXT_FRAMES, KERNELS, Recogniser, padded_mel
+from precision_eval.cases.voice.script import conditioning_from_segments
 from precision_eval.cases.voice.vocoder import vocode
 from precision_eval.core.errors import ParameterError
 from tools.voice.corpus import PHONEMES, SPEAKERS, Passage, generate_passages
@@ -104,7 +105,7 @@ def _through_codec(audio: np.ndarray) -> np.ndarray:
 
 def _examples(passage: Passage, *, vocoded: bool) -> list[Example]:
     """A passage as spoken, as the codec's mels, and perhaps through the vocoder."""
-    codec, labels = load_codec(), frame_labels(passage.segments)
+    codec, labels = load_codec(), conditioning_from_segments(passage.segments).phoneme
     mel = log_mel(passage.audio)
     coded = codec.decode(encode(codec, mel, beam=1))
     found = [(mel, labels), (coded, labels)]
@@ -134,17 +135,13 @@ def heldout_accuracy(
 
 
 def _heldout_pair(speaker: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A passage's audio in whole frames, its segments, and another passage's segments of the same length."""
+    """A passage's audio in whole frames, its phonemes by frame, and another passage's of the same length."""
     first, second = (
         next(iter(generate_passages(world="heldout", speaker=speaker, minutes=_HELDOUT_MINUTES, seed=seed + i)))
         for i in range(2)
     )
     n_frames = min(int(first.segments[-1, 2]), int(second.segments[-1, 2]))
-    scripts = []
-    for passage in (first, second):
-        kept = passage.segments[passage.segments[:, 1] < n_frames].copy()
-        kept[-1, 2] = n_frames
-        scripts.append(kept)
+    scripts = [conditioning_from_segments(passage.segments).phoneme[:n_frames] for passage in (first, second)]
     return first.audio[: n_frames * 320], scripts[0], scripts[1]
 
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by, check_positive
-from precision_eval.core.errors import ParameterError
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
 
 DTYPE = "float16"
 KEPT_WIDE = "wo"
@@ -57,16 +56,6 @@ class T5Size:
     vocabulary: int
     tokens: int
     prompt: int
-
-    def __post_init__(self) -> None:
-        check_positive(self, "a T5 size")
-        if self.prompt > self.tokens:
-            raise ParameterError(f"'prompt' is {self.prompt}, but a call has {self.tokens} tokens; raise 'tokens'")
-        if self.hidden <= OUTLIER_NEURONS or self.dim <= OUTLIER_CHANNELS + SINK_CHANNELS:
-            raise ParameterError(
-                f"'hidden' is {self.hidden} and 'dim' {self.dim}; outliers take {OUTLIER_NEURONS} neurons and "
-                f"{OUTLIER_CHANNELS + SINK_CHANNELS} channels of them, so more are needed"
-            )
 
 
 SIZES: dict[str, T5Size] = {

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by, check_positive
-from precision_eval.core.errors import ParameterError
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
 
 GUIDANCE_ROWS = 2
 CHANNELS = 9
@@ -53,12 +52,6 @@ D4790DD = DiaState(commit="d4790dd", weights="float16", compute="float16", cache
 BEFORE_PR45 = DiaState(commit="before 9d0e434", weights="float32", compute="bfloat16", cache="float32", fix="45")
 
 
-def _check_size(size: DecoderSize | EncoderSize) -> None:
-    check_positive(size, f"a {type(size).__name__}")
-    if size.head_dim % 2:
-        raise ParameterError(f"'head_dim' is {size.head_dim}; the rotary embedding needs an even one")
-
-
 @dataclass(frozen=True, kw_only=True)
 class DecoderSize:
     """Hyperparameters of the decoder, and the lengths of a call."""
@@ -77,13 +70,6 @@ class DecoderSize:
     filled: int
     cross_rotary: bool = True
 
-    def __post_init__(self) -> None:
-        _check_size(self)
-        if self.heads % self.cache_heads:
-            raise ParameterError(f"{self.heads} heads do not divide among {self.cache_heads} cache heads")
-        if self.filled > self.slots:
-            raise ParameterError(f"'filled' is {self.filled}, but the cache has {self.slots} slots; raise 'slots'")
-
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSize:
@@ -95,9 +81,6 @@ class EncoderSize:
     heads: int
     head_dim: int
     text_length: int
-
-    def __post_init__(self) -> None:
-        _check_size(self)
 
 
 DECODER_SIZES: dict[str, DecoderSize] = {

@@ -21,7 +21,6 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import dia as constants
 from precision_eval.cases.systems.dia import DecoderSize, DiaState, EncoderSize
 from precision_eval.cases.systems.system import System, widened
-from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.storage import stored_as
 
 
@@ -422,13 +421,6 @@ def _fill_cache(cache: SliceCache | AppendingCache, generator: torch.Generator, 
 
 def apply_delay(codes: torch.Tensor, *, delays: Sequence[int], bos: int) -> torch.Tensor:
     """Delay each channel; what is delayed past the end is dropped."""
-    if codes.ndim != 3 or codes.shape[2] != len(delays) or codes.is_floating_point():
-        raise ParameterError(
-            f"codes of shape {tuple(codes.shape)} and {codes.dtype} with {len(delays)} delays; expected integers of "
-            "shape (batch, frames, channels) and one delay per channel"
-        )
-    if min(delays) < 0:
-        raise ParameterError(f"a delay of {min(delays)} frames; expected 0 or more")
     shifts = torch.tensor(delays, device=codes.device)
     wanted = torch.arange(codes.shape[1], device=codes.device)[:, None] - shifts  # (frames, channels)
     read = codes.gather(1, wanted.clamp(min=0).expand_as(codes))

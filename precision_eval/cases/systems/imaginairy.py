@@ -13,8 +13,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by, check_positive
-from precision_eval.core.errors import ParameterError
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
 
 WEIGHT_DTYPE = "float16"
 MAX_PERIOD = 10_000.0
@@ -40,14 +39,6 @@ class TimeEmbedSize:
     channels: int
     label_channels: int
     embedding: int
-
-    def __post_init__(self) -> None:
-        check_positive(self, "a time embedding's size")
-        if self.frames < 2:
-            raise ParameterError("'frames' is 1; a schedule of timesteps needs two or more")
-        for name, value in (("channels", self.channels), ("label_channels", self.label_channels)):
-            if value % 2:
-                raise ParameterError(f"'{name}' is {value}; sines and cosines take half each, so make it even")
 
 
 SIZES: dict[str, TimeEmbedSize] = {

@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by, check_positive
-from precision_eval.core.errors import ParameterError
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
 
 CACHE_DTYPE = "float16"
 GUIDANCE_ROWS = 2
@@ -51,12 +50,6 @@ class MetaVoiceSize:
     slots: int
     filled: int
     prompt: int
-
-    def __post_init__(self) -> None:
-        check_positive(self, "a MetaVoice size")
-        for name, value in (("filled", self.filled), ("prompt", self.prompt)):
-            if value > self.slots:
-                raise ParameterError(f"'{name}' is {value}, but the cache has {self.slots} slots; raise 'slots'")
 
     @property
     def dim(self) -> int:

@@ -30,20 +30,6 @@ class PhonemeAccuracy:
     value: float
     first_third: float
     last_third: float
-    per_frame: np.ndarray
-    is_speech: np.ndarray
-
-
-def frame_labels(segments: np.ndarray) -> np.ndarray:
-    """Phoneme of every frame."""
-    segments = np.asarray(segments)
-    if segments.ndim != 2 or segments.shape[1] != 3 or not segments.shape[0]:
-        raise ParameterError(f"segments have shape {segments.shape}; expected (n >= 1, 3)")
-    expected = np.concatenate([[0], segments[:-1, 2]])
-    if (segments[:, 1] != expected).any() or (segments[:, 2] <= segments[:, 1]).any():
-        raise ParameterError("segments have a gap, an overlap or no length; expected contiguous frames from 0")
-    labels: np.ndarray = np.repeat(segments[:, 0], segments[:, 2] - segments[:, 1])
-    return labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,21 +72,20 @@ class Recogniser(StoredTensors):
             named[start:end] = self.scores(_mel_with_context(audio, start, end)).argmax(axis=1)
         return named
 
-    def phoneme_accuracy(self, audio: np.ndarray, segments: np.ndarray) -> PhonemeAccuracy:
-        """Compare what is heard with what should have been said."""
-        labels = frame_labels(segments)
+    def phoneme_accuracy(self, audio: np.ndarray, phonemes: np.ndarray) -> PhonemeAccuracy:
+        """Compare what is heard with the phoneme that each frame should have been."""
         n_frames = audio.shape[0] // HOP_SAMPLES
-        if len(labels) != n_frames:
-            raise ParameterError(f"audio has {n_frames} frames and the script {len(labels)}; cut them to one length")
-        right = self.recognise(audio) == labels
-        is_speech = labels != SILENCE_ID
+        if len(phonemes) != n_frames:
+            raise ParameterError(f"audio has {n_frames} frames and the script {len(phonemes)}; cut them to one length")
+        right = self.recognise(audio) == phonemes
+        is_speech = phonemes != SILENCE_ID
         third = n_frames // 3
         values = []
         for part in (slice(None), slice(0, third), slice(n_frames - third, None)):
             if not is_speech[part].any():
                 raise ParameterError(f"a third of these {n_frames} frames has no speech in it; give a longer recording")
             values.append(float(right[part][is_speech[part]].mean()))
-        return PhonemeAccuracy(values[0], values[1], values[2], right, is_speech)
+        return PhonemeAccuracy(*values)
 
 
 def _mel_with_context(audio: np.ndarray, start: int, end: int) -> np.ndarray:

@@ -56,13 +56,3 @@ def conditioning_from_lengths(phoneme_ids: np.ndarray, lengths: np.ndarray) -> C
     """The same from phonemes and their lengths in frames, as the shipped scripts store them."""
     ends = np.cumsum(lengths.astype(np.int64))
     return conditioning_from_segments(np.stack([phoneme_ids.astype(np.int64), ends - lengths, ends], axis=1))
-
-
-def segments_of(conditioning: Conditioning) -> np.ndarray:
-    """Phoneme segments (n, 3) of a stretch of script: the inverse of expanding them."""
-    begins = conditioning.progress[:, 0] == 0
-    begins[1:] |= conditioning.phoneme[1:] != conditioning.phoneme[:-1]
-    begins[0] = True
-    starts = np.flatnonzero(begins)
-    ends = np.append(starts[1:], len(conditioning))
-    return np.stack([conditioning.phoneme[starts], starts, ends], axis=1).astype(np.int32)

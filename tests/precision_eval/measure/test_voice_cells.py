@@ -165,11 +165,8 @@ def test_the_wrong_script_is_not_recognised(spoken: Path) -> None:
 
     audio, _ = soundfile.read(spoken / "audio" / "reference.wav", dtype="float32")
     recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
-    shifted = spoken_script(340)
-    late = shifted[shifted[:, 2] > 40].copy()
-    late[:, 1:] = np.maximum(late[:, 1:] - 40, 0)
     assert recogniser.phoneme_accuracy(audio, spoken_script(300)).value > 0.8
-    assert recogniser.phoneme_accuracy(audio, late).value < 0.3
+    assert recogniser.phoneme_accuracy(audio, spoken_script(340)[40:]).value < 0.3
 
 
 def test_audio_that_is_not_finite_makes_the_cell_non_finite(tmp_path: Path) -> None:

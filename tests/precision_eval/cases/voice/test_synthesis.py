@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from precision_eval.cases.voice.model import VoiceConfig, VoiceModel
-from precision_eval.cases.voice.script import conditioning_from_segments, segments_of
+from precision_eval.cases.voice.script import conditioning_from_segments
 from precision_eval.cases.voice.synthesis import Decoder, GumbelNoise, Stream, free_run, teacher_forced
 from precision_eval.core.errors import ParameterError
 
@@ -74,8 +74,13 @@ def test_the_prompt_must_fit() -> None:
         next(free_run(small_decoder(1), small_streams(1), prompt_frames=17, n_frames=1, seed=0))
 
 
-def test_segments_survive_the_round_trip() -> None:
-    np.testing.assert_array_equal(segments_of(conditioning_from_segments(SEGMENTS)), SEGMENTS)
+@pytest.mark.parametrize(
+    "segments",
+    [np.zeros((0, 3), int), np.array([[1, 0, 3], [2, 4, 9]]), np.array([[1, 0, 3], [2, 3, 3]]), np.array([[1, 1, 9]])],
+)
+def test_bad_segments_are_refused(segments: np.ndarray) -> None:
+    with pytest.raises(ParameterError, match="segments must"):
+        conditioning_from_segments(segments)
 
 
 def test_conditioning_by_hand() -> None:
