@@ -3,10 +3,17 @@
 import numpy as np
 import pytest
 
-from precision_eval.cases.voice.script import conditioning_from_segments
 from precision_eval.core.errors import ParameterError
 from tools.voice import corpus
-from tools.voice.corpus import PHONEMES, SPEAKERS, Passage, frame_segments, generate_passages, long_passage
+from tools.voice.corpus import (
+    PHONEMES,
+    SPEAKERS,
+    Passage,
+    conditioning_from_segments,
+    frame_segments,
+    generate_passages,
+    long_passage,
+)
 from tools.voice.espeak import Speech
 
 
@@ -51,6 +58,14 @@ def test_frames_against_an_independent_loop():
     expected = [ids[max(i for i in range(400) if starts[i] <= frame + 0.5)] for frame in range(n_frames)]
     segments = frame_segments(ids, starts, n_frames)
     assert conditioning_from_segments(segments).phoneme.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "segments", [[[1, 1, 2]], [[1, 0, 2], [2, 3, 4]], [[1, 0, 2], [2, 2, 2]], [[1, 0, 3], [2, 2, 4]], np.empty((0, 3))]
+)
+def test_broken_segments_are_refused(segments):
+    with pytest.raises(ParameterError, match="segments must"):
+        conditioning_from_segments(np.array(segments))
 
 
 def test_the_middle_of_a_long_silence_goes():

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, SAMPLE_RATE_HZ
+from precision_eval.cases.voice.script import Conditioning, conditioning_from_lengths
 from precision_eval.core.errors import ParameterError, entry_of, unknown_name
 from tools.voice import hibari
 from tools.voice.espeak import EspeakVoice, Speech, espeak_version, speak_all
@@ -106,6 +107,19 @@ class Passage:
     audio: np.ndarray
     segments: np.ndarray
     sentences: tuple[tuple[int, str], ...] = ()
+
+
+def conditioning_from_segments(segments: np.ndarray) -> Conditioning:
+    """Expand phoneme segments to per-frame inputs."""
+    segments = np.asarray(segments)
+    if segments.ndim != 2 or segments.shape[1] != 3 or len(segments) == 0:
+        raise ParameterError(f"segments must have shape (n ≥ 1, 3), found {segments.shape}")
+    phoneme_ids, starts, ends = segments.T
+    if starts[0] != 0 or np.any(starts[1:] != ends[:-1]) or np.any(ends <= starts):
+        raise ParameterError(
+            "segments must start at frame 0 and follow each other without gap, overlap or empty segment"
+        )
+    return conditioning_from_lengths(phoneme_ids, ends - starts)
 
 
 def phoneme_id(name: str, phonemes: tuple[str, ...] = PHONEMES) -> int:

@@ -18,10 +18,9 @@ from torch import nn
 
 from precision_eval.cases.voice.codec import N_MELS, load_codec, log_mel
 from precision_eval.cases.voice.recogniser import CONTEXT_FRAMES, KERNELS, Recogniser, padded_mel
-from precision_eval.cases.voice.script import conditioning_from_segments
 from precision_eval.cases.voice.vocoder import vocode
 from precision_eval.core.errors import ParameterError
-from tools.voice.corpus import PHONEMES, SPEAKERS, Passage, generate_passages
+from tools.voice.corpus import PHONEMES, SPEAKERS, Passage, conditioning_from_segments, generate_passages
 from tools.voice.encoding import encode
 from tools.voice.espeak import espeak_version
 from tools.voice.fitting import optimise

@@ -31,7 +31,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from precision_eval.cases.voice.model import Positions, VoiceConfig, VoiceModel, delayed, sequence_mask
-from precision_eval.cases.voice.script import conditioning_from_segments
 from precision_eval.core.errors import IntegrityError, ParameterError, UnsupportedError, unknown_name
 from precision_eval.core.workers import context_of
 
@@ -166,6 +165,8 @@ class Crops:
     """Random training crops of the corpus; the last 2 % of each speaker is held out for validation."""
 
     def __init__(self, path: Path) -> None:
+        from tools.voice.corpus import conditioning_from_segments
+
         self._tokens, self._conditioning = [], []
         arrays = load_file(path)
         for speaker in range(len(arrays) // 2):

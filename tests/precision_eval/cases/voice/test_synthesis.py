@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from precision_eval.cases.voice.model import VoiceConfig, VoiceModel
-from precision_eval.cases.voice.script import conditioning_from_segments
+from precision_eval.cases.voice.script import conditioning_from_lengths
 from precision_eval.cases.voice.synthesis import Decoder, GumbelNoise, Stream, free_run, teacher_forced
 from precision_eval.core.errors import ParameterError
 
 SMALL = VoiceConfig(width=32, n_layers=2, n_heads=2, hidden=48, codebook_size=16, n_phonemes=8, window_frames=16)
-SEGMENTS = np.array([[1, 0, 7], [2, 7, 12], [2, 12, 25], [5, 25, 60]], np.int32)
+PHONEMES, LENGTHS = np.array([1, 2, 2, 5]), np.array([7, 5, 13, 35])
 
 
 def small_decoder(n_streams: int) -> Decoder:
@@ -22,7 +22,7 @@ def small_decoder(n_streams: int) -> Decoder:
 
 def small_streams(n_streams: int) -> list[Stream]:
     rng = np.random.default_rng(3)
-    script = conditioning_from_segments(SEGMENTS)
+    script = conditioning_from_lengths(PHONEMES, LENGTHS)
     return [Stream(script, rng.integers(0, 16, (60, 4)).astype(np.uint8)) for _ in range(n_streams)]
 
 
@@ -74,26 +74,9 @@ def test_the_prompt_must_fit() -> None:
         next(free_run(small_decoder(1), small_streams(1), prompt_frames=17, n_frames=1, seed=0))
 
 
-@pytest.mark.parametrize(
-    "segments",
-    [np.zeros((0, 3), int), np.array([[1, 0, 3], [2, 4, 9]]), np.array([[1, 0, 3], [2, 3, 3]]), np.array([[1, 1, 9]])],
-)
-def test_bad_segments_are_refused(segments: np.ndarray) -> None:
-    with pytest.raises(ParameterError, match="segments must"):
-        conditioning_from_segments(segments)
-
-
 def test_conditioning_by_hand() -> None:
-    script = conditioning_from_segments(np.array([[3, 0, 2], [4, 2, 3]]))
+    script = conditioning_from_lengths(np.array([3, 4]), np.array([2, 1]))
     assert script.phoneme.tolist() == [3, 3, 4]
     assert script.next_phoneme.tolist() == [4, 4, 4]
     expected = np.array([[0, 1 - np.exp(-0.2)], [0.5, 1 - np.exp(-0.1)], [0, 1 - np.exp(-0.1)]], np.float32)
     np.testing.assert_allclose(script.progress, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "segments", [[[1, 1, 2]], [[1, 0, 2], [2, 3, 4]], [[1, 0, 2], [2, 2, 2]], [[1, 0, 3], [2, 2, 4]], np.empty((0, 3))]
-)
-def test_broken_segments_are_refused(segments: list) -> None:
-    with pytest.raises(ParameterError, match="segments must"):
-        conditioning_from_segments(np.array(segments))
