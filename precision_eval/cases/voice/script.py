@@ -26,7 +26,7 @@ class Conditioning:
     def __len__(self) -> int:
         return len(self.phoneme)
 
-    def __getitem__(self, frames: slice) -> Conditioning:
+    def __getitem__(self, frames: slice | np.ndarray) -> Conditioning:
         return Conditioning(self.phoneme[frames], self.next_phoneme[frames], self.progress[frames])
 
 

@@ -67,15 +67,9 @@ class _Script:
     def at(self, frame: int) -> Frames:
         first = frame - frame % _SCRIPT_BLOCK_FRAMES
         if self._block is None or first != self._first:
-            self._first, self._block = first, stacked([self._rows(c, first) for c in self._conditioning])
+            frames = np.arange(first, first + _SCRIPT_BLOCK_FRAMES)
+            self._first, self._block = first, stacked([c[frames % len(c)] for c in self._conditioning])
         return self._block.rows(frame - first, 1)
-
-    @staticmethod
-    def _rows(conditioning: Conditioning, first: int) -> Conditioning:
-        frames = np.arange(first, first + _SCRIPT_BLOCK_FRAMES) % len(conditioning)
-        return Conditioning(
-            conditioning.phoneme[frames], conditioning.next_phoneme[frames], conditioning.progress[frames]
-        )
 
 
 class GumbelNoise:
