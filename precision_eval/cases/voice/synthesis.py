@@ -109,8 +109,6 @@ class Decoder:
     ) -> None:
         self._call: Callable[..., Tensor] = model if call is None else call
         cache = model.attentions[0].key_cache
-        if cache.numel() == 0:
-            raise ParameterError("the model has no KV cache; call allocate_cache(n_streams) first")
         self._attentions = model.attentions
         self.config = model.config
         self.device = cache.device
@@ -124,11 +122,6 @@ class Decoder:
     def step(self, tokens: Tensor, frames: Frames) -> Tensor:
         """Advance by T ≥ 1 frames at once."""
         T, slot = tokens.shape[1], self.frame % self.window_frames
-        if tokens.shape[:2] != frames.phoneme.shape or tokens.shape[0] != self.n_streams:
-            raise ParameterError(
-                f"the cache holds {self.n_streams} streams, found {tokens.shape[0]} of tokens "
-                f"and {len(frames.phoneme)} of script"
-            )
         if T > 1 and self.frame + T > self.window_frames:
             raise ParameterError(f"{T} frames at once do not fit the ring of {self.window_frames} from {self.frame}")
         cos, sin = self._rotation(T)

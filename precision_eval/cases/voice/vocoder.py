@@ -158,22 +158,9 @@ class StreamingVocoder:
         self._shape = (*streams, 0, N_MELS)
         self._frames = np.empty(self._shape, dtype=np.float32)  # context before the next block, then what is not spoken
         self._unwanted = SPECTRUM_SAMPLES // 2 - SPECTRUM_HOP_SAMPLES // 2  # samples before sample 0, still to drop
-        self._ended = False
 
     def push(self, mel: np.ndarray) -> np.ndarray:
         """Take frames and give the samples that they complete."""
-        mel = np.asarray(mel)
-        if self._ended:
-            raise ParameterError("frames pushed after flush; expected a new StreamingVocoder for a new stream")
-        if (
-            mel.ndim != len(self._shape)
-            or mel.shape != (*self._shape[:-2], mel.shape[-2], N_MELS)
-            or mel.dtype.kind != "f"
-        ):
-            expected = ", ".join(map(str, (*self._shape[:-2], "frames", N_MELS)))
-            raise ParameterError(f"mel has shape {mel.shape} and dtype {mel.dtype}; expected floating ({expected})")
-        if not np.isfinite(mel).all():
-            raise ParameterError("mel has a value that is not finite; expected finite log-mels")
         if mel.shape[-2] and not self._frames.shape[-2]:
             self._frames = np.repeat(mel[..., :1, :].astype(np.float32), CONTEXT_FRAMES, axis=-2)
         self._frames = np.concatenate([self._frames, mel.astype(np.float32)], axis=-2)
@@ -187,7 +174,6 @@ class StreamingVocoder:
 
     def flush(self) -> np.ndarray:
         """End the stream and give its last samples."""
-        self._ended = True
         frames = self._frames
         spoken: list[np.ndarray] = []
         if not frames.shape[-2]:

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from precision_eval.core.errors import ParameterError, UnsupportedError, entry_of
+from precision_eval.core.errors import UnsupportedError, entry_of
 from precision_eval.core.formats import Support, cpu_support, cuda_support
 from precision_eval.fixes.catalog import FIXES
 
@@ -59,10 +59,6 @@ def native(capability: Capability, dtype: str) -> Support:
         if dtype != "bfloat16":
             return Support("native", "")
         return Support("emulated", "from macOS 14 on, and native only on newer chips; ask the device itself")
-    if len(capability.compute) != 2:
-        raise ParameterError(
-            f"compute capability of '{capability.name}' is {capability.compute}; expected two numbers such as (7, 5)"
-        )
     return cuda_support(dtype, capability.compute)
 
 

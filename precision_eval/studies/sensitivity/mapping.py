@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from precision_eval.core.errors import unknown_name
 from precision_eval.core.files import TrialFile
 from precision_eval.fixes.outside import in_dtype
 from precision_eval.fixes.storage import stored_as
 from precision_eval.studies.sensitivity.subjects import MapSubject
 from precision_eval.studies.sensitivity.targets import Progress, Target
-from precision_eval.trace.sites import FORMATS, SensitivityError, StorageSite
+from precision_eval.trace.sites import SensitivityError, StorageSite
 from precision_eval.trace.tape import Tape, record, replay
 
 SAME_FUNCTION = 1e-9
@@ -83,8 +82,6 @@ def prepare(
     target: Target, *, size: str, seed: int, format: str, subject: MapSubject | None = None, reference: Any = None
 ) -> Mapped:
     """Build a target, record it in a format and hold the tape to the reference."""
-    if format not in FORMATS:
-        raise unknown_name("format to map:", format, FORMATS)
     subject = subject or target.build(size, seed=seed)
     truth = subject.reference() if reference is None else reference
     tape = record(subject.model, subject.inputs, format=format, rules=subject.rules)

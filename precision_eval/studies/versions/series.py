@@ -134,8 +134,6 @@ def kind_of(metric: str) -> str:
 
 def build_series(sets: Sequence[ResultSet], positions: Sequence[str]) -> tuple[MetricSeries, ...]:
     """Return every series of some result sets, with its noise."""
-    if len(sets) != len(positions) or len(set(positions)) != len(positions):
-        raise ParameterError(f"{len(sets)} result sets for the positions {', '.join(positions)}; expected one for each")
     keys = sorted({key for result in sets for key, point in result.points.items() if point.state != "absent"})
     bare = [_bare(key, [result.points.get(key) for result in sets], positions) for key in keys]
     return tuple(_with_noise(bare))
