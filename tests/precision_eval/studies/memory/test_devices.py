@@ -2,7 +2,6 @@
 
 import pytest
 
-from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import cpu_flags, support
 from precision_eval.studies.memory.devices import (
     DEVICES,
@@ -55,5 +54,3 @@ def test_the_description_agrees_with_the_device_at_hand():
 
 def test_published_devices_have_sources_and_memory():
     assert all(device.source and device.memory_bytes and len(device.compute) == 2 for device in DEVICES)
-    with pytest.raises(ParameterError, match="expected two numbers"):
-        choose_format(Capability(name="card", kind="cuda"))
