@@ -22,6 +22,7 @@ from precision_eval.trace.sites import FORMATS
 RUNS_NAME = "runs.jsonl"
 SUMMARY_NAME = "sensitivity.json"
 SCHEMA = 1
+POLICY_FORMAT = "bfloat16"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,6 @@ class SensitivityPlan:
     targets: tuple[str, ...] = tuple(target.id for target in TARGETS)
     size: str = "cpu"
     formats: tuple[str, ...] = ("bfloat16", "float16")
-    policy_format: str = "bfloat16"
     seed: int = 0
     policies: bool = True
     processes: int = 6
@@ -43,7 +43,7 @@ class SensitivityPlan:
             target_by_id(name)
         if self.size not in SIZES:
             raise unknown_name("size:", self.size, SIZES)
-        for format in (*self.formats, self.policy_format):
+        for format in self.formats:
             if format not in FORMATS:
                 raise unknown_name("format to map:", format, FORMATS)
         if self.processes < 1 or not self.budget_s > 0.0:
@@ -81,8 +81,8 @@ def _search_and_prove(plan: SensitivityPlan, name: str, file: TrialFile, sha: st
     target, size, seed = target_by_id(name), plan.size, plan.seed
     digest = target.digest(size)
     common = {"target": name, "size": size, "seed": seed, "digest": digest}
-    common |= {"format": plan.policy_format, "environment": sha}
-    key = f"v{VERSION}/{name}/{size}/{digest}/{seed}/{plan.policy_format}"
+    common |= {"format": POLICY_FORMAT, "environment": sha}
+    key = f"v{VERSION}/{name}/{size}/{digest}/{seed}/{POLICY_FORMAT}"
     trials = {trial["key"]: trial for trial in file.read()}
 
     def kept(direction: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _search_and_prove(plan: SensitivityPlan, name: str, file: TrialFile, sha: st
         return trials[trial_key]
 
     def searched() -> dict[str, Any]:
-        mapped = prepare(target, size=size, seed=seed, format=plan.policy_format)
+        mapped = prepare(target, size=size, seed=seed, format=POLICY_FORMAT)
         points = search(mapped, seed=seed, progress=progress)
         chosen = {rule: asdict(policy) for rule, policy in finalists(points).items()}
         return {"points": [point.to_dict() for point in points], "finalists": chosen}
