@@ -1,5 +1,7 @@
 """The recogniser: its arithmetic, blocks and accuracy; `measure` holds it to speech, `tools` to training."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -87,7 +89,7 @@ def test_files_come_back_whole_and_damaged_ones_are_refused(tmp_path, random_rec
 
 @pytest.fixture(scope="module")
 def shipped() -> Recogniser:
-    path = module.Path(module.__file__).parent / "data" / "recogniser.safetensors"
+    path = Path(module.__file__).parent / "data" / "recogniser.safetensors"
     assert path.stat().st_size < 1_000_000
     return Recogniser.load(path)
 
