@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from precision_eval.core.files import TrialFile
-from precision_eval.fixes.outside import in_dtype
+from precision_eval.fixes.packing import in_dtype
 from precision_eval.fixes.storage import stored_as
 from precision_eval.studies.sensitivity.subjects import MapSubject
 from precision_eval.studies.sensitivity.targets import Progress, Target

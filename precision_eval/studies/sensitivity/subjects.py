@@ -23,7 +23,7 @@ from precision_eval.cases.systems.attention import SHAPES, build_attention
 from precision_eval.cases.systems.system import System
 from precision_eval.cases.voice.model import Positions, VoiceModel
 from precision_eval.core.errors import ParameterError
-from precision_eval.fixes.outside import in_dtype
+from precision_eval.fixes.packing import in_dtype
 from precision_eval.trace.sites import Rule
 
 T5_VOCABULARY = 512
