@@ -19,6 +19,7 @@ from precision_eval.report.findings import narrow_cache_sentence, sound_sentence
 from precision_eval.report.html import FILE_NAME, LARGEST_BYTES, render_html, write_html, writing
 from precision_eval.report.html.writing import subject
 from precision_eval.report.text import environment_line, reading_guide
+from precision_eval.report.writer import write_report
 from precision_eval.results.choose import Question, answer, groups_of
 from precision_eval.results.choose.choosing import POLICIES
 from precision_eval.results.messages import short_reason
@@ -371,3 +372,12 @@ def test_a_voice_that_makes_no_recordings_is_not_said_to_make_them(tmp_path):
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if "voice-natural-capped" not in line]
     path.write_text("\n".join(lines).replace("voice-natural", "voice") + "\n", encoding="utf-8")
     assert "To hear them" in render_html(run)
+
+
+def test_the_saved_figures_of_a_run_with_several_threads_are_linked(tmp_path):
+    run = made.Synthetic(tmp_path, minutes=2.0)
+    run.attention("attention-decode", "metavoice", "eager")
+    records = run.write() / "records.jsonl"
+    records.write_text(re.sub(r'"threads": ?1\b', '"threads": 2', records.read_text()))
+    write_report(tmp_path)
+    assert 'href="figures/tradeoff-attention-decode-cpu-2-threads.svg"' in render_html(tmp_path)
