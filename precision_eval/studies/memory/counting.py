@@ -40,6 +40,7 @@ _CASTS = ("_to_copy",)
 _LOOKUPS = ("embedding", "gather", "index", "index_copy", "index_copy_", "index_put", "index_put_", "index_select")
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_scaled_dot_product", "linear")
 _WRITES = ("index_copy", "index_copy_", "index_put", "index_put_")
+_NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm")
 _TILE_BYTES = 1 << 20
 """Per thread: the blocks in which products and fused attention are computed."""
 _FLOAT32_BYTES = 4
@@ -103,6 +104,10 @@ class AllocationCounter(TorchDispatchMode):
 
 def check_agreement(name: str, inputs: list[torch.Tensor]) -> None:
     """Raise where the real kernel refuses operands of unlike dtypes: a fake one does not look at them."""
+    if name.startswith(_NORMS):
+        x, *parameters = (str(tensor.dtype).removeprefix("torch.") for tensor in inputs)
+        if unlike := [dtype for dtype in parameters if dtype not in (x, "float32")]:  # float32 is kept for half inputs
+            raise RuntimeError(f"{name}: {x} meets {unlike[0]}")
     if not name.startswith((*_PRODUCTS, *_WRITES)):
         return
     dtypes = dict.fromkeys(str(x.dtype).removeprefix("torch.") for x in inputs if x.is_floating_point())

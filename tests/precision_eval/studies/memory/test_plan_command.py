@@ -127,6 +127,32 @@ def test_a_model_of_one_s_own_with_tied_weights_a_refusal_in_python_and_a_tensor
     assert "longest" not in text
 
 
+NORM = """
+import torch
+from torch import nn
+
+
+def factory():
+    return nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)).half().eval(), (torch.randn(2, 8).half(),)
+"""
+
+
+def test_a_norm_that_refuses_its_parameters_is_planned_to_raise(tmp_path, capsys):
+    """Under autocast to bfloat16 its input is bfloat16, and its parameters float16."""
+    import torch
+
+    (tmp_path / "norm.py").write_text(NORM, encoding="utf-8")
+    plan_command(f"{tmp_path / 'norm.py'}:factory", device="cpu", as_json=True, fix=("autocast", "float16"))
+    plans = {plan["fix"]: plan for plan in json.loads(capsys.readouterr().out)["fixes"]}
+    assert plans["float16"]["status"] == "runs"
+    assert plans["autocast"]["reason"] == "native_layer_norm: bfloat16 meets float16"
+    names: dict = {}
+    exec(NORM, names)
+    model, inputs = names["factory"]()
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match="mixed dtype"):
+        model(*inputs)
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
