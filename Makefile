@@ -111,6 +111,7 @@ a11y: $(DEV_STAMP)
 	npm install --silent --no-save --prefix build/a11y axe-core
 	AXE=build/a11y/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -p no:benchmark tests/test_accessibility.py
 
+asv: export PIP_NO_COMPILE := 1
 asv: $(DEV_STAMP)
 	$(BIN)/asv machine --yes
 	$(BIN)/asv run --record-samples --show-stderr

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-
 from precision_eval.studies.tracking import is_cuda_build, torch_version_number
 
 
 class torch_build:
     def track_torch_version(self) -> int:
+        import torch  # here, not where asv looks for benchmarks
+
         return torch_version_number(torch.__version__)
 
     track_torch_version.version = "1"

@@ -6,6 +6,7 @@ and figures come from :mod:`precision_eval.studies.tracking`.
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import sys
@@ -34,7 +35,10 @@ from precision_eval.studies.tracking.outcomes import figure, preload
 
 for variable in BLAS_THREADS:
     os.environ.setdefault(variable, "1")  # read when numpy is loaded: the anchor is timed in one thread
-preload()  # torch and what every measuring imports, before asv forks
+if sys.argv[1:2] == ["run_server"]:  # asv's fork server; finding benchmarks and the shared folder need none of it
+    preload()  # torch and what every measuring imports, before asv forks
+    gc.collect()
+    gc.freeze()  # a fork that collects would copy the pages of all that was imported
 
 MEASURING_TIMEOUT_S = 900
 TIMING_TIMEOUT_S = 120

@@ -18,7 +18,8 @@ BENCH = r"eager\.imaginairy_time_embed\.(track_status|track_drift|track_latency_
 def repository(tmp_path_factory):
     folder = tmp_path_factory.mktemp("repository")
     shutil.copytree(ROOT / "benchmarks", folder / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "asv.conf.json", folder)
+    for name in ("asv.conf.json", "asv_uv_env.py"):
+        shutil.copy(ROOT / name, folder)
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
         subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *command], cwd=folder, check=True)
     asv(folder, "machine", "--yes", "--machine", "here")

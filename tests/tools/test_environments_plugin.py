@@ -82,3 +82,25 @@ def test_what_fails_is_asvs_own_error(plugin, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="several GB"):
         made(plugin, tmp_path).create()
     assert not (tmp_path / "torch2.8.0-py3.11").exists()
+
+
+def test_asv_s_own_environment_is_filled_in_one_go_and_named_as_before(tmp_path, monkeypatch):
+    from asv.config import Config
+    from asv.environment import get_environment_class_by_name
+
+    monkeypatch.chdir(ROOT)
+    spec = importlib.util.spec_from_file_location("asv_uv_env", ROOT / "asv_uv_env.py")
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    raw = json.loads((ROOT / "asv.conf.json").read_text(encoding="utf-8"))
+    assert raw["plugins"] == [".asv_uv_env"]
+    kind = get_environment_class_by_name(raw["environment_type"])
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    config = Config.from_json({**raw, "env_dir": str(tmp_path)})
+    environment = kind(config, python, {"torch": "2.13.0", "numpy": "2.3.5"}, {})
+    assert environment.name == f"virtualenv-py{python}-numpy2.3.5-torch2.13.0"
+    ran = []
+    monkeypatch.setattr(environment, "run_executable", lambda *words, **options: ran.append((words, options)))
+    environment._install_requirements()
+    ((program, (script, *named)), options) = ran[0]
+    assert (len(ran), program, script, options["cwd"]) == (1, "python", str(ROOT / "tools" / "install.py"), ROOT)
+    assert {"torch==2.13.0", "numpy==2.3.5", "wheel", "asv_runner", "setuptools>=77"} <= set(named)

@@ -28,7 +28,9 @@ class FakeAsv:
             Path(words[-1]).mkdir()
         return self.commit
 
-    def run(self, words, cwd, check):
+    def run(self, words, cwd, env, check):
+        assert env["PIP_NO_COMPILE"] == "1"
+        assert "PYTHONDONTWRITEBYTECODE" not in env
         self.places.add(cwd)
         self.ran.append(words[3:])
         results = cwd / ".asv" / "results" / "vm"
@@ -41,6 +43,7 @@ class FakeAsv:
 
 @pytest.fixture
 def asv(monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     return FakeAsv(monkeypatch)
 
 

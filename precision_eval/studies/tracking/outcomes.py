@@ -1,7 +1,8 @@
 """The plan of what is tracked, and the figures read from its records.
 
-Conventions: a measure of a place is planned and run as any run is: cells, isolated workers, records in a folder. What
-is recorded is not run again, whatever came of it, so the tool that shows the figures may ask for them one by one.
+Conventions: a measure of a place is planned and run as any run is: cells, isolated workers, records in a folder, which
+each place has for itself, as all of it is read for each figure. What is recorded is not run again, whatever came of it,
+so the tool that shows the figures may ask for them one by one.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from precision_eval.cases.systems import all_cases
+from precision_eval.core.cells import Cell, Outcome
 from precision_eval.core.environment import collect, environment_sha, store_environment
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import read_json
 from precision_eval.core.records import Record, RecordFile, latest
-from precision_eval.measure.registry import MEASURES, Measure, measure_by_name
+from precision_eval.measure.registry import MEASURES, Measure, measure_by_name, run_cell
 from precision_eval.run.executor import IsolatedExecutor, modules_to_preload
 from precision_eval.run.plan import Plan, Selection, make_plan
 from precision_eval.run.runner import run_plan
@@ -49,6 +51,18 @@ TRACKED: tuple[Measure, ...] = tuple(
 """The suite's measures without the controls, which no history needs."""
 
 
+def fix_by_fix(cell: Cell, run_dir: Path) -> list[Outcome]:
+    """Measure one fix after the other in this process; a fix that crashes it is found by the runner, one by one."""
+    results = (run_cell(replace(cell, fixes=(fix,)), run_dir, TRACKED) for fix in cell.fixes)
+    return [outcome for result in results for outcome in result.outcomes]
+
+
+IN_ONE_WORKER: tuple[Measure, ...] = tuple(
+    measure if measure.grouped else replace(measure, grouped=True, place=f"{__name__}:{fix_by_fix.__name__}")
+    for measure in TRACKED
+)
+"""The same, all fixes of a measure in one worker: for efforts that give no figures."""
+
 PRELOADED = ("torch", "precision_eval.measure.generic", "precision_eval.trace.capture", "torch._dynamo")
 """What every measure imports while it runs: done once before forking, instead of in every worker."""
 
@@ -78,8 +92,9 @@ def outcomes_of(
     place: TrackedCell, measure: str, *, folder: Path, effort: Effort, measures: Sequence[Measure] = TRACKED
 ) -> dict[str, Record]:
     """Return the records of all fixes of a place, and of the references that the measure needs, by fix."""
-    plan = plan_of(place.at(effort), measure, effort, measures)
-    records = RecordFile(folder / f"run.{effort.name}" / "records.jsonl")
+    place = place.at(effort)
+    plan = plan_of(place, measure, effort, measures)
+    records = RecordFile(folder / f"run.{effort.name}" / f"{place.case}.{place.mode}.{place.size}" / "records.jsonl")
     wanted = {cell.fix_id(fix): fix for cell in plan.cells if cell.measure == measure for fix in cell.fixes}
     recorded = latest(records.read().records)
     if not wanted.keys() <= recorded.keys():
@@ -104,7 +119,7 @@ def plan_of(place: TrackedCell, measure: str, effort: Effort, measures: Sequence
         threads=THREADS,
         options=effort.options,
     )
-    return make_plan(selection, measures=measures)
+    return make_plan(selection, measures=IN_ONE_WORKER if effort.together and measures is TRACKED else measures)
 
 
 def _measures_of(place: TrackedCell) -> Iterator[str]:
@@ -122,9 +137,9 @@ def _with_earlier(name: str, measures: Sequence[Measure]) -> Iterator[str]:
 
 
 def _run(plan: Plan, records: RecordFile, effort: Effort) -> None:
-    """Run what is not recorded yet, under one environment per folder."""
+    """Run what is not recorded yet, under one environment for all places."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    run_dir = records.path.parent
+    run_dir = records.path.parents[1]
     processes = len(numbers_of_processes(effort.options.processes))
     preload = modules_to_preload(*plan.modules, compiled=plan.compiled)
     with IsolatedExecutor(AT_ONCE, timeout_s=effort.limit_s * processes, preload=preload, copied=True) as executor:

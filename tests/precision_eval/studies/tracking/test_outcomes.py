@@ -110,6 +110,35 @@ def test_the_voice_is_held_to_references_and_no_control_is_made(cells, tmp_path)
     assert not any(fix.startswith("control") for cell in cells.cells for fix in cell.fixes)
 
 
+def test_quick_measures_all_fixes_of_a_measure_in_one_worker_and_a_crash_costs_one_fix(cells, tmp_path):
+    cells.statuses["as_shipped", "drift"] = WorkerCrashedError("the worker was killed by SIGSEGV")
+    records = outcomes_of(DECODE, "drift", folder=tmp_path, effort=QUICK)
+    assert [fix for fix, record in records.items() if record.status != "passed"] == ["as_shipped"]
+    begun = [(cell.measure, len(cell.fixes)) for cell in cells.cells]
+    assert (begun.count(("trace", 7)), begun.count(("memory", 7)), begun.count(("drift", 7))) == (1, 1, 1)
+    assert begun.count(("drift", 1)) == 7
+
+
+def test_fixes_in_one_worker_are_measured_one_after_the_other(monkeypatch, tmp_path):
+    cell = outcomes.plan_of(DECODE.at(QUICK), "drift", QUICK).cells[0]
+
+    def run_cell(one, run_dir, measures):
+        assert (run_dir, measures) == (tmp_path, outcomes.TRACKED)
+        return CellResult((passed(one.fixes[0], {"alone": len(one.fixes)}),), "2026-01-01T00:00:00+00:00", 0.0)
+
+    monkeypatch.setattr(outcomes, "run_cell", run_cell)
+    found = outcomes.fix_by_fix(cell, tmp_path)
+    assert [(outcome.fix, outcome.data) for outcome in found] == [(fix, {"alone": 1}) for fix in cell.fixes]
+
+
+def test_places_have_records_of_their_own_and_one_environment(cells, tmp_path):
+    for case in ("attention-decode", "attention-prefill"):
+        outcomes_of(TrackedCell(case=case, mode="eager", size="dia"), "trace", folder=tmp_path, effort=FULL)
+    files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.json*"))
+    places = [f"run.full/attention-{name}.eager.dia/records.jsonl" for name in ("decode", "prefill")]
+    assert files == [*places, "run.full/environment.json"]
+
+
 def test_quick_measures_the_tiny_size_and_few_compiled_apart_from_full(cells, tmp_path):
     figure(DECODE, "bfloat16", metric_by_id("status"), folder=tmp_path, effort=QUICK)
     assert {cell.size for cell in cells.cells} == {"tiny"}

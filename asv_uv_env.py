@@ -1,0 +1,29 @@
+"""The environment of ``asv.conf.json``: a virtualenv filled by uv in one go, where asv calls pip for each requirement.
+
+asv loads this file as a plugin; it lies beside the configuration since nothing that is installed may need asv.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from asv.environment import get_env_name
+from asv.plugins.virtualenv import Virtualenv
+
+ROOT = Path(__file__).resolve().parent
+
+
+class FilledByUv(Virtualenv):
+    """A virtualenv by another installer; its results bear the names that a virtualenv's bear."""
+
+    tool_name = "uv-virtualenv"
+
+    @property
+    def name(self):
+        """Name of the environment in results."""
+        return get_env_name("virtualenv", self._python, self._requirements, self._tagged_env_vars)
+
+    def _install_requirements(self):
+        wanted = {"wheel": "", **self._requirements, **self._base_requirements}
+        named = [key.removeprefix("pip+") + (f"=={version}" if version else "") for key, version in wanted.items()]
+        self.run_executable("python", [str(ROOT / "tools" / "install.py"), *named], cwd=ROOT)
