@@ -94,8 +94,9 @@ def plan(
         lists = {"fixes": [plan.to_dict() for plan in plans], "formats": [asdict(choice) for choice in choices]}
         print(to_json(head | rows | lists, what="the plan", indent=1))
         return
+    size = f"{parameters / 1e9:.4g} B" if parameters >= 1e8 else f"{parameters:,}"
     out = Console(emoji=False)
-    print_lines([f"{planned.name}: {parameters / 1e9:.4g} B parameters; {planned.source}"], out, soft_wrap=True)
+    print_lines([f"{planned.name}: {size} parameters; {planned.source}"], out, soft_wrap=True)
     print_table(plan_table(planned, call, plans, device_memory_bytes=memory), out)
     notes = plan_notes(planned, call, plans, device_memory_bytes=memory)
     print_lines([*notes, *device_lines(choices)], out, soft_wrap=True)

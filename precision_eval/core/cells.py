@@ -137,7 +137,7 @@ def failure_of(fix: str, error: BaseException) -> Outcome:
         return failed(fix, "unsupported", refusal)
     if is_out_of_memory(error):
         return failed(fix, "out_of_memory", f"{type(error).__name__}: {_first_lines(error)}")
-    if _is_fault_of_the_suite(error):
+    if is_fault_of_the_suite(error):
         return failed(fix, "crashed", f"{SUITE_FAILED}{type(error).__name__}: {_first_lines(error)}")
     return failed(fix, "raised", f"{type(error).__name__}: {_first_lines(error)}")
 
@@ -165,7 +165,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "CUDA out of memory" in text)
 
 
-def _is_fault_of_the_suite(error: BaseException) -> bool:
+def is_fault_of_the_suite(error: BaseException) -> bool:
     """Tell this package's own errors and slips, and those of the disk, from what a model raises."""
     if isinstance(error, PrecisionEvalError) or any(text in str(error) for text in _DISK_MESSAGES):
         return True

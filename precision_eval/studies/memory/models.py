@@ -27,6 +27,7 @@ from precision_eval.cases.systems.metavoice_model import metavoice_case
 from precision_eval.core.errors import ParameterError, UnsupportedError, check_known, entry_of
 from precision_eval.core.files import read_json
 from precision_eval.core.targets import first_line, is_target
+from precision_eval.fixes.narrow import cache_part
 
 DTYPES = ("as_shipped", "float16", "bfloat16", "float32")
 MOST_LAYERS = 1000
@@ -108,8 +109,8 @@ class PlannedModel:
 
 
 def is_cache(name: str) -> bool:
-    """Say whether a buffer holds keys or values, from its name."""
-    return name.removesuffix("_cache").endswith(("key", "value"))
+    """Say whether a buffer holds keys or values, as the fixes of caches do: from the last part of its name."""
+    return cache_part(name.rpartition(".")[2]) is not None
 
 
 def _repeated(case: BuiltCase, rows: int, batch: int) -> BuiltCase:

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from precision_eval.cases.base import BuiltCase
+from precision_eval.core.cells import is_fault_of_the_suite
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.core.formatting import MISSING, bytes_of, fixed, memory_text, yes_no
 from precision_eval.core.table import Table
@@ -228,6 +229,8 @@ class Planner:
         except UnsupportedError as error:
             raise PhaseNotRunError("unsupported", str(error)) from error
         except (RuntimeError, TypeError, ValueError) as error:  # torch's own, of operands that do not agree
+            if is_fault_of_the_suite(error):
+                raise
             raise PhaseNotRunError("raises", first_line(error)) from error
         sizes = Counter(call=counter.peak_bytes, scratch=counter.scratch_bytes, casts=counter.casts_at_peak_bytes)
         if work is not None and self.peaks is not None:

@@ -7,6 +7,7 @@ import pytest
 from precision_eval.cli.plan import plan as plan_command
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.fixes.catalog import FIXES
+from precision_eval.studies.memory.models import is_cache
 
 
 def test_the_table(monkeypatch, capsys):
@@ -198,3 +199,9 @@ def test_a_published_gpu_has_predicted_times_and_the_processor_has_none(capsys):
     assert 0.9 < seconds["full_float32"] / (1.248e9 * 4 / 320e9) < 1.2
     plan_command("metavoice-1b", length=64, device="cpu", fix=("float16",), as_json=True)
     assert json.loads(capsys.readouterr().out)["fixes"][0]["predicted_s"] is None
+
+
+@pytest.mark.parametrize("name", ["keys", "layers.0.value", "block.key_cache", "past_values"])
+def test_a_buffer_is_a_cache_by_the_names_that_the_fixes_know(name):
+    assert is_cache(name)
+    assert not is_cache(f"{name}.mask")
