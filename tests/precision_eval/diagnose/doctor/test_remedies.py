@@ -140,3 +140,28 @@ def test_what_changes_neither_time_nor_bytes_has_no_price():
     assert remedies._price(timed, same, same, 0.0) is None
     dearer = replace(same, allocated_peak_bytes=128)
     assert remedies._price(timed, dearer, same, 0.0).saved_bytes == -64
+
+
+def test_changes_are_timed_as_fixes_are_without_autograd(monkeypatch):
+    graded = []
+
+    class Recording(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(D, D).half())
+
+        def forward(self, x):
+            graded.append(torch.is_grad_enabled())
+            return x @ self.weight
+
+    def compared(candidates, **_):
+        graded.clear()
+        for candidate in candidates.values():
+            with candidate.block():
+                candidate.call()
+        assert len(graded) == len(candidates) > 2
+        assert not any(graded)
+        return {}
+
+    monkeypatch.setattr(remedies, "compare_latency", compared)
+    assert any(remedy.fix == "suggested change" for remedy in examine(Recording(), torch.ones(2, D)).remedies)
