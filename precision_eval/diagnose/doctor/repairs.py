@@ -442,7 +442,10 @@ def _at_origin(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
         return ()
     if not imports_torch(stray.code.co_filename):
         return ()
-    return with_result_cast(stray.code, stray.instruction, f"torch.{short(base)}")
+    line = stray.code, stray.instruction
+    rounded = stray.kind == "cast" and stray.parents and stray.parents[0].dtype is base
+    taken_out = without_cast(*line) if rounded else ()  # what a cast rounds away does not come back
+    return taken_out or with_result_cast(*line, f"torch.{short(base)}")
 
 
 def _as_stored(event: Event, base: torch.dtype) -> Stored:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from precision_eval.diagnose.doctor.examination import examine
 from precision_eval.diagnose.doctor.patched import PatchedSource
@@ -322,6 +323,23 @@ def test_a_cast_taken_out_leaves_no_line_that_changes_nothing(tmp_path):
         "+        u = u",  # its block has no other line
         "+    return (t, u)",
     ]
+
+
+def test_a_cast_that_loses_digits_is_left_out_rather_than_cast_back():
+    class Halved(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.memory = nn.Linear(D, D)
+
+        def encoded(self, x):
+            return self.memory(x).half().view(1, 2, D).expand(2, 1, 2, D)
+
+        def forward(self, x):
+            return F.scaled_dot_product_attention(x.view(1, 2, D), *self.encoded(x))
+
+    patch = doctor(Halved(), torch.ones(2, D)).patches[0]
+    assert patch.verified
+    assert "+            return self.memory(x).view(1, 2, D).expand(2, 1, 2, D)" in patch.diff.splitlines()
 
 
 def test_the_command_writes_the_patch(models, tmp_path):
