@@ -6,6 +6,7 @@ What counts as a tie is said in :mod:`precision_eval.results.choose.comparing`, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -144,7 +145,7 @@ def findings_of(run: Run, section: Group) -> list[str]:
     sentences = [
         _cure_sentence(section),
         _speed_sentence(section),
-        _allocator_sentence(section),
+        allocator_sentence(section),
         _drift_sentence(section),
         _assessment_sentence(section),
         _front_sentence(section),
@@ -203,17 +204,18 @@ def _speed_sentence(section: Group) -> str:
     return f"{text}{tie}{doubt}{noise}."
 
 
-def _allocator_sentence(section: Group) -> str:
+def allocator_sentence(section: Group) -> str:
     """Say which conclusions on time depend on the allocator's state, where several were measured."""
     by_fix = {row.fix: by_memory for row in section.curing if len(by_memory := _by_memory(row)) > 1}
     if not by_fix:
         return ""
     states = list(next(iter(by_fix.values())))
+    apart = math.exp(section.time_reach)
     moved = {
         fix: own
         for fix, own in by_fix.items()
         if fix != section.baseline
-        and max(timed["ratio_low"] for timed in own.values()) > min(timed["ratio_high"] for timed in own.values())
+        and max(one["ratio_low"] for one in own.values()) > apart * min(one["ratio_high"] for one in own.values())
     }
     if not moved:
         return f"No conclusion on time was seen to depend on the allocator's state ({join(states)})."

@@ -22,7 +22,7 @@ from precision_eval.core.formatting import grouped, join, one_line, visible
 from precision_eval.core.records import RECORDS_NAME, Record
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.report.facts import Figure, pointer
-from precision_eval.report.findings import narrow_cache_sentence, sound_sentences
+from precision_eval.report.findings import allocator_sentence, narrow_cache_sentence, sound_sentences
 from precision_eval.report.html.answer import (
     GroupView,
     answer_rows,
@@ -125,7 +125,7 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
         "versions": versions,
         "statuses": status_table(places),
         "messages": messages_of(places),
-        "groups": [(place, cost_table(place.group, page=True)) for place in places],
+        "groups": [(place, cost_table(place.group, page=True), allocator_sentence(place.group)) for place in places],
         "environment": environment_facts(run),
         "other_environments": _environments(run),
         "self_test": self_test_line(run),

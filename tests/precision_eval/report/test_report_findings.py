@@ -279,7 +279,7 @@ RATIOS = {"kv_to_query": (1.4, 3.1), "query_to_half": (2.0, 2.02), "full_float32
             "returned (the verdict turns). The order of kv_to_query and full_float32 depends on it.",
         ),
         (
-            RATIOS | {"kv_to_query": (1.4, 1.41)},
+            RATIOS | {"kv_to_query": (1.4, 1.47)},  # beyond both intervals, and not beyond what one process tells apart
             "No conclusion on time was seen to depend on the allocator's state (grown and returned).",
         ),
     ],
