@@ -1,14 +1,17 @@
-"""The sixth and seventh sets by torch alone: a careless twin raises, drifts or widens; a careful one is clean."""
+"""Sets five to seven by torch alone: a careless twin raises, drifts or widens; a careful one is clean."""
 
 import pytest
 
 from tests.support import scenes
-from validation.doctor import seventh, sixth
+from validation.doctor import fifth, seventh, sixth
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:{text}")
+    for text in ("__array__ implementation", "ComplexHalf support", "There are modules")
+]
 
-SETS = (sixth.SET, seventh.SET)
-of_each_set = pytest.mark.parametrize("of", SETS, ids=("sixth", "seventh"))
+SETS = (fifth.SET, sixth.SET, seventh.SET)
+of_each_set = pytest.mark.parametrize("of", SETS, ids=("fifth", "sixth", "seventh"))
 
 
 def named(*kinds):

@@ -1,7 +1,7 @@
 """The fourth set of plants: recurrences, solvers, geometry, routing, and torch's own layers beside tensors of a user.
 
 It was written, and committed, before the doctor was tried on any of it, by somebody who had read the third set, its
-truths and the list of misses in ``docs/validation.md``, and not the doctor's rules. As there, each idiom is a class
+truths and the list of misses, and not the doctor's rules. As there, each idiom is a class
 that does it carefully and is clean in three dtypes, and a subclass that does it carelessly; that the careless one is
 further from its float64 copy, or has another dtype at its end, or raises, was checked by running both without the
 doctor.

@@ -66,10 +66,13 @@ class Stage(nn.Module):
 
 
 class SceneSet:
-    """The scenes of one file; lines of a library that are a fault's too; where a marked line runs."""
+    """The scenes of one file; lines of a library that are a fault's too; where a marked line runs.
 
-    def __init__(self, file: str) -> None:
-        self.file = Path(file)
+    ``inner_first``: whether a twin's inner module draws its weights before the linear layers around it.
+    """
+
+    def __init__(self, file: str, *, inner_first: bool = True) -> None:
+        self.file, self.inner_first = Path(file), inner_first
         self.scenes: dict[str, Scene] = {}
         self.library: Library = {}
         self.within: dict[str, str] = {}
@@ -109,9 +112,13 @@ class SceneSet:
             fixed = row.careful or (None if row.careless is SINGLE else SINGLE)
             fixed = None if row.follows or (fixed is SINGLE and dtype is DOUBLE) else fixed
         torch.manual_seed(0)
-        inner = row.inner()
+        inner = row.inner() if self.inner_first else None
         stage = Stage(name, fixed, is_careful=careful).to(dtype)
+        inner = row.inner() if inner is None else inner
         stage.inner = inner.to(stage.part if row.whole else dtype)
+        modules: Any = stage.modules()
+        for module in modules:
+            module.fixed = fixed
         x = torch.randn(2, LENGTH, WIDTH, generator=torch.Generator().manual_seed(3))
         return stage.eval().requires_grad_(False), ({"x": x.to(dtype)},)
 
