@@ -19,6 +19,7 @@ _LINK = re.compile(r"\[([^\]\[]*)\]\((?!https?://|#|mailto:)([^)#\s]+)(#[^)\s]*)
 _UNSEARCHED = (
     *("candidates.md", "results.md", "sensitivity.md", "validation.md"),
     *("results/candidates/candidates.md", "results/sentences/family.md"),
+    *("results/audio-ladder/table.md", "results/cpu/report.md"),
 )
 """Pages of long tables, whose rows would fill what a search finds."""
 _UNNAMED = {'id="__search"': "Search", 'id="__drawer"': "Navigation", 'class="md-search"': "Search"}

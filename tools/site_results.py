@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from precision_eval.core.drawing import new_figure, save
-from precision_eval.core.files import TrialFile, read_json
+from precision_eval.core.files import read_json
 from precision_eval.core.table import make_table, to_markdown
 from precision_eval.report.figures.bars import change_panel
 from precision_eval.report.figures.tradeoff import draw_tradeoff
@@ -23,6 +23,7 @@ from precision_eval.results.reading import load_run
 from precision_eval.results.sound import SOUND_METRICS
 from validation.frame import Figure, experiment_by_name
 from validation.plots import draw_found
+from validation.report import stored_content
 
 HERE = "pictures"
 _CASE = "attention-decode"
@@ -91,11 +92,7 @@ def _trials(results: Path) -> Iterator[tuple[str, list[Figure], list[Path]]]:
         plots = sorted((results / "proof").glob(f"{name}*.png"))
         yield f"{title[0].upper()}{title[1:]}", [Figure(**row) for row in rows], plots
     for title, name, file in TRIALS:
-        experiment, path = experiment_by_name(name), results / file
-        content: Any = TrialFile(path).read() if path.suffix == ".jsonl" else read_json(path)
-        if path.suffix == ".jsonl" and experiment.summary is not None:
-            content = experiment.summary(content, experiment.options({}, out=path.parent, size="full"))
-        yield title, experiment.figures(content), []
+        yield title, experiment_by_name(name).figures(stored_content(name, results / file)), []
 
 
 def _table(figures: Iterable[Figure]) -> str:

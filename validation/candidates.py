@@ -1,19 +1,22 @@
-"""What today's candidates cost in drift and memory: ``python -m validation.candidates [CASE:SIZE ...] --out FILE``.
+"""What today's candidates cost in drift and memory.
 
 Each candidate is put on a copy of each case, built once per seed (weights, cache and input are drawn anew; of trained
 models what they hear), and its first output is held to float64. Drift is the geometric mean over seeds with a 95 % t
 interval of its logarithm. Bytes are counted: what the model stores, and the allocator's peak of one call beyond it,
-both of the first seed. No time is measured. Each line of FILE is a case, seed and fix, with the environment whose file
-lies beside; the same command goes on from there. The tables are printed, and written beside as Markdown.
+both of the first seed. No time is measured. A trial is a case, seed and fix; its environment's file lies beside::
+
+    python -m validation candidates --size full --out results/candidates
+    python -m validation candidates --size full --set cases=my_case.py:factory:own --out runs/candidates
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import math
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from precision_eval.cases.own import digest_of
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import failure_of
 from precision_eval.core.environment import collect, cpu_model, store_environment, stored_environments
-from precision_eval.core.files import TrialFile, written_whole
+from precision_eval.core.files import written_whole
 from precision_eval.core.table import Code, make_table, to_markdown
 from precision_eval.core.targets import is_target
 from precision_eval.core.workers import WorkerError, call_isolated, one_thread
@@ -34,6 +37,7 @@ from precision_eval.fixes.packing import floating_leaves
 from precision_eval.fixes.storage import storage_bytes
 from precision_eval.measure.memory import cpu_allocated_peak_bytes
 from precision_eval.measure.system_drift import exact_output, relative_error
+from validation.frame import Data, Experiment, Figure, Options, Trial
 
 CASES = (
     *("attention-decode:tiny", "attention-prefill:tiny", "metavoice-decode:tiny", "metavoice-prefill-float32:tiny"),
@@ -41,9 +45,10 @@ CASES = (
     *("cogvideo-t5-encoder:tiny", "voice:default", "voice-natural:default", "voice-natural-capped:default"),
 )
 FIXES = (
-    "as_shipped,query_to_half,kv_to_query,full_float32,bfloat16,float16,autocast,cache_*,layercast,weights_int?,"
-    "scores_*,softmax_float32,flex_lowp_cache,sdpa_math,sdpa_flash,batch_invariant,half_reductions"
-)
+    "as_shipped", "query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16", "autocast", "cache_*",
+    "layercast", "weights_int?", "scores_*", "softmax_float32", "flex_lowp_cache", "sdpa_math", "sdpa_flash",
+    "batch_invariant", "half_reductions",
+)  # fmt: skip
 LIMIT_S = 1800.0
 SUMMARISED = tuple(fix.id for fix in ALL_FIXES if not fix.caches.endswith(("/keys", "/values")))
 WIDE, HALF = "full_float32", "bfloat16"
@@ -75,25 +80,34 @@ def measured(case: str, size: str, seed: int, fixes: tuple[str, ...]) -> list[di
     return rows
 
 
-def run(out: Path, cases: list[tuple[str, str]], fixes: tuple[str, ...], seeds: int) -> TrialFile:
-    """Measure what is missing; each case and seed in a process of its own."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    file = TrialFile(out)
-    done, environment = file.keys(), store_environment(collect("cpu"), out.parent)
+def _trials(options: Options) -> list[Trial]:
+    fixes = [fix.id for fix in ALL_FIXES if any(fnmatchcase(fix.id, one) for one in options["fixes"])]
+    here = f"{torch.__version__}/{cpu_model()}"
+    return [
+        Trial(f"{here}/{case}/{size}/{seed}/{fix}", ((case, size, seed), fix))
+        for case, _, size in (named.rpartition(":") for named in options["cases"])
+        for seed in range(options["seeds"])
+        for fix in fixes
+    ]
+
+
+def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
+    environment = store_environment(collect("cpu"), options.out)
+    for row in in_workers(trials, measured, ("case", "size", "seed")):
+        yield {**row, "environment": environment}
+
+
+def in_workers(trials: Iterator[Trial], measure: Callable[..., list[Data]], names: tuple[str, ...]) -> Iterator[Data]:
+    """Measure the fixes of each place in a process of its own; a trial's spec is its place, named so, and its fix."""
     with one_thread():
-        for case, size, seed in ((case, size, seed) for case, size in cases for seed in range(seeds)):
-            keys = {fix: f"{torch.__version__}/{cpu_model()}/{case}/{size}/{seed}/{fix}" for fix in fixes}
-            missing = tuple(fix for fix, key in keys.items() if key not in done)
-            if not missing:
-                continue
+        for place, of in groupby(trials, key=lambda trial: trial.spec[0]):
+            keys = {trial.spec[1]: trial.key for trial in of}
             try:
-                rows = call_isolated(partial(measured, case, size, seed, missing), timeout_s=LIMIT_S)
+                rows = call_isolated(partial(measure, *place, tuple(keys)), timeout_s=LIMIT_S)
             except WorkerError as error:
-                lost = {"case": case, "size": size, "seed": seed, "status": error.status, "reason": str(error)}
-                rows = [lost | {"fix": fix} for fix in missing]
-            for row in rows:
-                file.append({"key": keys[row["fix"]], **row, "environment": environment})
-    return file
+                lost = {**dict(zip(names, place, strict=False)), "status": error.status, "reason": str(error)}
+                rows = [lost | {"fix": fix} for fix in keys]
+            yield from ({"key": keys[row["fix"]], **row} for row in rows)
 
 
 def interval(drifts: list[float]) -> tuple[float, float, float]:
@@ -140,9 +154,9 @@ def _range(values: list[float], form: str, unit: str = "") -> str:
     return middle if least == most else f"{middle} ({least} to {most})"
 
 
-def provenance(rows: list[dict[str, Any]], folder: Path) -> str:
+def provenance(rows: list[dict[str, Any]], *folders: Path) -> str:
     """Say by which commit each case was measured, and of which nothing says so."""
-    known = stored_environments(folder)
+    known = {sha: environment for folder in folders for sha, environment in stored_environments(folder).items()}
     measured: dict[str, list[str]] = {}
     for (case, size), fixes in by_case(rows).items():
         shas = {row.get("environment", "") for own in fixes.values() for row in own}
@@ -154,35 +168,39 @@ def provenance(rows: list[dict[str, Any]], folder: Path) -> str:
     )
 
 
+_HEAD = ("fix", "stored bytes", "peak of a call beyond it", "drift [95 %]")
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """Write rows as Markdown, one table a case; the reason of what raised stands once below."""
-    lines: list[str] = []
+    parts: list[str] = []
     for (case, size), fixes in by_case(rows).items():
-        head = ["| fix | stored bytes | peak of a call beyond it | drift [95 %] |", "|---|---|---|---|"]
-        lines += ["", f"**{case} · {size}**, {max(map(len, fixes.values()))} seeds", "", *head]
-        lines += [_line(fix, of_fix) for fix, of_fix in fixes.items()]
+        lines = [(Code(fix), *_cells(of_fix)) for fix, of_fix in fixes.items()]
         drifts = {fix: [row["drift"] for row in of_fix] for fix, of_fix in fixes.items() if _passed(of_fix)}
         every = [row for of_fix in fixes.values() for row in of_fix]
         reasons = {row["fix"]: f"{row['status']}: {row['reason']}" for row in every if row.get("reason")}
         by_reason = {text: [fix for fix, reason in reasons.items() if reason == text] for text in reasons.values()}
-        lines += ["", *(f"- {', '.join(f'`{fix}`' for fix in named)}: {text}" for text, named in by_reason.items())]
-        lines += keys_over_values(drifts)
-    return "\n".join(lines[1:])
+        notes = [f"- {', '.join(f'`{fix}`' for fix in named)}: {text}" for text, named in by_reason.items()]
+        notes += keys_over_values(drifts)
+        seeds = max(map(len, fixes.values()))
+        parts += [f"**{case} · {size}**, {seeds} seeds", to_markdown(make_table(_HEAD, lines)), "\n".join(notes)]
+    return "\n\n".join(filter(None, parts))
 
 
 def _passed(rows: list[dict[str, Any]]) -> bool:
     return len(rows) > 1 and all(row["status"] == "passed" and row["drift"] > 0.0 for row in rows)
 
 
-def _line(fix: str, rows: list[dict[str, Any]]) -> str:
+def _cells(rows: list[dict[str, Any]]) -> tuple[str, str, str]:
+    """Return the bytes stored, the peak beyond them and the drift of a fix's rows."""
     bad = next((row["status"] for row in rows if row["status"] != "passed"), None)
-    counted = [
-        f"{value:,}" if value is not None else "–" for value in map(rows[0].get, ("storage_bytes", "peak_bytes"))
-    ]
+    stored, peak = (f"{value:,}" if value is not None else "–" for value in map(rows[0].get, _HELD))
     drifts: list[Any] = [row.get("drift") for row in rows]
     plain = f"{drifts[0]:.2e}" if bad is None and drifts[0] is not None else bad  # of one seed, or an exact zero
-    figure = "{:.2e} [{:.2e}, {:.2e}]".format(*interval(drifts)) if _passed(rows) else plain
-    return f"| `{fix}` | {' | '.join(counted)} | {figure} |"
+    return stored, peak, "{:.2e} [{:.2e}, {:.2e}]".format(*interval(drifts)) if _passed(rows) else str(plain)
+
+
+_HELD = ("storage_bytes", "peak_bytes")
 
 
 def keys_over_values(drifts: dict[str, list[float]]) -> list[str]:
@@ -197,21 +215,29 @@ def keys_over_values(drifts: dict[str, list[float]]) -> list[str]:
     ]
 
 
-def main() -> None:
-    """Measure what is missing, and print."""
-    parser = argparse.ArgumentParser(prog="python -m validation.candidates", description=__doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE:SIZE", default=CASES)
-    parser.add_argument("--fix", default=FIXES)
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    fixes = tuple(fix.id for fix in ALL_FIXES if any(fnmatchcase(fix.id, one) for one in options.fix.split(",")))
-    cases = [(case, size) for case, _, size in (named.rpartition(":") for named in options.cases)]
-    text = table(run(options.out, cases, fixes, options.seeds).read())
-    with written_whole(options.out.with_suffix(".md")) as partial_path:
-        partial_path.write_text(f"# Candidates, case by case\n\n{text}\n", encoding="utf-8")
-    print(text)
+def _figures(lines: list[Data]) -> list[Figure]:
+    figures = []
+    for (case, size), fixes in by_case(lines).items():
+        for fix, rows in fixes.items():
+            *held, drift = _cells(rows)
+            columns = dict(zip(_HEAD[1:3], held, strict=True))
+            figures.append(Figure(f"{case} · {size}: {fix}", drift, rivals=columns))
+    return figures
 
 
-if __name__ == "__main__":
-    main()
+def _written(lines: list[Data], out: Path) -> list[Path]:
+    path = out / "candidates.md"
+    with written_whole(path) as partial_path:
+        partial_path.write_text(f"# Candidates, case by case\n\n{table(lines)}\n", encoding="utf-8")
+    return [path]
+
+
+EXPERIMENT = Experiment(
+    name="candidates",
+    title="what today's candidates cost in drift and memory",
+    trials=_trials,
+    run=_run,
+    figures=_figures,
+    plots=_written,
+    settings={"cases": (CASES[:1], CASES), "fixes": (FIXES, FIXES), "seeds": (2, 8)},
+)

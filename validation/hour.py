@@ -12,7 +12,7 @@ fix: the verdict on sound is of many streams (``python -m validation sound``)::
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,13 @@ import torch
 from numpy.typing import NDArray
 
 from precision_eval.cases.voice.assets import sha256_of
+from precision_eval.core.formatting import MISSING
 from precision_eval.core.workers import call_isolated, use_one_blas_thread
 from precision_eval.measure.judges import Panel, chosen_judges
 from precision_eval.measure.memory import peak_rss_bytes
 from precision_eval.measure.minutes import MinuteListener
 from precision_eval.measure.voice import PROMPT_FRAMES, synthesise
-from precision_eval.results.minutes import Minutes, courses_of, flags_text
+from precision_eval.results.minutes import Course, Minutes, courses_of, flags_text
 from precision_eval.results.sound import SoundMetric
 from precision_eval.stats import Interval
 from validation.frame import Data, Experiment, Figure, Options, Trial
@@ -105,21 +106,31 @@ def _length(line: Data) -> float:
 
 
 def _figures(content: Data) -> list[Figure]:
+    """One row of cost and one of sound for each condition; minute by minute stands in the summary."""
     conditions = content["conditions"]
     figures = [_cost(name, data, content["length_min"]) for name, data in conditions.items() if "synthesis" in data]
     anchor = conditions.get(ANCHOR)
     for name, data in conditions.items():
-        same = anchor is not None and name != ANCHOR and data["tokens_sha256"] == anchor["tokens_sha256"]
-        for course in courses_of(data["minutes"]):
-            change = _change(course.metric, data["minutes"], anchor["minutes"]) if anchor and name != ANCHOR else "–"
-            columns = {
-                "change to float32 (95 %)": "the very same tokens" if same else change,
-                "slope an hour (95 %)": spanned(course.slope_text),
-                "first third → last": course.thirds_text,
-                "worst": course.worst_text,
-            }
-            figures.append(Figure(f"{name}: {course.metric.title}", course.mean_text, "", None, columns))
+        courses = courses_of(data["minutes"])
+        change = MISSING if name == ANCHOR or anchor is None else _changes(courses, data, anchor)
+        columns = {
+            "change to float32 (95 %)": change,
+            "slope an hour (95 %)": _joined(courses, lambda course: spanned(course.slope_text)),
+            "first third → last": _joined(courses, lambda course: course.thirds_text),
+            "worst": _joined(courses, lambda course: course.worst_text),
+        }
+        figures.append(Figure(name, _joined(courses, lambda course: course.mean_text), "", None, columns))
     return figures
+
+
+def _changes(courses: Sequence[Course], data: Data, anchor: Data) -> str:
+    if data["tokens_sha256"] == anchor["tokens_sha256"]:
+        return "the very same tokens"
+    return _joined(courses, lambda course: _change(course.metric, data["minutes"], anchor["minutes"]))
+
+
+def _joined(courses: Sequence[Course], text: Callable[[Course], str]) -> str:
+    return "; ".join(f"{course.metric.title} {text(course)}" for course in courses)
 
 
 def _cost(name: str, data: Data, minutes: float) -> Figure:

@@ -1,18 +1,17 @@
-"""How drift and bytes of narrow caches go with the length of the cache: ``python -m validation.lengths --out FOLDER``.
+"""How drift and bytes of narrow caches go with the length of the cache.
 
 One call attends to a full float16 cache of L slots. *decode*: one query, *prefill*: the last 64 of L queries under the
 causal mask, as the last block of a prefill in blocks; both of two heads of 128, all normal. *voice*: what the shipped
 voice wrote itself, in windows of its 512 frames laid one after the other (positions begin anew in each), over speakers
 from the seed's on, in the seed's layer; the query is that of the last frame. The reference is float64 on the stored
-float16 cache, one head at a time. Each line of ``lengths.jsonl`` is one seed, length and fix; the same command goes on
-from there. Growth is drift over that of the shortest length, paired by seed. *whisper*, with ``--speech FOLDER`` of
-human speech (docs/whisper.md): the cross-caches of Whisper tiny.en, 1,500 slots an utterance, of utterances from the
-seed's on laid one after the other, in the seed's layer; the query is that of the eighth token of the last.
+float16 cache, one head at a time. A trial is one seed, length and fix. Growth is drift over that of the shortest
+length, paired by seed. *whisper*, with ``--set speech=FOLDER`` of human speech (docs/whisper.md): the cross-caches of
+Whisper tiny.en, 1,500 slots an utterance, of utterances from the seed's on laid one after the other, in the seed's
+layer; the query is that of the eighth token of the last.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 from collections.abc import Iterator
 from functools import partial
@@ -28,21 +27,20 @@ from precision_eval.cases.systems.system import CachedAttention
 from precision_eval.core.cells import failure_of
 from precision_eval.core.drawing import dress, new_figure, save, style_of
 from precision_eval.core.environment import cpu_model
-from precision_eval.core.errors import UnsupportedError
-from precision_eval.core.files import TrialFile
-from precision_eval.core.workers import WorkerError, call_isolated, one_thread
+from precision_eval.core.errors import UnsupportedError, unknown_name
+from precision_eval.core.table import Code, make_table, to_markdown
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.compute import AttentionCall, AttentionReplaced
 from precision_eval.fixes.storage import storage_bytes
-from validation.candidates import interval
+from validation.candidates import in_workers, interval
+from validation.frame import Data, Experiment, Figure, Options, Trial
 
-LENGTHS = (512, 2048, 8192, 32768, 131072)
+LENGTHS = ("512", "2048", "8192", "32768", "131072")
 FIXES = (
     "kv_to_query", "query_to_half", "scores_stored", "cache_int8_token", "cache_int8_head", "cache_int8_tensor",
     "cache_e4m3_token", "cache_e4m3_tensor", "cache_e5m2_token", "cache_e5m2_tensor",
 )  # fmt: skip
 KINDS = ("decode", "prefill", "voice", "whisper")
-LIMIT_S = 1800.0
 GROWN = 1.1
 """Growth is said from the length on where its interval is above this, a tenth more drift, at all greater lengths."""
 
@@ -143,11 +141,9 @@ def exact(built: BuiltCase) -> torch.Tensor:
 
 
 @torch.no_grad()
-def measured(
-    kind: str, length: int, seed: int, fixes: tuple[str, ...], speech: str | None = None
-) -> list[dict[str, Any]]:
+def measured(kind: str, length: int, seed: int, speech: str, fixes: tuple[str, ...]) -> list[dict[str, Any]]:
     """Return status, drift and bytes of keys and values of each fix."""
-    built = case_of(kind, length, seed=seed, speech=speech)
+    built = case_of(kind, length, seed=seed, speech=speech or None)
     reference = exact(built)
     # how much smaller the output is than a value: what attention averages over
     attention: Any = built.model
@@ -168,27 +164,19 @@ def measured(
     return rows
 
 
-def run(
-    out: Path, kinds: tuple[str, ...], lengths: tuple[int, ...], seeds: int, speech: str | None = None
-) -> TrialFile:
-    """Measure what is missing, the short lengths first; each seed and length in a process of its own."""
-    out.mkdir(parents=True, exist_ok=True)
-    file = TrialFile(out / "lengths.jsonl")
-    done = file.keys()
-    with one_thread():
-        for length, kind, seed in ((n, kind, seed) for n in lengths for kind in kinds for seed in range(seeds)):
-            keys = {fix: f"{torch.__version__}/{cpu_model()}/{kind}/{length}/{seed}/{fix}" for fix in FIXES}
-            missing = tuple(fix for fix, key in keys.items() if key not in done)
-            if not missing:
-                continue
-            try:
-                rows = call_isolated(partial(measured, kind, length, seed, missing, speech), timeout_s=LIMIT_S)
-            except WorkerError as error:
-                lost = {"kind": kind, "length": length, "seed": seed, "status": error.status, "reason": str(error)}
-                rows = [lost | {"fix": fix} for fix in missing]
-            for row in rows:
-                file.append({"key": keys[row["fix"]], **row})
-    return file
+def _trials(options: Options) -> list[Trial]:
+    """Short lengths first."""
+    for kind in options["kinds"]:
+        if kind not in KINDS:
+            raise unknown_name("kind", kind, KINDS)
+    here = f"{torch.__version__}/{cpu_model()}"
+    return [
+        Trial(f"{here}/{kind}/{length}/{seed}/{fix}", ((kind, length, seed, options["speech"]), fix))
+        for length in map(int, options["lengths"])
+        for kind in options["kinds"]
+        for seed in range(options["seeds"])
+        for fix in FIXES
+    ]
 
 
 Curve = dict[int, dict[int, float]]
@@ -228,30 +216,35 @@ def grows_from(drifts: Curve) -> int | None:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return drift by length as Markdown, one table a kind."""
-    lines: list[str] = []
     found = list(curves(rows))
+    parts = []
     for kind in dict.fromkeys(one[0] for one in found):
         own = [one for one in found if one[0] == kind]
         lengths = sorted({length for one in own for length in one[2]})
         seeds = min(len(seeds) for one in own for seeds in one[2].values())
-        header = [f"{length:,}" for length in lengths]
-        lines += [
-            "",
-            f"**{kind}**, {seeds} seeds",
-            "",
-            f"| fix | bytes a slot | {' | '.join(header)} | growth | from |",
-        ]
-        lines += ["|---" * (len(lengths) + 4) + "|"]
+        lines = []
         for _, fix, drifts, held in own:
             cells = [f"{interval(list(drifts[n].values()))[0]:.2e}" if n in drifts else "–" for n in lengths]
-            grown = growth(drifts).get(lengths[-1])
-            text = "–" if grown is None else "× {:.2f} [{:.2f}, {:.2f}]".format(*grown)
-            start = grows_from(drifts)  # that is, the least of the lengths that were measured
-            slot = held[max(held)] / max(held)
-            lines.append(
-                f"| `{fix}` | {slot:.1f} | {' | '.join(cells)} | {text} | {f'{start:,}' if start else 'nowhere'} |"
-            )
-    return "\n".join(lines[1:])
+            lines.append((Code(fix), f"{held[max(held)] / max(held):.1f}", *cells, *_growth_texts(drifts, lengths[-1])))
+        head = ("fix", "bytes a slot", *(f"{length:,}" for length in lengths), "growth", "from")
+        parts += [f"**{kind}**, {seeds} seeds", to_markdown(make_table(head, lines))]
+    return "\n\n".join(parts)
+
+
+def _growth_texts(drifts: Curve, longest: int) -> tuple[str, str]:
+    """Return the growth at the longest length, and the least of the measured ones from which on it is one."""
+    grown, start = growth(drifts).get(longest), grows_from(drifts)
+    return "–" if grown is None else "× {:.2f} [{:.2f}, {:.2f}]".format(*grown), f"{start:,}" if start else "nowhere"
+
+
+def _figures(lines: list[Data]) -> list[Figure]:
+    figures = []
+    for kind, fix, drifts, held in curves(lines):
+        grown, start = _growth_texts(drifts, max(drifts))
+        columns = {"bytes a slot": f"{held[max(held)] / max(held):.1f}", "grows from": start}
+        name = f"{kind}: {fix}, drift at {max(drifts):,} slots ÷ at {min(drifts):,}"
+        figures.append(Figure(name, grown, rivals=columns))
+    return figures
 
 
 def draw(rows: list[dict[str, Any]], out: Path) -> list[Path]:
@@ -285,22 +278,17 @@ def draw(rows: list[dict[str, Any]], out: Path) -> list[Path]:
     return save(figure, out, "lengths")
 
 
-def main() -> None:
-    """Measure what is missing, print and draw."""
-    parser = argparse.ArgumentParser(prog="python -m validation.lengths", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--kinds", default=",".join(KINDS[:3]), help="also whisper, which needs its wheel")
-    parser.add_argument("--speech", metavar="FOLDER")
-    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)))
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--report-only", action="store_true")
-    options = parser.parse_args()
-    lengths = tuple(map(int, options.lengths.split(",")))
-    kinds = () if options.report_only else tuple(options.kinds.split(","))
-    rows = run(options.out, kinds, lengths, options.seeds, options.speech).read()
-    print(table(rows))
-    draw(rows, options.out)
-
-
-if __name__ == "__main__":
-    main()
+EXPERIMENT = Experiment(
+    name="lengths",
+    title="drift and bytes of narrow caches by the length of the cache",
+    trials=_trials,
+    run=lambda trials, options: in_workers(trials, measured, ("kind", "length", "seed")),
+    figures=_figures,
+    plots=draw,
+    settings={
+        "kinds": (KINDS[:1], KINDS[:3]),  # whisper needs its wheel, and speech
+        "lengths": (LENGTHS[:2], LENGTHS),
+        "seeds": (2, 8),
+        "speech": ("", ""),
+    },
+)

@@ -119,33 +119,43 @@ def reported_markdown(path: Path) -> str:
     return "\n\n".join(parts)
 
 
-def stored_markdown(name: str, path: Path, *, judged_only: bool = False) -> str:
-    """Return the figures of an experiment's summary or trials, what is to be known of them, and who measured."""
+def stored_markdown(name: str, path: Path, *, judged_only: bool = False, without: str = "") -> str:
+    """Return the figures of an experiment's summary or trials, what is to be known of them, and who measured.
+
+    `without`: figures whose name has this in it are left out.
+    """
     command = f"python -m validation {name} --size full"
     if not path.exists():
         return f"Not measured: there is no `{path.name}` yet. `{command}` makes it."
-    experiment = experiment_by_name(name)
+    experiment, content = experiment_by_name(name), stored_content(name, path)
     if path.suffix == ".jsonl":  # trials of several machines, which the figures name
-        lines, measured = TrialFile(path).read(), [f"Measured with `{command}`."]
-        options = experiment.options({}, out=path.parent, size="full")
-        content: Any = lines if experiment.summary is None else experiment.summary(lines, options)
+        measured = [f"Measured with `{command}`."]
     else:
-        content = read_json(path)
         command = content.get("command", command)
-        measured = [f"Measured with `{command}` on {where}." for where in _machines(content, path)]
+        measured = [f"Measured with `{command}` on {_machine(where)}." for where in environments_of(content, path)]
     figures = figures_of(experiment, content, path)
     shown = [figure for figure in figures if figure.met is not None or not judged_only]
+    shown = [figure for figure in shown if not without or without not in figure.name]
     notes = experiment.notes(content)
     return "\n\n".join([*map(to_markdown, rival_tables(shown)), *notes, *measured])
 
 
-def _machines(content: Data, path: Path) -> list[str]:
-    """Return the machines of a summary: its own, those of its runs, or the one that its campaign is named after."""
+def stored_content(name: str, path: Path) -> Any:
+    """Return what the figures of an experiment are made of, from its stored summary or trials."""
+    if path.suffix != ".jsonl":
+        return read_json(path)
+    experiment, lines = experiment_by_name(name), TrialFile(path).read()
+    options = experiment.options({}, out=path.parent, size="full")
+    return lines if experiment.summary is None else experiment.summary(lines, options)
+
+
+def environments_of(content: Data, path: Path) -> list[Data]:
+    """Return where a summary was measured: its own environment, its runs', or the one its campaign is named after."""
     environments = [content.get("environment"), *(run.get("environment") for run in content.get("runs", ()))]
     campaign = str(content.get("campaign", "-")).partition("/")[0]
     stored = stored_environments(path.parent)
     environments += [environment for sha, environment in stored.items() if sha.startswith(campaign)]
-    return list(dict.fromkeys(_machine(environment) for environment in environments if environment))
+    return list({_machine(environment): dict(environment) for environment in environments if environment}.values())
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

@@ -1,15 +1,13 @@
-"""What torch's operations say of mixed dtypes, and what ``explain`` makes of it: ``python -m validation.sentences``.
+"""What torch's operations say of mixed dtypes, and what ``explain`` makes of it.
 
 Every operation of torch's test database is called on its sample inputs with one tensor in another dtype, eagerly and,
-every fifth, with fake tensors too, as a compiler calls it. Each operation has a process and a time limit of its own and
-one line in OUT, from which the same command goes on; an operation that is cut short or lost is counted as such. Each
-sentence counts once, whatever its dtypes and numbers. *Names two dtypes* is what the family is about: a sentence with
-two dtypes in it, or that says that dtypes differ.
+every fifth, with fake tensors too, as a compiler calls it. Each operation has a process and a time limit of its own; an
+operation that is cut short or lost is counted as such. Each sentence counts once, whatever its dtypes and numbers.
+*Speaks of two dtypes* is what the family is about: a sentence with two dtypes in it, or that says that dtypes differ.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import time
@@ -27,10 +25,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as tree
 
-from precision_eval.core.files import TrialFile
-from precision_eval.core.table import make_table, to_markdown
+from precision_eval.core.table import make_table, markdown_text, to_markdown
 from precision_eval.core.workers import WorkerError, call_isolated, one_thread
 from precision_eval.diagnose.explain import FAMILY, explain
+from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.report import share_text
 
 MIXED = (
     (torch.float32, torch.bfloat16),
@@ -128,33 +127,45 @@ def judged(message: str) -> dict[str, bool]:
     }
 
 
-def table(lines: Iterable[dict[str, Any]]) -> str:
-    """Return the counts as Markdown, with what is not recognised below."""
-    lines = list(lines)
+def _judged_sentences(lines: Iterable[Data]) -> dict[str, dict[str, bool]]:
+    """Return what ``explain`` makes of one message of each sentence."""
     messages: dict[str, str] = {}
     for line in lines:
         for sentence, message in line["messages"].items():
             messages.setdefault(sentence, message)
-    verdicts = {sentence: judged(message) for sentence, message in messages.items()}
+    return {message: judged(message) for message in messages.values()}
+
+
+def _figures(lines: list[Data]) -> list[Figure]:
+    verdicts = [*_judged_sentences(lines).values()]
+    figures = []
+    for about, kept in (("sentences that speak of two dtypes", True), ("other sentences", False)):
+        of = [verdict for verdict in verdicts if verdict["two_dtypes"] is kept]
+        columns = {words: f"{sum(one[key] for one in of)} of {len(of)}" for key, words in _COLUMNS.items()}
+        found = share_text(sum(one["recognised"] for one in of), len(of))
+        figures.append(Figure(f"{about}: recognised", found, rivals=columns))
+    return figures
+
+
+_COLUMNS = {"operation": "with the operation", "dtypes": "with both dtypes", "direction": "what is asked"}
+
+
+def _notes(lines: list[Data]) -> list[str]:
+    """How much was called, of which dtypes there are no samples, and which sentences of two dtypes are not known."""
     statuses = Counter(line["status"] for line in lines)
     programs, failing = (sum(line[name] for line in lines) for name in ("programs", "failing"))
-    rows = [
-        f"torch {torch.__version__}: {len(lines)} operations "
-        f"({', '.join(f'{n} {name}' for name, n in statuses.items())}), {programs:,} programs, {failing:,} messages",
-        f"the database made no samples in a dtype: {_lacking(lines)}",
-        "",
-        "| sentences | all | recognised | operation | dtypes | what is asked |",
-        "|---|---|---|---|---|---|",
+    versions = ", ".join(dict.fromkeys(line["key"].partition("/")[0] for line in lines))
+    called = ", ".join(f"{count} {status}" for status, count in statuses.items())
+    unknown = [
+        message.splitlines()[0][:200]
+        for message, verdict in _judged_sentences(lines).items()
+        if verdict["two_dtypes"] and not verdict["recognised"]
     ]
-    for name, kept in (("that name two dtypes", True), ("others", False)):
-        of = [one for one in verdicts.values() if one["two_dtypes"] is kept]
-        counts = [sum(one[key] for one in of) for key in ("recognised", "operation", "dtypes", "direction")]
-        rows.append(f"| {name} | {len(of)} | {' | '.join(map(str, counts))} |")
-    unknown = [sentence for sentence, one in verdicts.items() if not one["recognised"]]
-    for kept, title in ((True, "name two dtypes"), (False, "others")):
-        rows += ["", f"Not recognised, {title}:", ""]
-        rows += [f"- {messages[one].splitlines()[0][:200]}" for one in unknown if verdicts[one]["two_dtypes"] is kept]
-    return "\n".join(rows)
+    return [
+        f"torch {versions}: {len(lines)} operations ({called}), {programs:,} programs, {failing:,} messages; the "
+        f"database made no samples in a dtype: {_lacking(lines)}.",
+        *(f"Not recognised: {markdown_text(text)}" for text in unknown),
+    ]
 
 
 def family_table() -> str:
@@ -195,33 +206,37 @@ def database() -> list[Any]:
     return list(op_db)
 
 
-def main() -> None:
-    """Ask what is missing in OUT, and print the counts."""
-    parser = argparse.ArgumentParser(prog="python -m validation.sentences", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs/sentences.jsonl"))
-    parser.add_argument("--report-only", action="store_true")
-    parser.add_argument("--family", type=Path, help="Write the sentences that explain knows to this file, and end.")
-    options = parser.parse_args()
-    if options.family is not None:
-        options.family.write_text(f"# Sentences that explain knows\n\n{family_table()}\n", encoding="utf-8")
-        return
+def _trials(options: Options) -> list[Trial]:
+    names = [(f"{torch.__version__}/{one.name}/{one.variant_test_name}", one) for one in database()]
+    return [Trial(*pair) for pair in names[: options["operations"] or None]]
+
+
+def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
+    """Ask each operation in a process of its own."""
     warnings.simplefilter("ignore")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    file = TrialFile(options.out)
-    done = file.keys()
     with one_thread():
-        for operation in () if options.report_only else database():
-            key = f"{torch.__version__}/{operation.name}/{operation.variant_test_name}"
-            if key in done:
-                continue
+        for key, operation, _ in trials:
             try:
-                line = call_isolated(partial(asked, operation), BUDGET_S, timeout_s=LIMIT_S)
+                yield {"key": key, **call_isolated(partial(asked, operation), BUDGET_S, timeout_s=LIMIT_S)}
             except WorkerError as error:
-                line = {"programs": 0, "failing": 0, "messages": {}, "status": error.status.replace("_", " ")}
-            file.append({"key": key, **line})
-    of_this = [line for line in file.read() if line["key"].startswith(f"{torch.__version__}/")]
-    print(table(of_this))
+                lost = {"programs": 0, "failing": 0, "messages": {}}
+                yield {"key": key, **lost, "status": error.status.replace("_", " ")}
 
 
-if __name__ == "__main__":
-    main()
+def _family(content: Any, out: Path) -> list[Path]:
+    """Write ``family.md``: the sentences that ``explain`` knows."""
+    path = out / "family.md"
+    path.write_text(f"# Sentences that explain knows\n\n{family_table()}\n", encoding="utf-8")
+    return [path]
+
+
+EXPERIMENT = Experiment(
+    name="sentences",
+    title="what torch's operations say of mixed dtypes, and what explain makes of it",
+    trials=_trials,
+    run=_run,
+    figures=_figures,
+    plots=_family,
+    notes=_notes,
+    settings={"operations": (20, 0)},  # the first so many; 0: all
+)

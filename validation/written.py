@@ -1,4 +1,4 @@
-"""Fixes put on from outside against the same written into the source: ``python -m validation.written``.
+"""Fixes put on from outside against the same written into the source.
 
 One decoding step of attention with a KV cache: project, write one position, attend, project. Outputs are compared bit
 by bit, and times as paired ratios of blocks over several processes, 1 being equal; the source is timed against itself
@@ -8,11 +8,9 @@ with the length.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
+from itertools import product
 from typing import Any
 
 import torch
@@ -20,11 +18,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from precision_eval.core.environment import cpu_model
-from precision_eval.core.files import read_json, to_json
-from precision_eval.core.formatting import join
-from precision_eval.core.table import Code, make_table, to_markdown
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.measure.latency import Candidate, compare_latency
+from validation.frame import Data, Experiment, Figure, Options, Trial, each
+from validation.report import spanned
 
 HEADS, WIDTH, POSITION = 8, 64, 3
 WITHIN = 0.01
@@ -158,67 +155,55 @@ def has_same_bits(fix_id: str, length: int) -> bool:
     return torch.equal(outside, source)
 
 
-def compared(fix_id: str, length: int, *, budget_s: float, processes: int) -> dict[str, Any]:
+def compared(fix_id: str, length: int, budget_s: float, processes: int) -> Data:
     """Return whether both give the same bits, and the paired ratios to the source."""
+    torch.set_num_threads(1)
     ratios = compare_latency(
         partial(candidates_of, fix_id, length), baseline="source", budget_s=budget_s, processes=processes,
         margin=WITHIN, check=False, threads=1,
     )  # fmt: skip
-    row: dict[str, Any] = {"fix": fix_id, "length": length, "same_bits": has_same_bits(fix_id, length)}
+    row: Data = {"fix": fix_id, "length": length, "same_bits": has_same_bits(fix_id, length)}
     for name in ("outside", "source again"):
         row[name] = [ratios[name].ratio, ratios[name].ratio_low, ratios[name].ratio_high, ratios[name].verdict]
     return row
 
 
-def markdown(path: Path) -> str:
-    """Return the stored rows as a table, and whether all hold to the target."""
-    stored = read_json(path)
-    rows = stored["rows"]
-    lines = [
-        (Code(row["fix"]), f"{row['length']:,}", *(_ratio(row[name]) for name in ("outside", "source again")))
-        for row in rows
-    ]
-    shown: dict[bool, list[str]] = {True: [], False: []}
-    for row in rows:
-        within = max(abs(end - 1.0) for end in row["outside"][1:3]) <= WITHIN
-        shown[within].append(f"{row['fix']} at {row['length']:,}")
-    same = sum(row["same_bits"] for row in rows)
-    said = f"{same} of {len(rows)} give the bits of the source. Shown to be within {100 * WITHIN:g} %: "
-    said += f"{join(shown[True]) or 'none'}; not shown: {join(shown[False]) or 'none'}."
-    head = ("fix", "positions", "outside ÷ source [95 %]", "source ÷ itself [95 %]")
-    machine = stored["machine"]
-    measured = f"{machine['processor']}, torch {machine['torch']}, {machine['threads']} thread."
-    return f"{to_markdown(make_table(head, lines))}\n\n{said} {measured}"
+def _trials(options: Options) -> list[Trial]:
+    effort = (options["budget_s"], options["processes"])
+    here = f"{effort[0]:g}s/{effort[1]}p/{torch.__version__}/{cpu_model()}"
+    places = product(WRITTEN, map(int, options["lengths"]))
+    return [Trial(f"{fix}/{length}/{here}", (fix, length, *effort)) for fix, length in places]
+
+
+def _figures(content: Data) -> list[Figure]:
+    """The target is met where the whole interval lies within it, and the bits are the source's."""
+    figures = []
+    for row in content["rows"]:
+        bits = "the same bits" if row["same_bits"] else "OTHER BITS"
+        met = row["same_bits"] and max(abs(end - 1.0) for end in row["outside"][1:3]) <= WITHIN
+        name = f"{row['fix']}, {row['length']:,} positions: outside ÷ source"
+        columns = {"source ÷ itself": spanned(_ratio(row["source again"]))}
+        target = f"within {100 * WITHIN:g} %, the same bits"
+        figures.append(Figure(name, f"{_ratio(row['outside'])}; {bits}", target, met, columns))
+    return figures
 
 
 def _ratio(found: list[Any]) -> str:
     return "{:.3f} [{:.3f}, {:.3f}]".format(*found[:3])
 
 
-def main() -> None:
-    """Compare each fix at each length; print, and write where asked."""
-    parser = argparse.ArgumentParser(prog="python -m validation.written", description=__doc__)
-    parser.add_argument("--lengths", default="16384", help="positions of the cache, by commas")
-    parser.add_argument("--budget", type=float, default=40.0, help="seconds of timing of each comparison")
-    parser.add_argument("--processes", type=int, default=5, help="processes of each comparison")
-    parser.add_argument("--out", type=Path, help="JSON file of the rows")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    rows = []
-    for fix_id in WRITTEN:
-        for length in map(int, given.lengths.split(",")):
-            rows.append(row := compared(fix_id, length, budget_s=given.budget, processes=given.processes))
-            ratios = ", ".join(
-                f"{name} {row[name][0]:.4f} [{row[name][1]:.4f}, {row[name][2]:.4f}] {row[name][3]}"
-                for name in ("outside", "source again")
-            )
-            print(f"{fix_id} at {length}: {'same bits' if row['same_bits'] else 'OTHER BITS'}; {ratios}", flush=True)
-    if given.out is not None:
-        machine = {"processor": cpu_model(), "torch": torch.__version__, "threads": 1}
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(to_json({"machine": machine, "rows": rows}, what="the rows", indent=1) + "\n")
-    sys.exit(0 if all(row["same_bits"] for row in rows) else 1)
+def _notes(content: Data) -> list[str]:
+    machine = content.get("machine")  # of a summary that has no environment
+    return [f"{machine['processor']}, torch {machine['torch']}, {machine['threads']} thread."] if machine else []
 
 
-if __name__ == "__main__":
-    main()
+EXPERIMENT = Experiment(
+    name="written",
+    title="fixes put on from outside against the same written into the source",
+    trials=_trials,
+    run=each(lambda spec: compared(*spec)),
+    figures=_figures,
+    summary=lambda lines, options: {"rows": lines},
+    notes=_notes,
+    settings={"lengths": (("2048",), ("16384", "65536")), "budget_s": (4.0, 40.0), "processes": (2, 5)},
+)

@@ -9,7 +9,7 @@ from made_runs import full_run, synthetic
 
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.results.reading import load_run
-from tools.docs.pages import BLOCKS, PAGES, page_text, voices_markdown, write_page
+from tools.docs.pages import BLOCKS, PAGES, _is_of_few, page_text, results_markdown, voices_markdown, write_page
 from tools.docs.systems import system_table
 from tools.docs.versions import versions_markdown
 
@@ -52,6 +52,22 @@ def test_one_line_per_fix_over_both_modes(results):
     assert cells["kv_to_query"][1:5] == ("passed", "passed", "1.3e-3", "60 / 25 / 10 / 5")
     assert cells["dynamo_fallback"][1:4] == ("–", "raised", "–")
     assert cells["full_float32"][5].startswith("A/A 1.00 [")
+
+
+def test_what_every_table_notes_stands_once_and_what_nothing_cures_has_no_table(results):
+    text = results_markdown(load_run(results / "systems"), relative_to=results)
+    assert text.count("- Latency ratio: time over full_float32's, paired") == 1
+    assert "All tables, and doubts of single processes: [systems/report.md](systems/report.md)." in text
+    run = load_run(results / "systems")
+    for section in run.sections:
+        if not section.curing:
+            assert f"**{section.title}**" not in text
+
+
+@pytest.mark.parametrize(("told_of", "is_of_few"), [("in 4 of 8 processes", True), ("in 5 of 8 processes", False)])
+def test_a_doubt_of_few_processes_is_left_to_the_report(told_of, is_of_few):
+    assert _is_of_few(f"Doubt about autocast and float16: {told_of}: loaded machine") is is_of_few
+    assert not _is_of_few("A/A: full_float32 against itself.")
 
 
 def test_what_stands_outside_the_markers_stays(results, page):

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from validation.candidates import interval, provenance, run, summary, table
+from validation.candidates import EXPERIMENT, interval, provenance, summary, table
+from validation.frame import content_of, run
 
 
 def test_the_interval_by_hand():
@@ -44,26 +45,32 @@ def test_the_summary_is_over_cases_and_leaves_out_what_raises():
     assert "_keys" not in summary(given)  # each half has its own line case by case
 
 
+def measured(tmp_path, fixes):
+    given = {"cases": "attention-decode:tiny", "fixes": ",".join(fixes), "seeds": "2"}
+    options = EXPERIMENT.options(given, out=tmp_path / "out")
+    run(EXPERIMENT, options, progress=lambda *_: None)
+    return content_of(EXPERIMENT, options)
+
+
 def test_what_no_commit_is_known_of_is_named(tmp_path):
-    file = run(tmp_path / "rows.jsonl", [("attention-decode", "tiny")], ("kv_to_query",), 2)
     older = {"case": "old", "size": "s", "fix": "kv_to_query", "status": "raised"}
-    lines = provenance([*file.read(), older], tmp_path).splitlines()
+    lines = provenance([*measured(tmp_path, ["kv_to_query"]), older], tmp_path, tmp_path / "out").splitlines()
     assert len(lines) == 2
     assert sum("attention-decode:tiny" in line for line in lines) == 1
     assert "- the commit was not recorded: old:s" in lines
 
 
 def test_statuses_bytes_and_drift_are_of_the_case_and_are_not_measured_twice(tmp_path):
-    given = ([("attention-decode", "tiny")], ("as_shipped", "kv_to_query", "cache_int8_tensor", "weights_int8"), 2)
-    file = run(tmp_path / "rows.jsonl", *given)
-    rows = {(row["fix"], row["seed"]): row for row in file.read()}
-    assert [rows[fix, 0]["status"] for fix in given[1]] == ["raised", "passed", "passed", "unsupported"]
+    fixes = ("as_shipped", "kv_to_query", "cache_int8_tensor", "weights_int8")
+    lines = measured(tmp_path, fixes)
+    rows = {(row["fix"], row["seed"]): row for row in lines}
+    assert [rows[fix, 0]["status"] for fix in fixes] == ["raised", "passed", "passed", "unsupported"]
     wide, narrow = rows["kv_to_query", 0], rows["cache_int8_tensor", 0]
     # keys and values, 2 bytes each, less one byte each and a float32 scale each
     assert wide["storage_bytes"] - narrow["storage_bytes"] == (wide["storage_bytes"] - 64) // 2 - 8
     assert wide["drift"] < 1e-6 < narrow["drift"]
-    text = table(file.read())
+    text = table(lines)
     assert "- `weights_int8`: unsupported: no weights to keep in int8" in text
-    before = file.path.read_text(encoding="utf-8")
-    run(file.path, *given)
-    assert file.path.read_text(encoding="utf-8") == before
+    found = {figure.name: figure.found for figure in EXPERIMENT.figures(lines)}
+    assert found["attention-decode · tiny: as_shipped"] == "raised"
+    assert measured(tmp_path, fixes) == lines

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from validation import lengths
+from validation.frame import content_of, run
 
 
 @pytest.mark.parametrize("kind", ["decode", "prefill"])
@@ -33,13 +34,16 @@ def test_growth_by_hand_and_where_it_begins():
 
 
 def test_an_8_bit_cache_is_measured_and_found_again(tmp_path):
-    rows = lengths.run(tmp_path, ("decode",), (64, 128), 2).read()
+    options = lengths.EXPERIMENT.options({"kinds": "decode", "lengths": "64,128", "seeds": "2"}, out=tmp_path)
+    run(lengths.EXPERIMENT, options, progress=lambda *_: None)
+    rows = content_of(lengths.EXPERIMENT, options)
     assert {row["status"] for row in rows} == {"passed"}
     found = {(row["fix"], row["length"]): row for row in rows if row["seed"] == 0}
     assert found["cache_int8_tensor", 128]["cache_bytes"] == 2 * (2 * 128 * 128 + 4)  # codes, and one scale each
     assert found["cache_int8_token", 128]["drift"] > 100 * found["kv_to_query", 128]["drift"]
     text = lengths.table(rows)
     assert "| `cache_int8_token` | 528.0 |" in text
+    assert len(lengths.EXPERIMENT.figures(rows)) == len(lengths.FIXES)
     before = (tmp_path / "lengths.jsonl").read_bytes()
-    lengths.run(tmp_path, ("decode",), (64, 128), 2)
+    run(lengths.EXPERIMENT, options, progress=lambda *_: None)
     assert (tmp_path / "lengths.jsonl").read_bytes() == before

@@ -52,7 +52,6 @@ def gate():
             "w/a to_baseline": {"process_sd": 0.009, "sets_over_processes": 1.02},
             "w/a to_anchor": {"process_sd": 0.05, "sets_over_processes": 4.25},
         },
-        "tracked": [{"spread": 0.01 * n, "needed_processes": 10 * n} for n in (1, 5, 2)],
         "environment": ENVIRONMENT,
     }
 
@@ -68,17 +67,19 @@ def test_the_gates_summary_by_hand(tmp_path, gate):
     ]
     for text in ("95 % intervals of 2 trials", "0.9 to 5 % (SD", "1 to 4.2 times", "87.0 % (found, w/b)"):
         assert text in notes
-    assert "3 cells that asv tracks scatter by 1 to 5 % and would need 10 to 50 processes" in notes
     assert measured == f"Measured with `python -m validation gate --size full` {WHERE}"
+    left = stored_markdown("gate", tmp_path / "gate.json", without="found")
+    assert "| found | ≥" not in left
+    assert "| alarm | ≤" in left
 
 
 @pytest.fixture
 def versions():
     def scores(recall, wrong):
         return {
-            "recall": recall, "recall_near": recall, "recall_by_size": {"10": [1, 1], "3": [1, 2]},
+            "recall": recall, "recall_by_size": {"10": [1, 1], "3": [1, 2]},
             "series_without_step_flagged": [1, 8], "false_among_reports": wrong,
-            "far_among_reports": [0, wrong[1]], "tables_without_steps_flagged": [0, 4],
+            "tables_without_steps_flagged": [0, 4],
         }  # fmt: skip
 
     rules = {"precision-eval versions": scores([9, 10], [1, 20]), "factor 1.1": scores([0, 10], [0, 0])}

@@ -1,6 +1,5 @@
 """What the count of torch's sentences counts, and that an operation that hangs costs itself alone."""
 
-import sys
 from types import SimpleNamespace
 
 import torch
@@ -8,6 +7,7 @@ import torch
 from precision_eval.core.workers import WorkerTimedOutError
 from precision_eval.diagnose.explain import FAMILY
 from validation import sentences
+from validation.frame import content_of, run
 
 MIXED = "RuntimeError: expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16"
 
@@ -25,13 +25,15 @@ def test_what_names_two_dtypes():
     assert not sentences.two_dtypes("RuntimeError: The size of tensor a (3) must match the size of tensor b (4)")
 
 
-def test_the_table_counts_what_is_not_recognised_too():
+def test_what_is_not_recognised_is_counted_and_named():
     strange = "RuntimeError: zorp found float32 beside float64"
-    line = {"programs": 3, "failing": 2, "status": "passed", "messages": {"a": MIXED, "b": strange}}
-    text = sentences.table([line])
-    assert "1 operations (1 passed), 3 programs, 2 messages" in text
-    assert "| that name two dtypes | 2 | 1 | 1 | 1 | 1 |" in text
-    assert f"- {strange}" in text
+    line = {"key": "2.13/mm/", "programs": 3, "failing": 2, "status": "passed", "messages": {"a": MIXED, "b": strange}}
+    two, _ = sentences.EXPERIMENT.figures([line])
+    assert two.found.endswith("1 of 2")
+    assert two.rivals == dict.fromkeys(("with the operation", "with both dtypes", "what is asked"), "1 of 2")
+    called, unknown = sentences.EXPERIMENT.notes([line])
+    assert called.startswith("torch 2.13: 1 operations (1 passed), 3 programs, 2 messages")
+    assert unknown == f"Not recognised: {strange}"
 
 
 def test_every_sentence_that_is_known_has_a_row_and_is_read_as_itself():
@@ -52,10 +54,11 @@ def test_a_dtype_without_samples_is_counted():
     found = sentences.asked(SimpleNamespace(op=torch.mm, sample_inputs=samples), 20.0)
     assert found["lacking"] == ["torch.float16: RuntimeError"]
     assert found["programs"] > 0
-    assert "no samples in a dtype: 1 times, in 1 operations" in sentences.table([found])
+    (called,) = sentences.EXPERIMENT.notes([{"key": "2.13/mm/", **found}])
+    assert "no samples in a dtype: 1 times, in 1 operations" in called
 
 
-def test_an_operation_that_hangs_is_one_line_and_the_rest_goes_on(monkeypatch, tmp_path, capsys):
+def test_an_operation_that_hangs_is_one_line_and_the_rest_goes_on(monkeypatch, tmp_path):
     def samples(device, dtype):
         yield SimpleNamespace(input=torch.ones(2, 2, dtype=dtype), args=(torch.ones(2, 2, dtype=dtype),), kwargs={})
 
@@ -71,11 +74,10 @@ def test_an_operation_that_hangs_is_one_line_and_the_rest_goes_on(monkeypatch, t
     monkeypatch.setattr(sentences, "call_isolated", isolated)
     monkeypatch.setattr(sentences, "database", lambda: [slow, mm])
     monkeypatch.setattr(sentences, "MIXED", ((torch.float32, torch.bfloat16),))
-    monkeypatch.setattr(sys, "argv", ["sentences", "--out", str(tmp_path / "s.jsonl")])
-    sentences.main()
-    out = capsys.readouterr().out
-    assert "2 operations (1 timed out, 1 passed), 2 programs, " in out
-    assert "| that name two dtypes | 1 | 1 |" in out
+    options = sentences.EXPERIMENT.options({}, out=tmp_path)
+    run(sentences.EXPERIMENT, options, progress=lambda *_: None)
+    lines = content_of(sentences.EXPERIMENT, options)
+    assert "2 operations (1 timed out, 1 passed), 2 programs, " in sentences.EXPERIMENT.notes(lines)[0]
+    assert sentences.EXPERIMENT.figures(lines)[0].found.endswith("1 of 1")
     monkeypatch.setattr(sentences, "call_isolated", None)  # both lines are on file: nothing is asked again
-    sentences.main()
-    assert capsys.readouterr().out == out
+    run(sentences.EXPERIMENT, options, progress=lambda *_: None)

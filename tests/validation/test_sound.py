@@ -60,6 +60,16 @@ def test_a_planted_change_of_ten_margins_is_heard_and_of_none_is_not(few):
     assert share(none, "worse") == 0.0
 
 
+def test_the_power_of_a_kind_is_one_row_from_mild_to_hard(few):
+    found = trials.summary(list(bank(planted=10.0)))
+    rows = {figure.name: figure for figure in EXPERIMENT.figures(found)}
+    assert (
+        rows["called worse: clipped, 0.01 / 0.03 / 0.1 / 0.3 / 1 % of samples"].found
+        == "100 / 100 / 100 / 100 / 100 % of 4"
+    )
+    assert rows[f"{MARGIN_RUNG} called no worse"].met
+
+
 def test_an_error_rate_that_is_not_kept_would_show(few, monkeypatch):
     """Planted fault: the family is judged at 49 %."""
     monkeypatch.setattr(sound, "judge_differences", partial(judge_differences, error=0.49))

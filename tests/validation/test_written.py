@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from validation import written
+from validation.report import stored_markdown
 
 
 @pytest.mark.parametrize("fix_id", written.WRITTEN)
@@ -13,19 +14,28 @@ def test_outside_and_source_give_the_same_bits(fix_id):
     assert written.has_same_bits(fix_id, 16)
 
 
-def test_the_table_says_what_is_shown_to_hold_to_the_target(tmp_path):
-    def row(fix, low, high):
-        return {"fix": fix, "length": 2048, "same_bits": True, "outside": [1.0, low, high], "source again": [1, 1, 1]}
+def row(low, high, *, same=True):
+    ratios = {"outside": [1, low, high], "source again": [1, 1, 1]}
+    return {"fix": "layercast", "length": 2048, "same_bits": same, **ratios}
 
-    stored = {
-        "machine": {"processor": "A CPU", "torch": "2.13.0", "threads": 1},
-        "rows": [row("layercast", 0.991, 1.009), row("weights_int8", 0.995, 1.011)],
-    }
+
+def test_a_ratio_holds_to_the_target_where_its_whole_interval_does_and_the_bits_are_the_sources():
+    def met(low, high, *, same=True):
+        (figure,) = written.EXPERIMENT.figures({"rows": [row(low, high, same=same)]})
+        return figure.met
+
+    assert met(0.991, 1.009)
+    assert not met(0.995, 1.011)
+    assert not met(0.991, 1.009, same=False)
+
+
+def test_the_table_says_where_it_was_measured(tmp_path):
+    stored = {"machine": {"processor": "A CPU", "torch": "2.13.0", "threads": 1}, "rows": [row(0.991, 1.009)]}
     path = tmp_path / "written.json"
     path.write_text(json.dumps(stored), encoding="utf-8")
-    text = written.markdown(path)
-    assert "| `layercast` | 2,048 | 1.000 [0.991, 1.009] |" in text
-    assert "Shown to be within 1 %: layercast at 2,048; not shown: weights_int8 at 2,048. A CPU, torch 2.13.0" in text
+    text = stored_markdown("written", path)
+    assert "| 1.000 [0.991, 1.009]; the same bits | yes | 1.000 (1.000 to 1.000) |" in text
+    assert text.endswith("A CPU, torch 2.13.0, 1 thread.")
 
 
 def test_a_source_that_rounds_once_more_gives_other_bits(monkeypatch):

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from typing import Any
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import TrialFile
 from precision_eval.core.formatting import MISSING, fixed
-from precision_eval.core.table import make_table, to_markdown
+from precision_eval.core.table import make_table, markdown_text, to_markdown
 from precision_eval.report.findings import narrow_cache_sentence, sound_sentences
 from precision_eval.report.tables import audio_table, cost_table, streams_table
 from precision_eval.report.text import environment_line, environment_markdown, findings
@@ -26,14 +28,30 @@ from precision_eval.results.reading import Run, load_run
 from precision_eval.studies.sensitivity.report import answer, contest_markdown
 from tools.docs.systems import ENVIRONMENT, OPERATIONS, VERSIONS, system_markdown
 from tools.docs.versions import versions_markdown
-from validation import candidates, lengths, written
+from validation import candidates, lengths, summary
 from validation.report import reported_markdown, stored_markdown
 
 FIGURES_SHOWN = ("tradeoff-", "audio-")
 SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", "metavoice.md")
 PAGES = ("candidates.md", "results.md", "validation.md", "sensitivity.md", "whisper.md", *SYSTEM_PAGES)
 _SWEEP_SECTIONS = ("Where the order turns", "Which cast is faster")
+_PROCESSES = re.compile(r"^Doubt about .*: in (\d+) of (\d+) processes: ")
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
+
+
+def _stored(experiment: str, *, without: str = "") -> Callable[[Path, Path], str]:
+    return lambda source, page: stored_markdown(experiment, source, without=without)
+
+
+def _judged(experiment: str, *, without: str = "") -> Callable[[Path, Path], str]:
+    """The figures that have a target."""
+    return lambda source, page: stored_markdown(experiment, source, judged_only=True, without=without)
+
+
+def _table(table: Callable[[list[dict[str, Any]]], str]) -> Callable[[Path, Path], str]:
+    """An experiment's own tables of its trials."""
+    return lambda source, page: table(TrialFile(source).read()) if source.exists() else "Not measured."
+
 
 # Name of a block → what it is made from, below the folder of results, and how.
 BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
@@ -47,68 +65,74 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "heard-voice": ("cpu", lambda source, page: heard_markdown(source)),
     "heard-natural": ("natural-voices", lambda source, page: heard_markdown(source)),
     "heard-judges": ("natural-judges", lambda source, page: heard_markdown(source)),
+    "summary": ("", lambda source, page: summary.markdown(source)),
     "proof": ("proof/figures.json", lambda source, page: reported_markdown(source)),
-    "faults": ("faults.json", lambda source, page: stored_markdown("faults", source, judged_only=True)),
-    "faults-unseen": (
-        "amd-epyc/faults-held-out.json",
-        lambda source, page: stored_markdown("faults", source, judged_only=True),
-    ),
-    "faults-held-out": (
-        "intel-xeon/faults-held-out.json",
-        lambda source, page: stored_markdown("faults", source, judged_only=True),
-    ),
-    "faults-intel": (
-        "intel-xeon/faults.json",
-        lambda source, page: stored_markdown("faults", source, judged_only=True),
-    ),
-    "claims": ("claims.json", lambda source, page: stored_markdown("claims", source)),
-    "audio": ("audio-bench.json", lambda source, page: stored_markdown("audio", source, judged_only=True)),
-    "doctor": ("doctor.json", lambda source, page: stored_markdown("doctor", source, judged_only=True)),
-    "architectures": ("doctor-architectures.json", lambda source, page: stored_markdown("doctor", source)),
+    "faults": ("faults.json", _judged("faults", without="every trial on file")),
+    "faults-unseen": ("amd-epyc/faults-held-out.json", _judged("faults", without="every trial on file")),
+    "faults-held-out": ("intel-xeon/faults-held-out.json", _judged("faults", without="every trial on file")),
+    "faults-intel": ("intel-xeon/faults.json", _judged("faults", without="every trial on file")),
+    "claims": ("claims.json", _stored("claims")),
+    "audio": ("audio-bench.json", _judged("audio")),
+    "doctor": ("doctor.json", _judged("doctor")),
+    "architectures": ("doctor-architectures.json", _judged("doctor")),
     "caches-metavoice": ("caches/metavoice", lambda source, page: fixes_markdown(source)),
     "caches-dia": ("caches/dia", lambda source, page: fixes_markdown(source)),
     "caches-voice": ("caches/voice", lambda source, page: fixes_markdown(source)),
     "caches-voices": ("caches/voices", lambda source, page: fixes_markdown(source)),
     "caches-whisper-words": ("caches/whisper", lambda source, page: fixes_markdown(source)),
     "candidates-summary": ("candidates", lambda source, page: candidates_markdown(source)),
-    "caches-whisper": ("candidates/whisper.jsonl", lambda source, page: trials_markdown(source, candidates.table)),
-    "lengths": ("lengths/lengths.jsonl", lambda source, page: trials_markdown(source, lengths.table)),
-    "written": ("written.json", lambda source, page: written.markdown(source)),
-    "silent-costs": ("silent-costs.json", lambda source, page: stored_markdown("silent-costs", source)),
-    "sound": ("sound/sound.json", lambda source, page: stored_markdown("sound", source)),
-    "published": ("published/published.json", lambda source, page: stored_markdown("published", source)),
-    "hour": ("hour/hour.json", lambda source, page: stored_markdown("hour", source)),
-    "judges": ("judges/judges.json", lambda source, page: stored_markdown("judges", source)),
-    "field-failures": (
-        "field-failures/field-failures.json",
-        lambda source, page: stored_markdown("field-failures", source),
-    ),
-    "kinds": ("kinds/kinds.jsonl", lambda source, page: stored_markdown("kinds", source, judged_only=True)),
-    "paired-gate": ("paired-gate/paired-gate.jsonl", lambda source, page: stored_markdown("paired-gate", source)),
-    "gate": ("gate.json", lambda source, page: stored_markdown("gate", source)),
-    "change-points": ("change-points.json", lambda source, page: stored_markdown("versions", source, judged_only=True)),
-    "choose": ("choose/choose.json", lambda source, page: stored_markdown("choose", source)),
-    "attack": ("attack.json", lambda source, page: stored_markdown("attack", source)),
-    "soak": ("soak.json", lambda source, page: stored_markdown("soak", source)),
+    "caches-whisper": ("candidates/whisper/candidates.jsonl", _table(candidates.table)),
+    "lengths": ("lengths/lengths.jsonl", _table(lengths.table)),
+    "written": ("written.json", _stored("written")),
+    "silent-costs": ("silent-costs.json", _judged("silent-costs")),
+    "sound": ("sound/sound.json", _stored("sound")),
+    "published": ("published/published.json", _stored("published")),
+    "hour": ("hour/hour.json", _stored("hour")),
+    "judges": ("judges/judges.json", _stored("judges")),
+    "field-failures": ("field-failures/field-failures.json", _stored("field-failures")),
+    "kinds": ("kinds/kinds.jsonl", _judged("kinds")),
+    "paired-gate": ("paired-gate/paired-gate.jsonl", _stored("paired-gate", without="cleared below 0.5 %")),
+    "gate": ("gate.json", _stored("gate")),
+    "change-points": ("change-points.json", _judged("versions")),
+    "choose": ("choose/choose.json", _stored("choose")),
+    "attack": ("attack.json", _stored("attack")),
+    "soak": ("soak.json", _stored("soak")),
     "human-speech": ("human-speech", lambda source, page: fixes_markdown(source)),
     "listeners": ("listeners", lambda source, page: fixes_markdown(source)),
-    "asv-cost": ("asv-cost.json", lambda source, page: stored_markdown("cost", source)),
+    "sentences": ("sentences/sentences.jsonl", _stored("sentences")),
+    "asv-cost": ("asv-cost.json", _stored("cost")),
 }
 
 
 def results_markdown(run: Run, *, relative_to: Path) -> str:
-    """Return findings, tables and main figures of a run as Markdown."""
+    """Return findings, tables and main figures of what a run cures; what several tables note stands once below."""
     place = Path(os.path.relpath(run.directory, relative_to)).as_posix()
+    cured = {section.title: section for section in run.sections if section.curing}
     parts = [f"From the records in `{place}`. {environment_line(run.environment)}".strip()]
-    parts.append("\n".join(f"- **{title}.** {' '.join(sentences)}" for title, sentences in findings(run)))
-    for section in run.sections:
-        for table in (cost_table(section), audio_table(run, section)):
-            if table is not None:
-                parts.append(to_markdown(table, heading=True))
+    said = [(title, sentences) for title, sentences in findings(run) if title in cured]
+    parts.append("\n".join(f"- **{title}.** {' '.join(sentences)}" for title, sentences in said))
+    every = [(cost_table(section), audio_table(run, section)) for section in cured.values()]
+    tables = [table for pair in every for table in pair if table is not None]
+    counts = Counter(note for table in tables for note in table.notes)
+    shared = [note for note, count in counts.items() if count > 1]
+    for table in tables:
+        notes = tuple(note for note in table.notes if note not in shared and not _is_of_few(note))
+        parts.append(to_markdown(replace(table, notes=notes), heading=True))
+    lines = [markdown_text(note) for note in shared]
+    if rest := [section.title for section in run.sections if section.title not in cured]:
+        lines.append(f"Nothing that was measured cures: {'; '.join(rest)}.")
+    lines.append(f"All tables, and doubts of single processes: [{place}/report.md]({place}/report.md).")
+    parts.append("\n".join(f"- {line}" for line in lines))
     drawn = sorted((run.directory / "figures").glob("*.png"))
     shown = [path for path in drawn if path.name.startswith(FIGURES_SHOWN)]
     parts += [f"![{path.stem}]({Path(os.path.relpath(path, relative_to)).as_posix()})" for path in shown]
     return "\n\n".join(part for part in parts if part)
+
+
+def _is_of_few(note: str) -> bool:
+    """Whether a doubt is of no more than half of the processes."""
+    found = _PROCESSES.search(note)
+    return found is not None and 2 * int(found[1]) <= int(found[2])
 
 
 def heard_markdown(source: Path) -> str:
@@ -132,15 +156,11 @@ def fixes_markdown(source: Path) -> str:
     return "\n\n".join(filter(None, [*parts, environment_markdown(run)]))
 
 
-def trials_markdown(source: Path, table: Callable[[list[dict[str, Any]]], str]) -> str:
-    """Return the tables of a file of trials; says so where there is none."""
-    return table(TrialFile(source).read()) if source.exists() else "Not measured."
-
-
 def candidates_markdown(folder: Path) -> str:
     """Return all candidates over all cases, Whisper's too, and by which commit each case was measured."""
-    rows = [row for path in sorted(folder.glob("*.jsonl")) for row in TrialFile(path).read()]
-    return f"{candidates.summary(rows)}\n\n{candidates.provenance(rows, folder)}"
+    paths = sorted(folder.rglob("*.jsonl"))
+    rows = [row for path in paths for row in TrialFile(path).read()]
+    return f"{candidates.summary(rows)}\n\n{candidates.provenance(rows, *(path.parent for path in paths))}"
 
 
 def voice_markdown(path: Path) -> str:

@@ -10,7 +10,7 @@ name, was not looked at while rules were settled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from statistics import median
 from typing import Any
@@ -120,7 +120,7 @@ def _figures(content: Data) -> list[Figure]:
     if speed := content.get("speed"):
         figures += _speed_figures(speed)
     figures += sweep_figures(content.get("architectures", {}))
-    return figures + [_cost_figure(row) for row in content.get("cost", ())]
+    return figures + _cost_figures(content.get("cost", ()))
 
 
 def _speed_figures(speed: list[Data]) -> list[Figure]:
@@ -143,13 +143,20 @@ def _verified_figure(name: str, half: Data) -> Figure:
     return Figure(f"suggested change run, no fault left, {name}", text, f"≥ {100 * LEAST_VERIFIED:.0f} %", is_met)
 
 
-def _cost_figure(row: Data) -> Figure:
-    """A ratio to a plain forward; what has a target is what ``examine`` observes."""
-    model = f"{row['dtype']}, width {row['width']}, length {row['length']}"
-    name = f"observing {row['observing']} ÷ plain forward of {row['forward_ms']:.3g} ms, {model}"
-    judged = row["observing"] == "dtypes and values"
-    text = f"{row['ratio']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
-    return Figure(name, text, f"≤ {MOST:g}" if judged else "", row["is_met"] if judged else None)
+def _cost_figures(costs: Sequence[Data]) -> list[Figure]:
+    """Ratios to plain forwards, short ones first; what has a target is what ``examine`` observes."""
+    rows: dict[tuple[str, str], list[Data]] = {}
+    for row in costs:
+        rows.setdefault((row["observing"], row["dtype"]), []).append(row)
+    figures = []
+    for (observing, dtype), own in rows.items():
+        judged = observing == "dtypes and values"
+        lengths = " / ".join(f"{row['forward_ms']:.3g}" for row in own)
+        text = "; ".join(f"{row['ratio']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" for row in own)
+        met = all(row["is_met"] for row in own) if judged else None
+        name = f"observing {observing} ÷ plain forwards of {lengths} ms, {dtype}"
+        figures.append(Figure(name, text, f"≤ {MOST:g} each" if judged else "", met))
+    return figures
 
 
 _PARTS = ("plants", "clean", "speed", "cost")

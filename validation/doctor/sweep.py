@@ -29,7 +29,7 @@ from validation.doctor.small import Built, Make
 from validation.doctor.third import third_clean, third_plants
 from validation.doctor.trials import alarms, located
 from validation.frame import Data, Figure, Trial
-from validation.report import plain_share, share_text
+from validation.report import share_text
 
 LEAST_LOCATED, LEAST_SILENT, LEAST_VERIFIED = 0.95, 0.85, 0.90
 MORE_DRIFT, ROUNDING = 2.0, 1e-6
@@ -165,31 +165,27 @@ def _counted(plants: list[Data] = (), clean: list[Data] = ()) -> Data:  # type: 
 
 
 def sweep_figures(rounds: Data) -> list[Figure]:
-    """State each round, then what it missed."""
+    """State each round in one row, then what it missed."""
     figures = []
     for name, counts in rounds.items():
-        hits, total, models = counts["located"], counts["total"], counts["clean_models"]
+        hits, total, least = counts["located"], counts["total"], f"≥ {100 * LEAST_LOCATED:.0f} %"
         located_text = share_text(hits, total) if total else ""
-        unheld = sum(cure["drift"] is None for cure in _true_cures(counts))
-        cures_text = f"{plain_share(counts['true_cures'], counts['cures'])}; {unheld} without float64 to hold them to"
-        shares = (
-            ("blind plants located to module and line", located_text, LEAST_LOCATED, hits, total),
-            ("of these, silent ones", "", LEAST_SILENT, counts["silent_located"], counts["silent"]),
-            ("located, and a suggested change run with no fault left", "", LEAST_VERIFIED, counts["verified"], hits),
-            ("fixes said to cure that do, run on a fresh copy", cures_text, 1.0, counts["true_cures"], counts["cures"]),
-        )
-        for words, text, target, share, whole in shares:
-            aim = f"≥ {100 * target:.0f} %"
-            met = share >= target * whole if whole else None
-            figures.append(Figure(f"{words}, {name}", text or plain_share(share, whole), aim, met))
-        text = f"{counts['alarms']} of {models}"
-        figures.append(Figure(f"clean architectures called faulty, {name}", text, "0", counts["alarms"] == 0))
+        clean = counts["clean_models"]
+        columns = {
+            "silent ones": _of(counts["silent_located"], counts["silent"], LEAST_SILENT),
+            "a suggested change run, no fault left": _of(counts["verified"], hits, LEAST_VERIFIED),
+            "fixes said to cure that do": _of(counts["true_cures"], counts["cures"], 1.0),
+            "clean ones left alone": _of(clean - counts["alarms"], clean, 1.0),
+        }
+        met = hits >= LEAST_LOCATED * total if total else None
+        figures.append(Figure(f"blind plants located, {name}", located_text, least, met, columns))
         figures += _misses(name, counts)
     return figures
 
 
-def _true_cures(counts: Data) -> list[Data]:
-    return [cure for plant in counts.get("plants", ()) for cure in plant.get("cures", ()) if cure["is_true"]]
+def _of(hits: int, total: int, least: float) -> str:
+    bound = "all" if least == 1.0 else f"{100 * least:.0f} %"
+    return f"{hits} of {total}" + ("" if hits >= least * total else f" (missed: {bound})")
 
 
 def _misses(name: str, counts: Data) -> list[Figure]:

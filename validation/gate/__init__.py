@@ -19,9 +19,8 @@ from pathlib import Path
 from precision_eval.core.environment import cpu_model
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.workers import WorkerError, call_each
-from precision_eval.results.gate import Margins
 from validation.frame import Data, Experiment, Figure, Options, Trial
-from validation.gate import figures, tracked
+from validation.gate import figures
 from validation.gate.measuring import DESIGN
 from validation.gate.rules import read_sets
 from validation.report import share_text, span
@@ -36,24 +35,19 @@ def conditions_of(options: Options) -> Data:
 
 
 def _trials(options: Options) -> list[Trial]:
-    here, count = conditions_of(options), options["tracked"]
+    here = conditions_of(options)
     place = f"{here['processes']}/{here['budget_s']:g}/{here['design']}/{here['cpu']}/{here['torch']}"
-    sets = [Trial(f"set/{seed}/{place}", seed) for seed in range(options["sets"])]
-    cases = tracked.tracked_cases() if count else []
-    return sets + [Trial(f"tracked/{case}:{size}/{count}/{place}", (case, size)) for case, size in cases]
+    return [Trial(f"set/{seed}/{place}", seed) for seed in range(options["sets"])]
 
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
-    """Measure sets, each in an interpreter of its own and ``jobs`` at a time, then the tracked cells."""
+    """Measure sets, each in an interpreter of its own and ``jobs`` at a time."""
     here = conditions_of(options)
     while batch := list(islice(trials, options["jobs"])):
-        seeds = [trial for trial in batch if isinstance(trial.spec, int)]
-        for trial, answer in zip(seeds, measured_sets([trial.spec for trial in seeds], options), strict=True):
+        for trial, answer in zip(batch, measured_sets([trial.spec for trial in batch], options), strict=True):
             if isinstance(answer, WorkerError):
                 raise PrecisionEvalError(f"set {trial.spec} could not be measured ({answer}); run again to go on")
             yield {"key": trial.key, "conditions": here, **answer}
-        for key, (case, size), _ in (trial for trial in batch if not isinstance(trial.spec, int)):
-            yield {"key": key, "tracked": tracked.measured(case, size, options["tracked"])}
 
 
 def measured_sets(seeds: list[int], options: Options) -> list[Data | WorkerError]:
@@ -64,8 +58,7 @@ def measured_sets(seeds: list[int], options: Options) -> list[Data | WorkerError
 
 def _summary(lines: list[Data], options: Options) -> Data | None:
     """Rates over pairs of the last sets' conditions; None where there is no pair."""
-    sets = [line for line in lines if "conditions" in line]
-    here = [line for line in sets if line["conditions"] == sets[-1]["conditions"]]
+    here = [line for line in lines if line["conditions"] == lines[-1]["conditions"]]
     if len(here) < 2:
         return None
     pairs = figures.drawn_pairs(len(here), options["pairs"])
@@ -73,13 +66,11 @@ def _summary(lines: list[Data], options: Options) -> Data | None:
         rates = figures.all_figures(
             read_sets(here, Path(folder)), len(here), here[-1]["conditions"]["processes"], pairs
         )
-    cells = [cell for line in lines for cell in line.get("tracked", ())]
     return {
         "conditions": {**here[-1]["conditions"], "sets": len(here), "pairs": len(pairs)},
         "figures": rates,
         "simulated": figures.simulated(gates=options["simulated"]),
         "spreads": figures.spreads(here),
-        "tracked": tracked.figures(cells, margin=Margins().latency),
     }
 
 
@@ -118,7 +109,7 @@ def _grouped(rates: list[Data]) -> dict[str, dict[str, str]]:
 
 
 def _notes(content: Data) -> list[str]:
-    """How many trials count, how far processes and sets scatter, and what the cells that asv follows would need."""
+    """How many trials count, and how far processes and sets scatter."""
     conditions, spreads = content["conditions"], content["spreads"].values()
     lines = [
         f"Figures are of the gate with all {conditions['processes']} processes a side. {conditions['sets']} sets of "
@@ -138,13 +129,6 @@ def _notes(content: Data) -> list[str]:
     if by_cell:
         rate, where = min(by_cell, key=lambda least: least[0])
         lines.append(f"Least of a single cell: {100 * rate:.1f} % ({where}).")
-    if cells := content.get("tracked"):
-        needed = sorted(one["needed_processes"] for one in cells)
-        lines.append(
-            f"The {len(cells)} cells that asv tracks scatter by {span([100 * one['spread'] for one in cells], '.2g')} "
-            f"% and would need {span(needed, 'd')} processes a side for the smallest of these slowdowns, "
-            f"{needed[len(needed) // 2]} at the median."
-        )
     return [" ".join(lines)]
 
 
@@ -162,7 +146,6 @@ EXPERIMENT = Experiment(
         "budget_s": (0.1, 0.1),
         "jobs": (1, 1),
         "pairs": (12, 120),
-        "tracked": (0, 0),
         "simulated": (200, 5000),
     },
 )
