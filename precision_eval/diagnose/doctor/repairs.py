@@ -237,10 +237,12 @@ def _last_meeting(faults: Faults) -> Event | None:
 def _identity(event: Event) -> object:
     """What makes a fault the same as one before, though its line was edited meanwhile."""
     place = source_line(*(event.caller or event.line))
-    dtypes = tuple(record.dtype for _, _, record in event.operands)
+    records = [record for _, _, record in event.operands]
+    dtypes = tuple(record.dtype for record in records)
+    stored = tuple(any_layer(record.name) for record in records if record.is_stored)  # one line may call two layers
     path = event.call.path if event.call else ""
     written = event.stored and any_layer(event.stored.name)
-    return event.kind, place.file, place.line, event.name, dtypes, re.sub(r"\d+", "*", path), written
+    return event.kind, place.file, place.line, event.name, dtypes, stored, re.sub(r"\d+", "*", path), written
 
 
 def _alike(change: Stored, subject: ExaminedModel) -> Stored:

@@ -325,6 +325,24 @@ def test_a_cast_taken_out_leaves_no_line_that_changes_nothing(tmp_path):
     ]
 
 
+def test_two_layers_that_one_line_calls_are_both_stored_otherwise():
+    class Attends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Sequential(nn.Linear(D, 8 * D), nn.Linear(8 * D, D))
+            self.attend = nn.MultiheadAttention(D, 2, batch_first=True).half()
+
+        def forward(self, x):
+            h = self.first(x)
+            return self.attend(h, h, h, need_weights=False)[0]
+
+    patches = doctor(Attends(), torch.ones(1, 2, D)).patches
+    stored = next(patch for patch in patches if patch.code)
+    assert stored.verified
+    parts = ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
+    assert all(f"model.attend.{part}.data.to(torch.float32)" in stored.code for part in parts)
+
+
 def test_a_cast_that_loses_digits_is_left_out_rather_than_cast_back():
     class Halved(nn.Module):
         def __init__(self):
