@@ -27,3 +27,5 @@ class FilledByUv(Virtualenv):
         wanted = {"wheel": "", **self._requirements, **self._base_requirements}
         named = [key.removeprefix("pip+") + (f"=={version}" if version else "") for key, version in wanted.items()]
         self.run_executable("python", [str(ROOT / "tools" / "install.py"), *named], cwd=ROOT)
+        # Python compiles it while the package is built, and not when asv is about to measure
+        self.run_executable("python", ["-c", "import torch._inductor.compile_fx"], return_popen=True)

@@ -101,6 +101,7 @@ def test_asv_s_own_environment_is_filled_in_one_go_and_named_as_before(tmp_path,
     ran = []
     monkeypatch.setattr(environment, "run_executable", lambda *words, **options: ran.append((words, options)))
     environment._install_requirements()
-    ((program, (script, *named)), options) = ran[0]
-    assert (len(ran), program, script, options["cwd"]) == (1, "python", str(ROOT / "tools" / "install.py"), ROOT)
+    ((program, (script, *named)), options), (imported, beside) = ran
+    assert (program, script, options["cwd"]) == ("python", str(ROOT / "tools" / "install.py"), ROOT)
+    assert (imported, beside) == (("python", ["-c", "import torch._inductor.compile_fx"]), {"return_popen": True})
     assert {"torch==2.13.0", "numpy==2.3.5", "wheel", "asv_runner", "setuptools>=77"} <= set(named)

@@ -80,11 +80,9 @@ def by_hand(name, fix_id):
     return CASES[name](X.half(), lambda stored: stored)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if name != "rms_norm"])  # where some torches promote
 def test_as_shipped_raises(name):
-    if name == "rms_norm":
-        pytest.skip("some versions of torch promote in rms_norm instead of raising")
-    with fix_by_id("as_shipped").applied(shipped(name)) as call, pytest.raises(RuntimeError):
+    with fix_by_id("as_shipped").applied(shipped(name)) as call, pytest.raises(RuntimeError, match="dtype|scalar type"):
         call(X)
 
 

@@ -230,22 +230,21 @@ def test_every_status_change_on_record_is_explained():
                 assert any(one.explains(key, before=before, at=at, statuses=statuses) for one in known), change.cell
 
 
-def test_damaged_upstream_data_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda c: c.update(schema_version=9), "has schema 9, expected 1"),
+        (lambda c: c["releases"].update({"2.9.0": "soon"}), "is damaged .*soon"),
+        (lambda c: c["changes"][0].pop("since"), "is damaged .*since"),
+        (lambda c: c["changes"][0].update(device="rocm"), "is damaged .*rocm"),
+    ],
+)
+def test_damaged_upstream_data_are_refused(tmp_path, damage, said):
     content = json.loads(DATA.read_text())
-    for number_, damage in enumerate(
-        (
-            lambda c: c.update(schema_version=9),
-            lambda c: c["releases"].update({"2.9.0": "soon"}),
-            lambda c: c["changes"][0].pop("since"),
-            lambda c: c["changes"][0].update(device="rocm"),
-        )
-    ):
-        broken = json.loads(json.dumps(content))
-        damage(broken)
-        path = tmp_path / f"{number_}.json"
-        path.write_text(json.dumps(broken))
-        with pytest.raises(IntegrityError):
-            load_upstream(path)
+    damage(content)
+    (tmp_path / "upstream.json").write_text(json.dumps(content))
+    with pytest.raises(IntegrityError, match=said):
+        load_upstream(tmp_path / "upstream.json")
 
 
 def test_commits_are_an_axis_too(tmp_path, write, run_type):
