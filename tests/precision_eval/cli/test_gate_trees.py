@@ -100,7 +100,7 @@ def repository(tmp_path_factory):
 def gate(repository, monkeypatch, program):
     def run(head, *arguments):
         monkeypatch.chdir(repository)
-        given = ("--base", "main", "--head", head, "--case", "case.py:factory", "--processes", 3, "--budget", 1.5)
+        given = ("--base", "main", "--head", head, "--case", "case.py:factory", "--processes", 3, "--budget", 0.5)
         found = program("gate", *given, *arguments)
         assert len(git(repository, "worktree", "list").splitlines()) == 1
         return found

@@ -110,7 +110,7 @@ def test_stock_attention_modules(build, fix_id):
         layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
         model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).half().eval()
         inputs = (torch.randn(2, 5, 16),)
-    with fix_by_id("as_shipped").applied(model) as call, pytest.raises(RuntimeError, match="dtype|scalar type"):
+    with fix_by_id("as_shipped").applied(model) as call, pytest.raises(RuntimeError, match=r"dtype|scalar type"):
         call(*inputs)
     fastpath = torch.backends.mha.get_fastpath_enabled()
     with fix_by_id("full_float32").applied(model) as call:
