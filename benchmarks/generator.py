@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from precision_eval.cases.systems import Case, all_cases
+from precision_eval.cases.systems import Case
 from precision_eval.core.workers import BLAS_THREADS
 from precision_eval.studies.tracking import (
     FULL,
@@ -36,7 +36,7 @@ from precision_eval.studies.tracking.outcomes import figure, preload
 for variable in BLAS_THREADS:
     os.environ.setdefault(variable, "1")  # read when numpy is loaded: the anchor is timed in one thread
 if sys.argv[1:2] == ["run_server"]:  # asv's fork server; finding benchmarks and the shared folder need none of it
-    preload(all_cases())  # torch and what every measuring imports, before asv forks
+    preload()  # torch and what every measuring imports, before asv forks
     gc.collect()
     gc.freeze()  # a fork that collects would copy the pages of all that was imported
 

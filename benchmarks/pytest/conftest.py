@@ -80,7 +80,7 @@ def results(request: pytest.FixtureRequest) -> dict[TrackedCell, Measured]:
     specs = [spec for item in request.session.items if (spec := getattr(item, "callspec", None)) is not None]
     places = dict.fromkeys(spec.params["place"] for spec in specs if "place" in spec.params)
     request.config.stash[RESULTS] = found = {}
-    preload(place.entry for place in places)
+    preload()
     with tempfile.TemporaryDirectory() as folder:
         for place in places:
             found[place] = _measured(place, Path(folder))

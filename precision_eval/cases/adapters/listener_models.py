@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from librosa.feature import melspectrogram
 from torch import nn
 
 from precision_eval.cases.adapters import listeners
@@ -47,6 +46,8 @@ def speaker_encoder() -> SpeakerEncoder:
 
 def speaker_parts(samples: np.ndarray) -> torch.Tensor:
     """Mel spectrogram of 16 kHz speech in overlapping parts of 1.6 s; of upstream's preparation, no silence is cut."""
+    from librosa.feature import melspectrogram  # slow to import, and needed only here
+
     louder = max(1.0, _LEAST_RMS / max(float(np.sqrt(np.mean(samples**2))), 1e-9))
     mel = melspectrogram(y=samples * louder, sr=SAMPLE_RATE_HZ, n_fft=400, hop_length=160, n_mels=_BANDS).T
     mel = np.pad(mel, ((0, max(0, _PART_FRAMES - len(mel))), (0, 0)))  # (frames, bands)

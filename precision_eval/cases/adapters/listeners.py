@@ -72,6 +72,7 @@ RESEMBLYZER_CASE = replace(
     default_sizes=("pretrained",),
     definition=(RESEMBLYZER.files[0], "speech.flac from second 30 · seed, v1"),
     make=partial(built_by, f"{_MODEL}:resemblyzer_case"),
+    modules=(_MODEL, "librosa.feature"),
 )
 
 LISTENER_CASES: tuple[Case, ...] = (DISTILLMOS_CASE, RESEMBLYZER_CASE)

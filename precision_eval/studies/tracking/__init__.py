@@ -195,7 +195,7 @@ class TrackedMetric:
 
 METRICS: tuple[TrackedMetric, ...] = (
     TrackedMetric(id="time", title="time of a call", unit="seconds", measures=()),
-    TrackedMetric(id="peakmem", title="peak resident memory of the process", unit="bytes", measures=()),
+    TrackedMetric(id="peakmem", title="peak resident memory of the process", unit="bytes", measures=(), revision=2),
     TrackedMetric(
         id="status", title="status", measures=("trace",),
         unit=", ".join(f"{number} {status}" for number, status in enumerate(STATUSES, start=1)),

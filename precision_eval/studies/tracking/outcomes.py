@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from precision_eval.cases.systems import Case
 from precision_eval.core.cells import Cell, Outcome
 from precision_eval.core.environment import collect, environment_sha, store_environment
 from precision_eval.core.errors import RecordError
@@ -64,17 +62,14 @@ IN_ONE_WORKER: tuple[Measure, ...] = tuple(
 """The same, all fixes of a measure in one worker: for efforts that give no figures."""
 
 PRELOADED = ("torch", "precision_eval.measure.generic", "precision_eval.trace.capture", "torch._dynamo")
-"""What every measure imports while it runs: done once before forking, instead of in every worker."""
+"""What every measure imports while it runs: done once before forking. What a case needs, its place's server imports."""
 
 
-def preload(cases: Iterable[Case] = ()) -> None:
-    """Import what a timed call of cases needs, before the benchmarking tool forks; nothing of it is called."""
+def preload() -> None:
+    """Import what a timed call needs, before the benchmarking tool forks; nothing of it is called."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compiling processes beside a timed one
     for module in PRELOADED:
         importlib.import_module(module)
-    for module in {name for case in cases for name in case.modules}:
-        with suppress(Exception):  # a case whose library is not here is unsupported, and says so itself
-            importlib.import_module(module)
 
 
 def figure(place: TrackedCell, label: str, metric: TrackedMetric, *, folder: Path, effort: Effort) -> Figure:
