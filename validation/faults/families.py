@@ -22,7 +22,7 @@ from precision_eval.cases.voice.assets import load_model, load_streams
 from precision_eval.cases.voice.model import Positions, sequence_mask
 from precision_eval.cases.voice.synthesis import stacked, teacher_forced_inputs
 from precision_eval.core.errors import ParameterError, unknown_name
-from validation.faults.unseen_inputs import KINDS
+from validation.faults.shapes import KINDS
 
 
 class Family(NamedTuple):
@@ -60,8 +60,6 @@ FAMILIES: dict[str, Family] = {
     "cancelling": Family("cancelling", 4, 40, 200, 64),
     "repeated": Family("repeated", 4, 56, 280, 96),
     "local_decode": Family("local", 8, 1, 1200, 64),
-}
-UNSEEN: dict[str, Family] = {
     "speech": Family("speech", 4, 40, 184, 64, (1.0, 4.0)),
     "window": Family("window", 4, 64, 160, 64),
     "cross_padded": Family("cross_padded", 4, 33, 150, 64),
@@ -71,7 +69,14 @@ UNSEEN: dict[str, Family] = {
     "awkward": Family("awkward", 3, 7, 19, 40),
     "long": Family("long", 2, 1, 4000, 64),
 }
-"""Families that the judge was settled without. Three held-out parts before this one have been scored and looked at,
+UNSEEN: dict[str, Family] = {
+    "bidirectional": Family("bidirectional", 4, 60, 60, 64, (0.5, 4.0)),
+    "shared_decode": Family("shared_decode", 8, 1, 700, 128),
+    "sink_and_window": Family("sink_and_window", 4, 48, 170, 64),
+    "int8_cache": Family("int8_cache", 4, 24, 260, 64, (1.0, 8.0)),
+    "prefix": Family("prefix", 2, 90, 90, 256),
+}
+"""Families that the judge was settled without. Four held-out parts before this one have been scored and looked at,
 and are what it was settled on since."""
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 

@@ -1,7 +1,4 @@
-"""Inputs of the fourth held-out part: how attention's operands are shaped, and which keys a row sees.
-
-Written without having read the judge, after its rules were last mended; `.unseen` has what is tried on them.
-"""
+"""Inputs of the fourth and fifth held-out part: how attention's operands are shaped, and which keys a row sees."""
 
 from __future__ import annotations
 
@@ -32,6 +29,21 @@ def _packed(rows: int, keys: int) -> Tensor:
     """Sequences of 20 one after the other, each seeing itself alone."""
     of_key = torch.arange(keys) // 20
     return _causal(rows, keys) & (of_key[keys - rows :, None] == of_key)
+
+
+def _everything(rows: int, keys: int) -> Tensor:
+    return torch.ones(rows, keys, dtype=torch.bool)
+
+
+def _sink_and_window(rows: int, keys: int) -> Tensor:
+    """The first four keys and the newest 30."""
+    first = torch.arange(keys) < 4
+    return _causal(rows, keys) & (first | _causal(rows, keys).triu(diagonal=keys - rows - 29))
+
+
+def _prefix(rows: int, keys: int) -> Tensor:
+    """Causal, but for a prefix of 20 keys that every row sees."""
+    return _causal(rows, keys) | (torch.arange(keys) < 20)
 
 
 def _speech(q: Tensor, k: Tensor, v: Tensor, generator: torch.Generator) -> Shaped:
@@ -65,6 +77,18 @@ def _massive(q: Tensor, k: Tensor, v: Tensor, generator: torch.Generator) -> Sha
     return q, k, v
 
 
+def _shared(q: Tensor, k: Tensor, v: Tensor, generator: torch.Generator) -> Shaped:
+    """All heads on the same keys and values."""
+    return q, k[:, :1].expand_as(k).clone(), v[:, :1].expand_as(v).clone()
+
+
+def _on_a_grid(q: Tensor, k: Tensor, v: Tensor, generator: torch.Generator) -> Shaped:
+    """Keys and values as read from an int8 cache, one scale per head."""
+    steps = (x.abs().amax((-1, -2), keepdim=True) / 127.0 for x in (k, v))
+    k, v = ((x / step).round() * step for x, step in zip((k, v), steps, strict=True))
+    return q, k, v
+
+
 def _as_drawn(q: Tensor, k: Tensor, v: Tensor, generator: torch.Generator) -> Shaped:
     return q, k, v
 
@@ -78,6 +102,11 @@ KINDS: dict[str, tuple[Callable[[Tensor, Tensor, Tensor, torch.Generator], Shape
     "massive": (_massive, _causal),
     "awkward": (_as_drawn, _causal),
     "long": (_as_drawn, _causal),
+    "bidirectional": (_as_drawn, _everything),
+    "shared_decode": (_shared, _causal),
+    "sink_and_window": (_as_drawn, _sink_and_window),
+    "int8_cache": (_on_a_grid, _causal),
+    "prefix": (_as_drawn, _prefix),
 }
 SLOPES = tuple(2.0 ** -(8 * (head + 1) / 4) for head in range(4))
 """ALiBi's slopes of four heads."""
