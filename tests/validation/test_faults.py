@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from validation import frame
-from validation.faults import EXPERIMENT, catalog, families, fourth, honest, trials, unseen
+from validation.faults import EXPERIMENT, _candidates, catalog, families, fourth, honest, trials, unseen
 from validation.faults.catalog import FAULTS, SEEDS_PER_HOST
 from validation.faults.families import DTYPES, FAMILIES, sample
 from validation.faults.honest import HONEST
@@ -168,6 +168,29 @@ def test_bias_and_rms_each_raise_their_alarm():
     assert not rule(truth + noise.roll(1), held_to)
     assert rule(truth + noise.roll(1) + 1e-4 * truth.sign(), held_to)  # z = 10
     assert rule(truth + 2.1 * noise.roll(1), held_to)
+
+
+# ---- the judge
+
+
+@pytest.mark.parametrize(
+    ("variation", "family"),
+    [
+        ("by_blocks", "cumulative_sum"),
+        ("by_product", "cumulative_sum"),
+        ("around_first", "channel_norm"),
+        ("by_log2", "log_mel"),
+        ("wide_by_position", "alibi"),
+        ("log2_sum", "massive"),
+        ("log2_sum", "speech"),
+        ("sdpa_keys_reversed", "speech"),
+    ],
+)
+def test_orders_of_float32_that_alarmed_on_the_fourth_part_are_honest(variation, family):
+    stand = stands(family, torch.float32, POOL)[0]
+    known = _candidates(family)["honest"]
+    apply = next(one.apply for one in known if one.id == variation)
+    assert stand.range.assess([apply(o) for o in stand.calls]).verdict == "as expected of the format"
 
 
 # ---- the lines

@@ -1,7 +1,6 @@
 """The fourth held-out part, tuned on since: honest variations, faults and operations.
 
-Written without having read the rules of its time, and committed before any was scored. Faults that were always caught
-and have a twin in `.catalog` are left out since.
+Written without having read the rules of its time, and committed before any was scored.
 """
 
 from __future__ import annotations

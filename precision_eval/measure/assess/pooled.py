@@ -1,10 +1,11 @@
 """What is judged: the tensors of one or several calls, checked and brought to one layout.
 
-Conventions: every tensor is float64 on the CPU in the layout (groups, heads, rows, channels): the last axis of what
+Conventions: tensors are float64 on the CPU in the layout (groups, heads, rows, channels): the last axis of what
 was given holds the channels, the one before the rows, the one before that the heads, and all others, the pooled calls
 included, the groups. Axes that are missing have length 1; a vector is one row. *Error* is the difference to the
 reference. An element that is not finite, or beyond the dtype, in the reference is set aside; one that is not finite in
-a candidate or a yardstick takes the rounded reference's place and is counted.
+a candidate or a yardstick takes the rounded reference's place and is counted. Yardsticks that agree bit for bit are
+one.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class NonFinite:
 
 @dataclass(frozen=True, kw_only=True)
 class Pooled:
-    """Reference and yardsticks of some calls in one layout; ``kept`` is False where nothing can be judged."""
+    """Reference and yardsticks of some calls in one layout; ``kept`` is False where nothing can be judged. Yardsticks
+    are in ``work``, which holds the dtype with room to spare.
+    """
 
     reference: Tensor
     exact: Tensor
@@ -49,6 +52,7 @@ class Pooled:
     yardsticks: tuple[Tensor, ...]
     names: tuple[str, ...]
     dtype: torch.dtype
+    work: torch.dtype
     format: Format
     shape: tuple[int, ...]
     calls: int
@@ -87,21 +91,29 @@ def pool(reference: Tensors, yardsticks: Yardsticks, dtype: torch.dtype) -> Pool
     exact = stacked(listed, "reference", len(listed), shape, {torch.float64})
     named = _named(yardsticks)
     wide = {dtype, torch.float32, torch.float64}
-    given = [stacked(one, f"yardstick '{key}'", len(listed), shape, wide) for key, one in named.items()]
     rounded = exact.to(dtype).to(torch.float64)
     kept = rounded.isfinite()
     rounded = torch.where(kept, rounded, 0.0)
     kept_reference = torch.where(kept, exact, 0.0)
     size = format_by_name(name)
+    work = torch.float64 if dtype is torch.float32 else torch.float32
+    distinct: dict[str, Tensor] = {}
+    for key, one in named.items():
+        given = stacked(one, f"yardstick '{key}'", len(listed), shape, wide, to=work)
+        fine = given.to(dtype).isfinite().logical_and_(kept)
+        given = given if fine.all() else torch.where(fine, given, rounded.to(work))
+        if not any(torch.equal(given, other) for other in distinct.values()):
+            distinct[key] = given
     return Pooled(
         reference=kept_reference,
         exact=exact,
         rounded=rounded,
         ulp=spacing(kept_reference, size),
         kept=kept,
-        yardsticks=tuple(torch.where(kept & y.to(dtype).isfinite(), y, rounded) for y in given),
-        names=tuple(named),
+        yardsticks=tuple(distinct.values()),
+        names=tuple(distinct),
         dtype=dtype,
+        work=work,
         format=size,
         shape=shape,
         calls=len(listed),
@@ -135,8 +147,16 @@ def _named(yardsticks: Yardsticks) -> dict[str, Tensors]:
     return dict(named)
 
 
-def stacked(tensors: Tensors, name: str, calls: int, shape: tuple[int, ...], dtypes: set[torch.dtype]) -> Tensor:
-    """All calls as float64 in the layout."""
+def stacked(
+    tensors: Tensors,
+    name: str,
+    calls: int,
+    shape: tuple[int, ...],
+    dtypes: set[torch.dtype],
+    *,
+    to: torch.dtype = torch.float64,
+) -> Tensor:
+    """All calls in the layout."""
     listed = _listed(tensors, name)
     shapes = {tuple(t.shape) for t in listed} | {shape}
     if len(listed) != calls or len(shapes) > 1:
@@ -152,4 +172,4 @@ def stacked(tensors: Tensors, name: str, calls: int, shape: tuple[int, ...], dty
             "candidate as returned, a yardstick in its dtype or wider"
         )
     heads, rows, channels = (1, 1, 1, *shape)[-3:]
-    return torch.stack([t.detach().to("cpu", torch.float64) for t in listed]).reshape(-1, heads, rows, channels)
+    return torch.stack([t.detach().cpu() for t in listed]).to(to).reshape(-1, heads, rows, channels)

@@ -41,7 +41,8 @@ class Assessment:
         Which statistic crossed which limit and what that points to, the clearest first; empty where the verdict is
         *as expected of the format*.
     held_to : str
-        What the honest range comes from: so many yardsticks, or a single one with stored margins, which are wider.
+        What the honest range comes from: so many yardsticks, those that agree bit for bit counted once, or a single one
+        with stored margins, which are wider.
     dtype : str
     calls, elements : int
         Pooled, and judged in all of them: elements that are not finite are set aside.

@@ -27,6 +27,8 @@ BEHIND = (0.0, 0.25, 0.5, 0.75)
 in each row, so that weights lie elsewhere in their binades and are rounded otherwise."""
 BLOCKS = 4
 POINTS = 8
+REACH = 88.0
+"""Below a row's largest logit, where weights in float32 begin to vanish."""
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2.0)
 _BACKENDS = ("MATH", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION")
 BACKEND_REACH = 4.0
@@ -93,7 +95,9 @@ def attention_yardsticks(
     dict of str to torch.Tensor, each of shape (B, H, L, E)
         By the name of the computation, in float32 before the output is rounded. Eager attention with its logits stored
         in the dtype in several ways, or not stored; unnormalised weights by exp2, under several maxima; softmax over
-        blocks of keys; and, in the operands' dtype, eager attention and those of torch's backends that run on them.
+        blocks of keys; and, in the operands' dtype, eager attention and those of torch's backends that run on them. In
+        float32, also weights by the logarithm of their sum, of logits that lie elsewhere, keys split and merged, and
+        torch's backends on the keys from the last to the first.
 
     Raises
     ------
@@ -111,10 +115,21 @@ def attention_yardsticks(
     if mask is not None:
         logits = {name: one.masked_fill(~mask, -math.inf) for name, one in logits.items()}
     found = _outputs(logits, v, stored, rounds=dtype is not torch.float32)
-    found["online"] = _in_blocks(logits["wide"], v, max(16, -(-keys // BLOCKS)), stored)
+    block = max(16, -(-keys // BLOCKS))
+    found["online"] = _in_blocks(logits["wide"], v, block, stored)
+    if dtype is torch.float32:
+        found["split, merged"] = _merged(logits["wide"], v, block)
     found["eager"] = _eager(query, key, value, mask, scale)
     found["eager, transposed"] = _eager(query, _transposed(key), _transposed(value), mask, scale)
-    return found | (_by_torch(query, key, value, mask, scale, composed=found) if backends else {})
+    if not backends:
+        return found
+    by_torch = _by_torch(query, key, value, mask, scale, composed=found)
+    if dtype is torch.float32:
+        turned = key.flip(-2), value.flip(-2), None if mask is None else mask.flip(-1)
+        by_torch |= {
+            f"{name}, backwards": one for name, one in _by_torch(query, *turned, scale, composed=found).items()
+        }
+    return found | by_torch
 
 
 def _by_torch(
@@ -143,6 +158,8 @@ def _logits(q: Tensor, k: Tensor, scale: float, stored: Function, *, rounds: boo
         return {**logits, "products in parts": in_parts * scale}
     logits["stored"] = stored(stored(products) * scale)
     logits["stored, products in parts"] = stored(stored(in_parts) * scale)
+    if scale and math.frexp(scale)[0] != 0.5:  # a power of two divides as it multiplies
+        logits["stored, divided"] = stored(stored(products) / (1.0 / scale))
     logits["stored before the scale"] = stored(products) * scale
     logits["stored once"] = stored(products * scale)
     logits["stored once, products in parts"] = stored(in_parts * scale)
@@ -170,6 +187,8 @@ def _outputs(logits: Mapping[str, Tensor], v: Tensor, stored: Function, *, round
         totals[key], weights[key] = unnormalised.sum(-1, keepdim=True), stored(unnormalised)
         if name == "wide" and rounds and not behind:
             totals["split"], weights["split"] = totals[key], unnormalised
+    if not rounds:
+        weights |= _at_other_heights(logits["wide"])
     stacked = torch.cat(list(weights.values()), -2)
     parts = [w @ x for w, x in zip(stacked.split(third, -1), v.split(third, -2), strict=True)]
     found = dict(zip(weights, sum(parts[1:], parts[0]).split(rows, -2), strict=True))
@@ -182,6 +201,27 @@ def _outputs(logits: Mapping[str, Tensor], v: Tensor, stored: Function, *, round
         every_other = [weights["wide"][..., at::2] @ v[..., at::2, :] for at in (0, 1)]
         found["wide, every other key first"] = every_other[0] + every_other[1]
     return found | {name: found[name] / total for name, total in totals.items()}
+
+
+def _at_other_heights(logits: Tensor) -> dict[str, Tensor]:
+    """Weights of logits that are rounded where they are larger, as softmax allows: it sees no shift of a row."""
+    highest = logits.amax(-1, keepdim=True)
+    lowest = torch.where(logits > highest - REACH, logits, highest).amin(-1, keepdim=True)
+    powers, top = logits * _LOG2_E, highest * _LOG2_E
+    total = (powers - top).exp2().sum(-1, keepdim=True)
+    return {
+        "shifted": (logits - lowest).softmax(-1),
+        "by the sum's logarithm": (powers - (top + total.log2())).exp2(),
+    }
+
+
+def _merged(logits: Tensor, v: Tensor, block: int) -> Tensor:
+    """Keys split over workers; each normalises its own part, merged in float32 by the logarithms of their sums."""
+    parts = [(part.softmax(-1), part.logsumexp(-1, keepdim=True)) for part in logits.split(block, -1)]
+    sums = torch.cat([total for _, total in parts], -1)
+    shares = (sums - sums.logsumexp(-1, keepdim=True)).exp().split(1, -1)
+    products = [weights.nan_to_num(0.0) @ x for (weights, _), x in zip(parts, v.split(block, -2), strict=True)]
+    return sum((x * share for x, share in zip(products, shares, strict=True)), torch.zeros((), device=v.device))
 
 
 def _in_blocks(logits: Tensor, v: Tensor, block: int, stored: Function) -> Tensor:
@@ -237,7 +277,8 @@ def operation_yardsticks(function: Function, *operands: Tensor) -> dict[str, Ten
     dict of str to torch.Tensor, each of the output's shape
         By the name of the computation: each step stored in the dtype, also with the operands in the other memory
         layout, and in float32 with nothing stored; both as they are, and with the terms of every sum, mean, softmax,
-        normalisation and product of matrices in two other orders, exp by exp2 and gelu by erf in one of them; in
+        normalisation and product of matrices in two other orders, where there are any; in one of them also functions
+        by others, such as exp by exp2, norms by the mean of squares, and softmax on logits that lie elsewhere; in
         float64; and in float32 with the result of one of torch's operators stored, each in turn, a product being one
         of its own where a bias is added to it, and so the weights of softmax before they are divided by their sum.
 
@@ -265,8 +306,10 @@ def operation_yardsticks(function: Function, *operands: Tensor) -> dict[str, Ten
             continue
         found[name] = function(*given)
         for order in ("reversed", "halves"):
-            with OtherOrder(order):
-                found[f"{name}, {order}"] = function(*given)
+            with OtherOrder(order) as other:
+                again = function(*given)
+            if other.changed:
+                found[f"{name}, {order}"] = again
     if dtype is not torch.float32:
         with StoringStep(dtype) as counted:
             function(*given)
@@ -300,48 +343,118 @@ class StoringStep(TorchDispatchMode):
 
 
 class OtherOrder(TorchDispatchMode):
-    """While active, sums of torch's operators take their terms backwards, or in two halves where that is possible."""
+    """While active, torch's operators take the terms of sums backwards, or in two halves and functions by others."""
 
     def __init__(self, order: str) -> None:
         super().__init__()
-        self.order = order
+        self.order, self.changed = order, False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name, kwargs = func.overloadpacket.__name__, kwargs or {}
-        if name in ("mm", "bmm"):
-            return self._product(func, *args)
-        if name in ("addmm", "baddbmm") and not kwargs:
-            wide = [x.float() for x in args]
-            return (self._product(torch.matmul, *wide[1:]) + wide[0]).to(args[0].dtype)
-        if name == "_softmax":
-            x, dim, half_to_float = args
-            if self.order == "reversed":
-                return func(x.flip(dim), dim, half_to_float).flip(dim)
-            powers = (x.float() - x.float().amax(dim, keepdim=True)) * _LOG2_E
-            total = torch.exp2(powers).sum(dim, keepdim=True)
-            return torch.exp2(powers - total.log2()).to(torch.float32 if half_to_float else x.dtype)
-        if name == "gelu" and self.order == "halves" and not kwargs:
-            wide = args[0].float()
-            return (0.5 * wide * (1.0 + torch.erf(wide * 0.5**0.5))).to(args[0].dtype)
-        if name in ("sum", "mean") and len(args) > 1 and args[1]:
-            return func(self._moved(args[0], args[1]), *args[1:], **kwargs)
-        if name == "native_layer_norm":
-            x, shape, *parameters, eps = args
-            axes = list(range(-len(shape), 0))
-            flipped = [None if p is None else p.flip(axes) for p in parameters]
-            output, *rest = func(x.flip(axes), shape, *flipped, eps)
-            return (output.flip(axes), *rest)
-        return func(*args, **kwargs)
+        name, first = func.overloadpacket.__name__, args[0] if args else None
+        found = None
+        if isinstance(first, Tensor) and first.dtype in DTYPES:  # integers and float64 have no other order to see
+            if name in _BY_OTHERS and self.order == "halves" and not kwargs:
+                found = _BY_OTHERS[name](first.float()).to(first.dtype)
+            elif name in _OTHERWISE:
+                found = _OTHERWISE[name](self.order, func, *args, **(kwargs or {}))
+        self.changed |= found is not None
+        return func(*args, **(kwargs or {})) if found is None else found
 
-    def _product(self, func: Any, a: Tensor, b: Tensor) -> Tensor:
-        if self.order == "reversed":
-            return func(a.flip(-1), b.flip(-2))
-        pairs = zip(a.float().chunk(2, -1), b.float().chunk(2, -2), strict=True)
-        return sum((x @ y for x, y in pairs), torch.zeros(())).to(a.dtype)
 
-    def _moved(self, x: Tensor, axes: list[int]) -> Tensor:
-        """Backwards along the axes, or rolled by a half."""
-        return x.flip(axes) if self.order == "reversed" else x.roll([x.shape[axis] // 2 for axis in axes], axes)
+def _product(order: str, func: Any, a: Tensor, b: Tensor) -> Tensor:
+    if order == "reversed":
+        return func(a.flip(-1), b.flip(-2))
+    pairs = zip(a.float().chunk(2, -1), b.float().chunk(2, -2), strict=True)
+    return sum((x @ y for x, y in pairs), torch.zeros((), device=a.device)).to(a.dtype)
+
+
+def _added_product(order: str, func: Any, added: Tensor, a: Tensor, b: Tensor, **kwargs: Any) -> Tensor | None:
+    if kwargs:
+        return None
+    return (_product(order, torch.matmul, a.float(), b.float()) + added.float()).to(added.dtype)
+
+
+def _normalised(order: str, func: Any, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    heights = _at_other_heights(x.float().movedim(dim, -1).flip(-1))
+    other = heights["shifted" if order == "reversed" else "by the sum's logarithm"].flip(-1).movedim(-1, dim)
+    return other if half_to_float else other.to(x.dtype)
+
+
+def _summed(order: str, func: Any, x: Tensor, axes: Any = (), *rest: Any, **kwargs: Any) -> Tensor | None:
+    """Backwards along the axes, or rolled by a half."""
+    if not axes:
+        return None
+    moved = x.flip(axes) if order == "reversed" else x.roll([x.shape[axis] // 2 for axis in axes], axes)
+    return func(moved, axes, *rest, **kwargs)
+
+
+def _accumulated(order: str, func: Any, x: Tensor, dim: int, **kwargs: Any) -> Tensor | None:
+    """One by one in float32, where torch's own sums are wider on a CPU; or the second half after the first."""
+    if kwargs:
+        return None
+    if order == "reversed":
+        found = torch.from_numpy(x.float().cpu().numpy().cumsum(dim, dtype="float32")).to(x.device)
+    else:
+        first, *others = (part.float().cumsum(dim) for part in x.chunk(2, dim))
+        found = torch.cat([first, *(part + first.select(dim, -1).unsqueeze(dim) for part in others)], dim)
+    return found.to(x.dtype)
+
+
+def _layer_normed(order: str, func: Any, x: Tensor, shape: Any, w: Any, b: Any, eps: float) -> tuple[Tensor, ...]:
+    axes = list(range(-len(shape), 0))
+    if order == "halves":
+        return _by_moments(x, axes, w, b, eps)
+    output, *rest = func(x.flip(axes), shape, *(None if p is None else p.flip(axes) for p in (w, b)), eps)
+    return (output.flip(axes), *rest)
+
+
+def _group_normed(
+    order: str, func: Any, x: Tensor, w: Any, b: Any, n: int, channels: int, size: int, groups: int, eps: float
+) -> tuple[Tensor, ...]:
+    if order == "halves":
+        parts = x.reshape(n, groups, channels // groups, size)
+        w, b = (None if p is None else p.view(groups, -1, 1) for p in (w, b))
+        output, *rest = _by_moments(parts, [2, 3], w, b, eps)
+        return (output.view(x.shape), *rest)
+    axes = list(range(1, x.ndim))
+    flipped = (None if p is None else p.flip(0) for p in (w, b))
+    output, *rest = func(x.flip(axes), *flipped, n, channels, size, groups, eps)
+    return (output.flip(axes), *rest)
+
+
+def _by_moments(x: Tensor, axes: list[int], w: Tensor | None, b: Tensor | None, eps: float) -> tuple[Tensor, ...]:
+    """Normalised by the mean and the mean of squares, in float32."""
+    wide = x.float()
+    mean = wide.mean(axes, keepdim=True)
+    scale = ((wide.square().mean(axes, keepdim=True) - mean.square()).clamp_min(0.0) + eps).rsqrt()
+    output = (wide - mean) * scale * (1.0 if w is None else w.float()) + (0.0 if b is None else b.float())
+    return output.to(x.dtype), mean, scale
+
+
+_OTHERWISE: dict[str, Callable[..., Any]] = {
+    "mm": _product,
+    "bmm": _product,
+    "addmm": _added_product,
+    "baddbmm": _added_product,
+    "_softmax": _normalised,
+    "sum": _summed,
+    "mean": _summed,
+    "cumsum": _accumulated,
+    "native_layer_norm": _layer_normed,
+    "native_group_norm": _group_normed,
+}
+_BY_OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "exp": lambda x: (x * _LOG2_E).exp2(),
+    "exp2": lambda x: (x * _LN_2).exp(),
+    "log": lambda x: x.log2() * _LN_2,
+    "log2": lambda x: x.log() * _LOG2_E,
+    "log10": lambda x: x.log2() * math.log10(2.0),
+    "rsqrt": lambda x: x.sqrt().reciprocal(),
+    "sigmoid": lambda x: (1.0 + (x * -_LOG2_E).exp2()).reciprocal(),
+    "silu": lambda x: x / (1.0 + (x * -_LOG2_E).exp2()),
+    "gelu": lambda x: 0.5 * x * (1.0 + torch.erf(x * 0.5**0.5)),
+}
+"""Functions by others, in float32."""
 
 
 def _dtype_of(*operands: Tensor) -> torch.dtype:

@@ -48,7 +48,7 @@ def test_honest_computations_are_as_expected(dtype):
     for candidate in (fused, attention(q, k, v), reordered, torchs, reference.to(dtype)):
         found = assess(candidate, reference, yardsticks)
         assert (found.verdict, found.reasons) == (EXPECTED, ())
-        assert found.held_to == f"{len(yardsticks)} yardsticks"
+        assert 5 < int(found.held_to.removesuffix(" yardsticks")) <= len(yardsticks)
         json.dumps(found.to_dict(), allow_nan=False)
 
 
@@ -72,7 +72,8 @@ def test_against_numpy():
     candidate, reference, yardsticks = stand(5, torch.bfloat16)
     found = assess(candidate, reference, yardsticks)
     c, o = candidate.double().numpy(), reference.numpy()
-    own = np.stack([y.bfloat16().double().numpy() for y in yardsticks.values()]) - o
+    distinct = {y.float().numpy().tobytes(): y for y in yardsticks.values()}
+    own = np.stack([y.bfloat16().double().numpy() for y in distinct.values()]) - o
     ulp = 2.0 ** (np.floor(np.log2(np.abs(o))) - 7)
     error, roughest = c - o, (own**2).mean((1, 2, 3, 4)).max()
     assert found.rms_ratio == pytest.approx(math.sqrt((error**2).mean() / roughest), rel=1e-6)
@@ -308,6 +309,18 @@ def test_what_errs_less_than_a_yardstick_in_every_statistic_passes(seed, dtype, 
         assert found.verdict == EXPECTED
     assert (found.verdict == EXPECTED) == all(value <= found.limits[name] for name, value in found.statistics.items())
     assert all(found.limits[name] >= highest[name] for name in highest)
+
+
+@settings(max_examples=12)
+@given(**INPUTS)
+def test_a_yardstick_that_is_given_twice_changes_nothing(seed, dtype, peak, rows):
+    q, k, v, reference = drawn(seed, dtype, peak, rows)
+    yardsticks = attention_yardsticks(q, k, v, backends=False)
+    once, twice = HonestRange(reference, yardsticks, dtype), HonestRange(reference, [*yardsticks.values()] * 2, dtype)
+    assert once.highest == twice.highest
+    candidate = (reference * 1.003).to(dtype)
+    found, again = once.assess(candidate), twice.assess(candidate)
+    assert (found.limits, found.statistics, found.held_to) == (again.limits, again.statistics, again.held_to)
 
 
 def as_limited(found):

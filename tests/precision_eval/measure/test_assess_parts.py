@@ -11,7 +11,13 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import format_by_name, ulp
 from precision_eval.measure.assess.pooled import DTYPES, pool, spacing
 from precision_eval.measure.assess.statistics import LEAST, STATISTICS, UNSEEN, Range
-from precision_eval.measure.assess.yardsticks import OtherOrder, attention_yardsticks, operation_yardsticks, sample_rows
+from precision_eval.measure.assess.yardsticks import (
+    OtherOrder,
+    _at_other_heights,
+    attention_yardsticks,
+    operation_yardsticks,
+    sample_rows,
+)
 
 
 def draw(seed=0, shape=(2, 3, 16, 8)):
@@ -100,7 +106,7 @@ def test_limits_are_the_largest_yardsticks_widened_and_doubly_for_one_alone():
     for statistic in STATISTICS:
         for held_to, width in ((several, 1.0), (alone, 2.0)):
             highest = held_to.highest[statistic.name]
-            margin = width * (statistic.margin[0] + UNSEEN)
+            margin = width * (statistic.margin[0] + UNSEEN[0])
             expected = (highest + statistic.offset) * math.exp(margin) - statistic.offset
             assert held_to.limit(statistic) == pytest.approx(max(expected, statistic.chance), rel=1e-6)
 
@@ -122,23 +128,51 @@ def test_drawn_attention_is_attention(dtype, rows):
 
 def test_drawn_operations_are_the_operation_in_other_orders():
     x, w = draw(1, (64, 512)).float(), draw(2, (32, 512)).float()
-    for function, operands in (
-        (lambda x, w: x @ w.mT, (x, w)),
-        (lambda x, w: F.linear(x, w, w[:, 0]), (x, w)),
-        (lambda x: F.layer_norm(x, (512,), x[0], x[1]), (x,)),
-        (lambda x: x.softmax(-1), (x,)),
-        (lambda x: x.square().mean(-1, keepdim=True), (x,)),
-        (F.gelu, (x,)),
+    both, by_another = ("reversed", "halves"), ("halves",)
+    for function, operands, orders in (
+        (lambda x, w: x @ w.mT, (x, w), both),
+        (lambda x, w: F.linear(x, w, w[:, 0]), (x, w), both),
+        (lambda x: F.layer_norm(x, (512,), x[0], x[1]), (x,), both),
+        (lambda x: F.group_norm(x[None], 8, x[:, 0], x[:, 1]), (x,), both),
+        (lambda x: F.group_norm(x, 512), (x.mT.reshape(1, 512, 64),), both),
+        (lambda x: x.softmax(-1), (x,), both),
+        (lambda x: x.square().mean(-1, keepdim=True), (x,), both),
+        (lambda x: x.cumsum(0), (x,), both),
+        (F.gelu, (x,), by_another),
+        (F.silu, (x,), by_another),
+        (lambda x: x.abs().log10() + x.exp() + x.sigmoid(), (x,), by_another),
+        (lambda x: x.square().rsqrt().log2().exp2().log(), (x,), by_another),
     ):
         exact = function(*(t.double() for t in operands))
         drawn = operation_yardsticks(function, *operands)
-        names = {"in float64", "stored", "stored, transposed", "stored, reversed", "stored, halves"}
-        assert set(drawn) == names
+        assert set(drawn) == {"in float64", "stored", "stored, transposed", *(f"stored, {order}" for order in orders)}
         for name, found in drawn.items():
+            assert found.dtype is (torch.float64 if name == "in float64" else torch.float32)
             assert (found.double() - exact).abs().max() < 1e-4 * (1.0 + exact.abs().max()), name
-        assert any(not torch.equal(drawn["stored"], drawn[f"stored, {order}"]) for order in ("reversed", "halves"))
-    with OtherOrder("reversed"):
+        assert all(not torch.equal(drawn["stored"], drawn[f"stored, {order}"]) for order in orders)
+    with OtherOrder("reversed") as order:
         assert torch.equal(torch.eye(3) @ torch.eye(3), torch.eye(3))
+    assert order.changed
+
+
+def test_whole_numbers_and_float64_have_no_other_order():
+    """Positions that are counted, and what an operation computes wider on its own."""
+    x = torch.ones(6, 5)
+    with OtherOrder("halves") as order:
+        assert (x > 0).cumsum(-1).dtype is torch.int64
+        assert x.double().exp().dtype is torch.float64
+    assert not order.changed
+    assert set(operation_yardsticks(lambda x: x + (x > 0).cumsum(-1), x)) == {
+        "in float64", "stored", "stored, transposed"
+    }  # fmt: skip
+
+
+def test_softmax_on_logits_that_lie_elsewhere_is_softmax_under_any_mask():
+    logits = draw(4, (3, 40)).float() * 5.0
+    masked = logits.masked_fill(torch.arange(40) > 30, -math.inf)
+    for one in (logits, masked, logits.masked_fill(torch.arange(40) > 30, torch.finfo(torch.float32).min)):
+        for name, weights in _at_other_heights(one).items():
+            torch.testing.assert_close(weights.double(), one.double().softmax(-1), rtol=3e-5, atol=1e-9, msg=name)
 
 
 def test_every_step_that_the_operation_stores_is_stored_alone():
