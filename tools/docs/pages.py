@@ -18,7 +18,7 @@ from typing import Any
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import TrialFile
-from precision_eval.core.formatting import MISSING, fixed
+from precision_eval.core.formatting import MISSING, fixed, join
 from precision_eval.core.table import make_table, markdown_text, to_markdown
 from precision_eval.report.findings import narrow_cache_sentence, sound_sentences
 from precision_eval.report.tables import audio_table, cost_table, streams_table
@@ -119,8 +119,10 @@ def results_markdown(run: Run, *, relative_to: Path) -> str:
         notes = tuple(note for note in table.notes if note not in shared and not _is_of_few(note))
         parts.append(to_markdown(replace(table, notes=notes), heading=True))
     lines = [markdown_text(note) for note in shared]
-    if rest := [section.title for section in run.sections if section.title not in cured]:
-        lines.append(f"Nothing that was measured cures: {'; '.join(rest)}.")
+    if rest := [section for section in run.sections if section.title not in cured]:
+        tried = join(list(dict.fromkeys(row.fix for section in rest for row in section.fixes)))
+        titles = "; ".join(section.title for section in rest)
+        lines.append(f"Measured of {tried} alone, none of which cures: {titles}.")
     lines.append(f"All tables, and doubts of single processes: [{place}/report.md]({place}/report.md).")
     parts.append("\n".join(f"- {line}" for line in lines))
     drawn = sorted((run.directory / "figures").glob("*.png"))
