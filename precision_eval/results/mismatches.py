@@ -634,8 +634,3 @@ _OTHERS: tuple[Member, ...] = (
 #: Order matters only where two sentences begin at one place: the longer one is taken. Read from the sources; those
 #: `seen_on` a CPU were raised there with torch 2.6, 2.9, 2.13 and 2.15.
 FAMILY: tuple[Member, ...] = (*_ATTENTION, *_PRODUCTS, *_WRITES, *_LAYERS, *_OTHERS)
-
-
-def member_by_id(member_id: str) -> Member:
-    """Look a member up."""
-    return {member.id: member for member in FAMILY}[member_id]

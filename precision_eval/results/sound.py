@@ -1,10 +1,10 @@
 """The verdict on sound: does a fix differ from the reference by more than chance, and is it no worse than a margin?
 
 Conventions: it is read from the records of the measure ``sound``: many short streams per condition, the fix and the
-reference on the same passages with the same noise. A metric's margin is what one drop-out of 20 ms a second does to it
-(:data:`MARGIN_RUNG`): a rung of the ladder of known degradations that moves every metric, and is heard as a light
-crackle. ``python -m validation sound`` measures the margins, and prints them beside those in force here. All metrics of
-all fixes of a group are judged as one family (:mod:`precision_eval.stats.differences`).
+reference on the same passages with the same noise. A metric's margin is what one drop-out of 20 ms a second does to
+it: a rung of the ladder of known degradations that moves every metric, and is heard as a light crackle.
+``python -m validation sound`` measures the margins, and prints them beside those in force here. All metrics of all
+fixes of a group are judged as one family (:mod:`precision_eval.stats.differences`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from precision_eval.stats.differences import (
     PairedDifferences,
     judge_differences,
 )
-
-MARGIN_RUNG = "drop-outs of 20 ms 60 /min"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ from precision_eval.cases.voice.assets import load_streams
 from precision_eval.cases.voice.codec import CODEBOOK_SIZE, N_CODEBOOKS
 from precision_eval.cases.voice.conditions import opened
 from precision_eval.cases.voice.synthesis import GumbelNoise, free_run, teacher_forced
-from precision_eval.core.errors import ParameterError
 from validation.divergence.plan import DESIGNS, N_SPEAKERS, PROMPT_FRAMES, window_starts
 from validation.divergence.running import Voices, first_divergence, forced_logits, reference_path
 
@@ -82,12 +81,6 @@ def test_forced_logits_as_the_teacher_forced_measure(streams):
     with opened("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
         theirs = torch.stack(list(teacher_forced(decoder, streams, n_frames=PROMPT_FRAMES + 8)))
     assert mine == pytest.approx(theirs[PROMPT_FRAMES:].numpy(), abs=1e-9)
-
-
-@pytest.mark.parametrize("chosen", [torch.zeros(2, dtype=torch.bool), torch.ones(3, dtype=torch.bool)])
-def test_no_stream_or_too_many_cannot_be_kept(chosen):
-    with opened("reference", n_streams=2, n_frames=8) as decoder, pytest.raises(ParameterError, match="keep takes 2"):
-        decoder.keep(chosen)
 
 
 @pytest.mark.parametrize("size", ["quick", "full"])

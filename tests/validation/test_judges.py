@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from precision_eval.results.sound import JUDGE_METRICS, MARGIN_RUNG, VOICE_METRICS
+from precision_eval.results.sound import JUDGE_METRICS, VOICE_METRICS
 from validation.frame import Options
 from validation.judges import EXPERIMENT, FAMILIES, FIXES, RUNGS, SPOKEN
-from validation.sound.bank import CONTROLS
+from validation.sound.bank import CONTROLS, MARGIN_RUNG
 
 METRICS = (*VOICE_METRICS, *JUDGE_METRICS)
 

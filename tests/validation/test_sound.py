@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from precision_eval.results import sound
-from precision_eval.results.sound import MARGIN_RUNG, VOICE_METRICS
+from precision_eval.results.sound import VOICE_METRICS
 from precision_eval.stats.differences import judge_differences
 from validation.sound import EXPERIMENT, trials
-from validation.sound.bank import CONTROLS, FIXES, PLANTED, RENDERING
+from validation.sound.bank import CONTROLS, FIXES, MARGIN_RUNG, PLANTED, RENDERING
 
 SPREADS = np.array([0.25, 0.3, 0.15, 0.03])
 

@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from precision_eval.cases.voice.model import Positions, VoiceConfig, VoiceModel, delayed, sequence_mask
+from precision_eval.cases.voice.model import Positions, VoiceConfig, VoiceModel, delayed
 from precision_eval.core.errors import IntegrityError, ParameterError, UnsupportedError, unknown_name
 from precision_eval.core.workers import context_of
 
@@ -189,6 +189,12 @@ class Crops:
             rows["next_phoneme"].append(torch.from_numpy(crop.next_phoneme))
             rows["progress"].append(torch.from_numpy(crop.progress))
         return {name: torch.stack(values) for name, values in rows.items()}
+
+
+def sequence_mask(n_frames: int, window_frames: int) -> Tensor:
+    """Causal band mask, shape (n_frames, n_frames): what a ring of ``window_frames`` lets each step see."""
+    distance = torch.arange(n_frames)[:, None] - torch.arange(n_frames)[None, :]
+    return (distance >= 0) & (distance < window_frames)
 
 
 def sequence_loss(

@@ -115,9 +115,16 @@ def first_divergence(
             alive = alive[same]
             if not len(alive):
                 break
-            decoder.keep(same)
+            _keep(decoder, same)
         given = path[step]
     return first
+
+
+def _keep(decoder: Decoder, streams: Tensor) -> None:
+    """Go on with some of the streams; the others' caches are dropped."""
+    rows = streams.to(decoder.device)
+    for attention in decoder.attentions:
+        attention.key_cache, attention.value_cache = attention.key_cache[rows], attention.value_cache[rows]
 
 
 @torch.inference_mode()

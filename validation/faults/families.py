@@ -19,9 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from precision_eval.cases.voice.assets import load_model, load_streams
-from precision_eval.cases.voice.model import Positions, sequence_mask
+from precision_eval.cases.voice.model import Positions
 from precision_eval.cases.voice.synthesis import stacked, teacher_forced_inputs
 from precision_eval.core.errors import ParameterError, unknown_name
+from tools.voice.training import sequence_mask
 from validation.faults.shapes import KINDS
 
 

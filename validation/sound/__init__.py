@@ -18,7 +18,7 @@ from multiprocessing import get_context
 
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ
 from precision_eval.core.workers import use_one_blas_thread
-from precision_eval.results.sound import MARGIN_RUNG, VOICE_METRICS, metrics_text
+from precision_eval.results.sound import VOICE_METRICS, metrics_text
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.report import judged_share
 from validation.sound import bank, trials
@@ -73,15 +73,15 @@ def _figures(content: Data) -> list[Figure]:
     ]
     for name, found in content["controls"].items():
         figures.append(judged_share(f"{name} called worse", found.get("worse", 0), found["verdicts"], "≥ 99 %"))
-    margin_rung = content["planted"][MARGIN_RUNG]
+    margin_rung = content["planted"][bank.MARGIN_RUNG]
     passed = margin_rung.get("no worse", 0)
-    figures.append(judged_share(f"{MARGIN_RUNG} called no worse", passed, margin_rung["verdicts"], "≤ 5 %"))
+    figures.append(judged_share(f"{bank.MARGIN_RUNG} called no worse", passed, margin_rung["verdicts"], "≤ 5 %"))
     figures += _power(content["planted"])
     for metric in VOICE_METRICS:
         margin = content["margins"][metric.name]
         text = f"{margin['mean']:.4f} ± {margin['standard_error']:.4f} (standard error); in force {metric.margin:g}"
         near = abs(margin["mean"] - metric.margin) <= 2 * margin["standard_error"]
-        figures.append(Figure(f"margin of {metric.title}, {MARGIN_RUNG}", text, "within 2 standard errors", near))
+        figures.append(Figure(f"margin of {metric.title}, {bank.MARGIN_RUNG}", text, "within 2 standard errors", near))
     for length, changes in content["detectable"].items():
         figures.append(Figure(f"smallest change heard in 80 % of runs, {length} of sound", metrics_text(changes)))
     for name, found in content["fixes"].items():

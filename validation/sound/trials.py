@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from precision_eval.measure.sound import BATCH_STREAMS
-from precision_eval.results.sound import MARGIN_RUNG, VOICE_METRICS, judged_sound
+from precision_eval.results.sound import VOICE_METRICS, judged_sound
 from precision_eval.stats import student_quantile
 from precision_eval.stats.differences import FAMILY_ERROR, POWER
 from validation.frame import Data
-from validation.sound.bank import CONTROLS, FIXES, N_FRAMES, PLANTED, RENDERING
+from validation.sound.bank import CONTROLS, FIXES, MARGIN_RUNG, N_FRAMES, PLANTED, RENDERING
 
 CONDITIONS = 7
 RUNS = {"A/A": 500, "A/A, one fix": 1000, "planted": 200, "control": 500}

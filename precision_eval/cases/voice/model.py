@@ -164,12 +164,6 @@ class VoiceModel(nn.Module):
         return self.heads(self.norm(x)).view(*tokens.shape[:3], self.config.codebook_size)
 
 
-def sequence_mask(n_frames: int, window_frames: int) -> Tensor:
-    """Causal band mask, shape (n_frames, n_frames): what a ring of ``window_frames`` lets each step see."""
-    distance = torch.arange(n_frames)[:, None] - torch.arange(n_frames)[None, :]
-    return (distance >= 0) & (distance < window_frames)
-
-
 def delayed(tokens: Tensor, *, empty: int) -> Tensor:
     """Shift codebook k by k steps."""
     result = torch.full_like(tokens, empty)

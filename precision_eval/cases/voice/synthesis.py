@@ -109,10 +109,10 @@ class Decoder:
     ) -> None:
         self._call: Callable[..., Tensor] = model if call is None else call
         cache = model.attentions[0].key_cache
-        self._attentions = model.attentions
+        self.attentions = model.attentions
         self.config = model.config
         self.device = cache.device
-        self.n_streams, self.window_frames = cache.shape[0], cache.shape[2]
+        self.window_frames = cache.shape[2]
         rotary = torch.float64 if model.heads.weight.dtype == torch.float64 else torch.float32
         self._positions = Positions(model.config, dtype=rotary, angle_dtype=angle_dtype)
         self._angles: tuple[int, Tensor, Tensor] | None = None
@@ -135,18 +135,6 @@ class Decoder:
         )
         self.frame += T
         return logits.cpu()
-
-    def keep(self, streams: Tensor) -> None:
-        """Go on with some of the streams; the others' caches are dropped."""
-        if streams.dtype != torch.bool or streams.shape != (self.n_streams,) or not bool(streams.any()):
-            raise ParameterError(
-                f"keep takes {self.n_streams} booleans, at least one of them true; "
-                f"found {tuple(streams.shape)} of {streams.dtype}, {int(streams.sum())} true"
-            )
-        rows = streams.to(self.device)
-        for attention in self._attentions:
-            attention.key_cache, attention.value_cache = attention.key_cache[rows], attention.value_cache[rows]
-        self.n_streams = int(streams.sum())
 
     def _mask(self, count: int) -> Tensor:
         """Slots that each frame may see, (count, W): those filled so far, which is all once the ring is full."""

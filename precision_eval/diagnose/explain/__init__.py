@@ -8,6 +8,6 @@ from __future__ import annotations
 
 from precision_eval.diagnose.explain.causes import CAUSES
 from precision_eval.diagnose.explain.explanation import Explanation, explain
-from precision_eval.results.mismatches import FAMILY, member_by_id
+from precision_eval.results.mismatches import FAMILY
 
-__all__ = ["CAUSES", "FAMILY", "Explanation", "explain", "member_by_id"]
+__all__ = ["CAUSES", "FAMILY", "Explanation", "explain"]

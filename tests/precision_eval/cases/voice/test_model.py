@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from precision_eval.cases.voice.model import Positions, VoiceConfig, VoiceModel, delayed, rotate, sequence_mask
+from precision_eval.cases.voice.model import Positions, VoiceConfig, VoiceModel, delayed, rotate
 from precision_eval.cases.voice.script import Conditioning
 from precision_eval.cases.voice.synthesis import Decoder, stacked
 from precision_eval.core.errors import ParameterError
 from precision_eval.trace.attention import probing
+from tools.voice.training import sequence_mask
 
 SMALL = VoiceConfig(width=32, n_layers=2, n_heads=2, hidden=48, codebook_size=16, n_phonemes=8, window_frames=8)
 

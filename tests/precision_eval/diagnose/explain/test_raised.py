@@ -13,7 +13,8 @@ from torch.nn.utils import parametrize
 from torch.testing._internal.optests import OpCheckError
 from torch.utils import checkpoint
 
-from precision_eval.diagnose.explain import FAMILY, explain, member_by_id
+from precision_eval.core.errors import entry_of
+from precision_eval.diagnose.explain import FAMILY, explain
 
 H, B, D = torch.float16, torch.bfloat16, torch.float64
 
@@ -317,7 +318,7 @@ def is_raised_here(member):
 @pytest.mark.parametrize("name", EAGER)
 def test_a_real_error_is_explained(name):
     call, member, op, dtypes = EAGER[name]
-    if not is_raised_here(member_by_id(member)):
+    if not is_raised_here(entry_of("member", member, FAMILY)):
         pytest.skip("torch at hand does not raise it")
     with pytest.raises((RuntimeError, ValueError, AssertionError, OpCheckError)) as caught:
         call()
@@ -378,7 +379,7 @@ def test_a_compiled_error_names_the_traced_call(compiled):
 def test_mixed_flex_attention_is_explained(compiled):
     from torch.nn.attention.flex_attention import flex_attention
 
-    if not is_raised_here(member_by_id("flex_mixed")):
+    if not is_raised_here(entry_of("member", "flex_mixed", FAMILY)):
         pytest.skip("torch at hand does not raise it")
     with pytest.raises(Exception, match="Mixed query, key, and value dtype") as caught:
         torch.compile(flex_attention)(ones(1, 1, 16, 16), *[ones(1, 1, 16, 16, dtype=H)] * 2)
