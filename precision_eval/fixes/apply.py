@@ -20,13 +20,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import chain
 from types import FunctionType, TracebackType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, UnsupportedError
 from precision_eval.core.targets import first_line
+from precision_eval.fixes.choices import FixChoices
 from precision_eval.fixes.compute import computed_as
 from precision_eval.fixes.narrow import held_narrow
 from precision_eval.fixes.packing import Packed, in_dtype
@@ -48,42 +49,6 @@ RECOMPILE_LIMIT = 64
 
 _agreeing: list[AppliedFix] = []  # at most one: attributes are swapped for the whole process
 _serial = itertools.count()
-
-
-class FixChoices(Protocol):
-    """What is read of a fix here; :class:`~precision_eval.fixes.catalog.Fix` says what each choice means."""
-
-    @property
-    def id(self) -> str:
-        """Name used in cells and records."""
-
-    @property
-    def storage(self) -> str:
-        """Dtype of parameters and buffers."""
-
-    @property
-    def agreement(self) -> str:
-        """What happens where operands disagree."""
-
-    @property
-    def suppress_errors(self) -> bool:
-        """Whether Dynamo's errors are suppressed."""
-
-    @property
-    def caches(self) -> str:
-        """Format and scale of KV caches."""
-
-    @property
-    def weights(self) -> str:
-        """Format of matrices."""
-
-    @property
-    def compute(self) -> str:
-        """Setting of the arithmetic."""
-
-    @property
-    def change(self) -> Callable[[nn.Module], Any] | None:
-        """What a candidate of one's own does to a model."""
 
 
 class FixStateError(PrecisionEvalError, RuntimeError):

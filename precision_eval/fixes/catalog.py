@@ -9,27 +9,21 @@ they are named, as in ``--fix 'cache_*_token'``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from precision_eval.core.errors import ParameterError, check_known, entry_of
 from precision_eval.core.targets import is_target, loaded
+from precision_eval.fixes.choices import FixChoices
 
 if TYPE_CHECKING:
     from torch import nn
 
     from precision_eval.fixes.apply import AppliedFix
 
-Storage = Literal["as_shipped", "float16", "bfloat16", "float32", "per_case"]
-Agreement = Literal["none", "activation_to_storage", "storage_to_activation", "autocast", "per_case"]
-Mode = Literal["eager", "compiled"]
-
-MODES: tuple[Mode, ...] = ("eager", "compiled")
-
 
 @dataclass(frozen=True, kw_only=True)
-class Fix:
+class Fix(FixChoices):
     """One candidate remedy.
 
     Attributes
@@ -68,21 +62,6 @@ class Fix:
         ``change(model)``, for a candidate of one's own: it gets a copy of the model and changes it in place, returns
         another one, or returns a context manager that is held while the model is called. Storage comes after it.
     """
-
-    id: str
-    title: str = ""
-    storage: Storage = "as_shipped"
-    agreement: Agreement = "none"
-    modes: tuple[Mode, ...] = MODES
-    caches: str = ""
-    weights: str = ""
-    compute: str = ""
-    suppress_errors: bool = False
-    explanation: str = ""
-    source: str = ""
-    revision: int = 1
-    by_default: bool = True
-    change: Callable[[nn.Module], Any] | None = None
 
     @property
     def label(self) -> str:

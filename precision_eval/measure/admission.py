@@ -24,7 +24,8 @@ from precision_eval.core.environment import resolved_device
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import first_line, is_target, source_digest
 from precision_eval.fixes.apply import changed
-from precision_eval.fixes.catalog import FIXES, Fix, Mode, Storage, fix_by_id
+from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
+from precision_eval.fixes.choices import Mode, Storage
 from precision_eval.fixes.packing import floating_leaves
 from precision_eval.measure.candidates import REPEAT_TOLERANCE
 from precision_eval.measure.model_calls import CallOutcome, attempt, difference, subject_of

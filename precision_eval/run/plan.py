@@ -19,7 +19,8 @@ from precision_eval.core.cells import Cell, Options
 from precision_eval.core.errors import ParameterError, check_known, unknown_name
 from precision_eval.core.formatting import grouped
 from precision_eval.core.targets import is_target
-from precision_eval.fixes.catalog import ALL_FIXES, MODES, Fix
+from precision_eval.fixes.catalog import ALL_FIXES, Fix
+from precision_eval.fixes.choices import MODES
 from precision_eval.fixes.pins import ANY, PINS, SDPA_BACKENDS, check_tf32
 from precision_eval.measure.allocator import GROWN, MEMORY_STATES
 from precision_eval.measure.isolation import ISOLATIONS

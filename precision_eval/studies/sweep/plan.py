@@ -19,7 +19,7 @@ from typing import Any
 from precision_eval.cases.systems.attention import SHAPES
 from precision_eval.core.cells import Outcome
 from precision_eval.core.errors import ParameterError, check_known
-from precision_eval.fixes.catalog import MODES
+from precision_eval.fixes.choices import MODES
 from precision_eval.measure.allocator import MEMORY_STATES
 from precision_eval.stats import PairedRatio
 
