@@ -83,13 +83,6 @@ class KeepingWide(TorchFunctionMode):
         return func(*wide, **{name: self.wide if self._is_narrow(value) else value for name, value in kwargs.items()})
 
 
-class KeepingFloat64(KeepingWide):
-    """The same for float64."""
-
-    def __init__(self) -> None:
-        super().__init__(torch.float64)
-
-
 _LIKE = (torch.randn_like, torch.rand_like)
 _FRESH = (torch.randn, torch.rand, *_LIKE)
 _IN_PLACE = (torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.exponential_)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.cases.base import DECODING_MEASURES, SOUND_MEASURES, SYSTEM_MEASURES, BuiltCase, Case
-from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.core.errors import ParameterError, check_known
 from precision_eval.core.files import check_own_folder, written_whole
 from precision_eval.core.targets import RUN_DIR, called, first_line, loaded, name_of, source_digest
 
@@ -186,9 +186,8 @@ def checked(target: str, made: Any) -> OwnCase:
             raise ParameterError(f"{name} of {target} is a {kind}; expected a function, which gets the model first")
     if (made.decode_step is None) != (made.state is None) or (made.sample and made.decode_step):
         raise ParameterError(f"{target} has to give decode_step and state together, or sample in their place")
-    unknown = [name for name in made.tolerances if name not in TOLERANCES]
-    if unknown:
-        raise unknown_name(f"tolerance of {target}:", unknown[0], TOLERANCES)
+    for name in made.tolerances:
+        check_known(f"tolerance of {target}:", name, TOLERANCES)
     return made
 
 

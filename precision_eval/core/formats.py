@@ -67,6 +67,12 @@ def format_by_name(name: str) -> Format:
     return entry_of("format", name, FORMATS, by="name")
 
 
+@cache
+def short(dtype: torch.dtype | str) -> str:
+    """Name of a dtype without torch's prefix."""
+    return str(dtype).removeprefix("torch.")
+
+
 def ulp(x: torch.Tensor, dtype_name: str) -> torch.Tensor:
     """Size of a unit in the last place at x."""
     import torch

@@ -1,9 +1,9 @@
 """The shapes of stored data: which field holds what, and in which range; :func:`misfit` says where data differ.
 
 Conventions: a shape is plain data. ``str`` and ``bool`` stand for themselves, ``(low, high)`` is a finite number and
-:class:`Whole` a whole one, ``[shape]`` a list, a set one of its texts, and a dict an object: fields that it names fit
-where they are there, others are kept as they are. In a dict, a name that ends with ``!`` is required, ``*`` is every
-other field, ``<`` lists fields whose numbers may not fall from one to the next, and ``=`` lists of one length.
+:class:`Whole` a whole one, ``[shape]`` a list, and a dict an object: fields that it names fit where they are there,
+others are kept as they are. In a dict, a name that ends with ``!`` is required, ``*`` is every other field, ``<`` lists
+fields whose numbers may not fall from one to the next, and ``=`` lists of one length.
 """
 
 from __future__ import annotations

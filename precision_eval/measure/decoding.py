@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from precision_eval.cases.modes import KeepingFloat64, SharedNoise
+from precision_eval.cases.modes import KeepingWide, SharedNoise
 from precision_eval.cases.own import OwnCase, own_case
 from precision_eval.cases.systems.system import in_float64
 from precision_eval.cases.voice.conditions import noise_seed
@@ -98,7 +98,7 @@ def under(cell: Cell, condition: str, model: nn.Module, function: Callable[..., 
     subject = _Decoding(model, function).to(cell.device)
     if role_of(condition) != "fix":
         twin = in_float64(subject)
-        with KeepingFloat64(), torch.no_grad():
+        with KeepingWide(torch.float64), torch.no_grad():
             yield twin, twin.model, torch.float64
         return
     with fix_by_id(condition).applied(subject, mode=cell.mode) as applied:

@@ -16,9 +16,8 @@ from typing import Any
 import torch
 
 from precision_eval.core.errors import ParameterError, UnsupportedError
-from precision_eval.core.formats import ulp
+from precision_eval.core.formats import short, ulp
 from precision_eval.stats import student_quantile
-from precision_eval.trace.operations import short
 
 QUANTILES = (0.5, 0.99, 1.0)
 

@@ -1,11 +1,11 @@
 """What drift is held to: the model in float64, in float64 layer by layer, or in float32; imports torch.
 
 Conventions: stored values are upcast, so that the reference is the same function of the same stored numbers. Casts to
-narrower formats in the model's code do nothing there (:class:`.KeepingFloat64`), and
-plain dtype attributes become float64. *Layer by layer* keeps parameters as they are stored and brings each module's
-own to float64 for the time of its call only: the same numbers, in the memory of one layer. Where neither works,
-float32 is the reference, and the distance from it says nothing about what is finer than float32. A model that draws
-random numbers has none: from one seed, formats draw different numbers.
+narrower formats in the model's code do nothing there (:class:`.KeepingWide`), and plain dtype attributes become
+float64. *Layer by layer* keeps parameters as they are stored and brings each module's own to float64 for the time of
+its call only: the same numbers, in the memory of one layer. Where neither works, float32 is the reference, and the
+distance from it says nothing about what is finer than float32. A model that draws random numbers has none: from one
+seed, formats draw different numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from precision_eval.cases.modes import DrawnAs, KeepingFloat64, KeepingWide
+from precision_eval.cases.modes import DrawnAs, KeepingWide
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import first_line
 from precision_eval.fixes.packing import ExaminedModel, copied, in_dtype
@@ -62,7 +62,7 @@ def _first_that_runs(subject: ExaminedModel, available_bytes: int, *, seed: int)
         doubts.append("mps has no float64")
     else:
         for name, hold, bytes_ in (
-            ("float64", in_float64, ROOM * needed_bytes),
+            ("float64", in_wide, ROOM * needed_bytes),
             ("float64, layer by layer", _by_layer, 0.0),
         ):
             if bytes_ > available_bytes:
@@ -75,7 +75,7 @@ def _first_that_runs(subject: ExaminedModel, available_bytes: int, *, seed: int)
             if _may_serve(subject, reference):
                 return Reference(reference.outputs, name, tuple(doubts))
             doubts.append(f"no reference in {name}: {_why(reference)}")
-    reference = run_as(subject, in_float32, torch.float32, seed=seed)
+    reference = run_as(subject, in_wide, torch.float32, seed=seed)
     if _may_serve(subject, reference):
         doubts.append("drift is held to float32, so what is finer than float32 is not seen")
         return Reference(reference.outputs, "float32", tuple(doubts))
@@ -100,7 +100,7 @@ def _why(found: CallOutcome) -> str:
 
 def run_as(
     subject: ExaminedModel,
-    hold: Callable[[ExaminedModel], AbstractContextManager[None]],
+    hold: Callable[[ExaminedModel, torch.dtype], AbstractContextManager[None]],
     wide: torch.dtype = torch.float64,
     *,
     seed: int = 0,
@@ -112,7 +112,7 @@ def run_as(
     inputs = in_dtype(twin.tensors, wide)
 
     def call() -> tuple[torch.Tensor, ...]:
-        with hold(twin), drawing:
+        with hold(twin, wide), drawing:
             return twin(*inputs) if through is None else through(twin, inputs)
 
     outcome = attempt(call, seed=seed)
@@ -134,32 +134,24 @@ def _widen(model: nn.Module, dtype: torch.dtype, *, kinds: tuple[str, ...]) -> N
 
 
 @contextmanager
-def in_float64(twin: ExaminedModel) -> Iterator[None]:
-    """Hold a copy in float64, in which casts to narrower formats do nothing."""
-    _widen(twin, torch.float64, kinds=("parameter", "buffer", "attribute"))
-    with KeepingFloat64():
+def in_wide(twin: ExaminedModel, wide: torch.dtype) -> Iterator[None]:
+    """Hold a copy in a wide format, in which casts to narrower ones do nothing."""
+    _widen(twin, wide, kinds=("parameter", "buffer", "attribute"))
+    with KeepingWide(wide):
         yield
 
 
 @contextmanager
-def in_float32(twin: ExaminedModel) -> Iterator[None]:
-    """Hold a copy in float32, in which casts to narrower formats do nothing."""
-    _widen(twin, torch.float32, kinds=("parameter", "buffer", "attribute"))
-    with KeepingWide(torch.float32):
-        yield
-
-
-@contextmanager
-def _by_layer(twin: ExaminedModel) -> Iterator[None]:
-    """Hold a copy so that each module's own parameters are float64 while it is called."""
-    _widen(twin, torch.float64, kinds=("buffer", "attribute"))
+def _by_layer(twin: ExaminedModel, wide: torch.dtype) -> Iterator[None]:
+    """Hold a copy so that each module's own parameters are wide while it is called."""
+    _widen(twin, wide, kinds=("buffer", "attribute"))
     stored: list[list[tuple[nn.Parameter, torch.Tensor]]] = []
 
     def before(module: nn.Module, _: Any) -> None:
-        own = [p for p in module.parameters(recurse=False) if p.is_floating_point() and p.dtype is not torch.float64]
+        own = [p for p in module.parameters(recurse=False) if p.is_floating_point() and p.dtype is not wide]
         stored.append([(parameter, parameter.data) for parameter in own])
         for parameter in own:
-            parameter.data = parameter.data.double()
+            parameter.data = parameter.data.to(wide)
 
     def after(*_: Any) -> None:
         for parameter, data in stored.pop():
@@ -170,7 +162,7 @@ def _by_layer(twin: ExaminedModel) -> Iterator[None]:
         module_hooks.register_module_forward_hook(after, always_call=True),
     ]
     try:
-        with KeepingFloat64():
+        with KeepingWide(wide):
             yield
     finally:
         for handle in handles:

@@ -27,17 +27,16 @@ from precision_eval.core.errors import (
     PrecisionEvalError,
     UnsupportedError,
 )
-from precision_eval.core.formats import support
+from precision_eval.core.formats import short, support
 from precision_eval.core.workers import WorkerError, call_isolated
 from precision_eval.fixes.apply import AppliedFix
-from precision_eval.fixes.catalog import fix_by_id
+from precision_eval.fixes.catalog import Fix, fix_by_id
 from precision_eval.fixes.packing import floating_leaves, in_dtype
 from precision_eval.fixes.pins import set_tf32, unlike_pin
 from precision_eval.measure.allocator import GROWN
 from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
 from precision_eval.measure.timers import Cache
 from precision_eval.stats import PairedRatio, over_processes
-from precision_eval.trace.operations import short
 
 Timed = Outcome | dict[Cache, PairedRatio]
 """What one process measured of a fix: why it cannot be timed, or its ratio per state of the cache."""
@@ -332,7 +331,7 @@ def called(
     cell: Cell, fix: str, built: BuiltCase, stack: ExitStack, *, backend: str = "inductor"
 ) -> Candidate | Outcome:
     """Do so on the model itself, and let pass what it raises; `backend` is that of a compiled call."""
-    _check_format(cell, fix)
+    check_format(fix_by_id(fix), cell.device)
     applied = _applied(cell, fix, built, backend)
     block = applied.agreeing if applied.sdpa_backend is None else applied.blocked
     stack.enter_context(applied.stored())
@@ -350,7 +349,7 @@ def _applied(cell: Cell, fix: str, built: BuiltCase, backend: str = "inductor") 
 def _only_fix(cell: Cell) -> str:
     """Return the one fix of an ungrouped cell, after making sure that the device can compute its format."""
     (fix,) = cell.fixes
-    _check_format(cell, fix)
+    check_format(fix_by_id(fix), cell.device)
     return fix
 
 
@@ -359,14 +358,13 @@ def _built(cell: Cell, seed: int | None = None) -> BuiltCase:
     return case_by_id(cell.case).build(cell.size, device=cell.device, seed=chosen)
 
 
-def _check_format(cell: Cell, fix: str) -> None:
+def check_format(fix: Fix, device: str) -> None:
     """Raise where a fix stores in a format that the device cannot compute."""
-    storage = fix_by_id(fix).storage
-    if storage in ("as_shipped", "per_case"):
+    if fix.storage in ("as_shipped", "per_case"):
         return
-    supported = support(cell.device, storage)
+    supported = support(device, fix.storage)
     if supported.kind == "absent":
-        raise UnsupportedError(f"{storage} on {cell.device}: {supported.reason}")
+        raise UnsupportedError(f"{fix.storage} on {device}: {supported.reason}")
 
 
 def _not_finite(fix: str, output: object) -> Outcome | None:

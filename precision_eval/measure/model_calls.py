@@ -21,10 +21,11 @@ from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.formats import short
 from precision_eval.fixes.packing import ExaminedModel, copied, packed
 from precision_eval.fixes.storage import tensors_in
 from precision_eval.trace.dtype_flow import DtypeFlow
-from precision_eval.trace.operations import FLOATS, short
+from precision_eval.trace.operations import FLOATS
 from precision_eval.trace.provenance import ProvenanceMap, modules_by_path, named_tensors
 from precision_eval.trace.value_counts import ValueCounts
 

@@ -19,9 +19,10 @@ import torch
 from torch import nn
 
 from precision_eval.cases.base import BuiltCase
-from precision_eval.cases.modes import KeepingFloat64
+from precision_eval.cases.modes import KeepingWide
 from precision_eval.cases.systems.system import CachedAttention, System, in_float64
 from precision_eval.core.errors import ParameterError, UnsupportedError
+from precision_eval.core.formats import short
 from precision_eval.core.targets import first_line
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.packing import floating_leaves, in_dtype
@@ -30,7 +31,6 @@ from precision_eval.measure.assess import assess, attention_yardsticks
 from precision_eval.measure.drift import Drift, tensor_drift, wide
 from precision_eval.trace.capture import observe
 from precision_eval.trace.cast_replay import CastTape, ReplayError, Shifts, record_casts, run_in_float64, run_shifted
-from precision_eval.trace.operations import short
 
 SAME_FUNCTION = 1e-9
 """Relative distance of two float64 runs of one function: far above float64's rounding, far below a format's."""
@@ -111,7 +111,7 @@ def _model(built: BuiltCase, applied: AppliedFix) -> nn.Module:
 
 def _kept_wide(model: nn.Module, *, casts: bool = False) -> AbstractContextManager[Any]:
     """Keep float64 wide in a model that does not do so itself, or on which somebody's candidate may cast."""
-    return nullcontext() if isinstance(model, System) and not casts else KeepingFloat64()
+    return nullcontext() if isinstance(model, System) and not casts else KeepingWide(torch.float64)
 
 
 def _outputs(returned: Any) -> Tensors:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from precision_eval.cases.systems import CASES, Case
 from precision_eval.core.cells import Cell, Options, failure_of
-from precision_eval.core.errors import ParameterError, RecordError, UnsupportedError
+from precision_eval.core.errors import ParameterError, RecordError, UnsupportedError, check_known
 from precision_eval.core.files import read_json, worked_out_from, written_whole
 from precision_eval.core.records import STATUSES
 from precision_eval.fixes.catalog import FIXES, Fix
@@ -135,8 +135,7 @@ def observe(
     """Run every fix on every case that has the size ``tiny``, in this process."""
     modes = tuple(modes)
     for mode in modes:
-        if mode not in MODES:
-            raise ParameterError(f"unknown mode '{mode}'; expected {' or '.join(MODES)}")
+        check_known("mode", mode, MODES)
     if "compiled-inductor" in modes:
         check_inductor()
     column = Column()

@@ -29,8 +29,9 @@ from precision_eval.results.reading import Run, groups_of, load_run, log_ratios,
 
 TIMES, DRIFTS = "time", "drift"
 UNRECORDED = "left alone"
-_NO_NAME = re.compile(r"\((?:R|TM)\)|\b(?:CPU|Processor)\b")
 """State of the allocator in records that do not name it, made before there was a choice."""
+
+_NO_NAME = re.compile(r"\((?:R|TM)\)|\b(?:CPU|Processor)\b")
 
 APART = 1.25
 """Factor between the ratios of two machines, beyond their intervals, from which on a fix is said to depend on them."""

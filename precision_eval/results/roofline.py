@@ -15,10 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from precision_eval.core.formats import FORMATS
 from precision_eval.core.formatting import fixed, percent
 from precision_eval.measure.peaks import PAGE_BYTES, Peaks, rows_of
 from precision_eval.results.model import Group
+from precision_eval.stats.ranks import rank_correlation
 
 BASELINE = "full_float32"
 AGREES = 1.25
@@ -208,18 +211,8 @@ def _unmeasured(full: Counter[tuple[str, str]], peaks: Peaks) -> Iterable[str]:
 _COSTS = {"page faults": "page faults{}", "call": "calls of small operations{}", "cast": "casts of {}"}
 
 
-def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Spearman's, of predictions and measurements; None for fewer than three, or where one side is all alike."""
-    from scipy.stats import spearmanr
-
-    first, second = ([round(pair[side], 12) for pair in pairs] for side in (0, 1))
-    if len(pairs) < 3 or len(set(first)) < 2 or len(set(second)) < 2:
-        return None
-    return float(spearmanr(first, second).statistic)
-
-
 def correlations(groups: Sequence[GroupPrediction]) -> dict[str, float | None]:
-    """Rank correlation of all measured fixes but the baselines, and the typical factor of the error, by roofline."""
+    """Rank correlation of the measured fixes but the baselines, of three or more, and the error's typical factor."""
     found: dict[str, float | None] = {}
     for name in ("bytes_ratio", "bare", "full"):
         pairs = [
@@ -228,7 +221,8 @@ def correlations(groups: Sequence[GroupPrediction]) -> dict[str, float | None]:
             for row in group.rows
             if row.measured is not None and row.fix != group.baseline
         ]
-        found[name] = rank_correlation(pairs)
+        enough = len(pairs) > 2  # the order of two is no evidence
+        found[name] = rank_correlation(*np.round(pairs, 12).T) if enough else None
         logs = sorted(abs(math.log(predicted / measured)) for predicted, measured in pairs)
         found[f"{name}_factor"] = math.exp(logs[len(logs) // 2]) if logs else None
     return found

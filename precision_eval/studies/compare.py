@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from precision_eval.cases.own import own_case
 from precision_eval.core.cells import failure_of
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.formats import short
 from precision_eval.core.formatting import shortened
 from precision_eval.fixes.outside import Fixed, in_dtype
 from precision_eval.fixes.packing import as_arguments, floating_leaves
@@ -268,7 +269,7 @@ def _truth(
         outputs = floating_leaves(
             reference if isinstance(reference, torch.Tensor) else reference(*wide_args, **wide_kwargs)
         )
-    dtypes = {str(output.dtype).removeprefix("torch.") for output in outputs}
+    dtypes = {short(output.dtype) for output in outputs}
     if dtypes != {"float64"}:
         given = ", ".join(sorted(dtypes)) or "nothing floating"
         raise ParameterError(f"the reference gives {given}; expected float64: compute it from float64 operands")

@@ -30,6 +30,7 @@ from torch import nn
 from precision_eval.core.cells import failure_of
 from precision_eval.core.environment import cpu_model, resolved_device, usable_cores
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.formats import short
 from precision_eval.core.formatting import counted
 from precision_eval.core.source_trees import ModuleTree, SourceTree, source_trees
 from precision_eval.core.targets import first_line, is_target
@@ -415,7 +416,7 @@ def _check_alike(base: GateSide, head: GateSide, trees: tuple[SourceTree, Source
 
 
 def _kind(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+    return f"{short(tensor.dtype)} {tuple(tensor.shape)}"
 
 
 def _tied(base: nn.Module, head: nn.Module, *, take_values: bool = False) -> list[str]:

@@ -16,11 +16,12 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from precision_eval.core.formats import short
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.patches import Swap, eager_swaps, swapped
 from precision_eval.fixes.sites import SITES, Function, Site, make_agreed, original_of
 from precision_eval.trace.observer import InsideOperation, TensorMap, backend_name, profiled
-from precision_eval.trace.operations import BACKENDS, CASTS, short, site_operands
+from precision_eval.trace.operations import BACKENDS, CASTS, site_operands
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from precision_eval.core.formats import short
 from precision_eval.trace.observer import InsideOperation, ModuleCall, ModuleCalls, backend_name
 from precision_eval.trace.operations import (
     ASSIGNMENTS,
@@ -33,7 +34,6 @@ from precision_eval.trace.operations import (
     loses,
     name_of,
     python_body,
-    short,
 )
 from precision_eval.trace.provenance import Provenance, ProvenanceMap
 from precision_eval.trace.value_counts import ValueCounts

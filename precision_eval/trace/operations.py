@@ -256,9 +256,3 @@ def backends_of(operation: Any) -> frozenset[str]:
 def loses(source: torch.dtype, target: torch.dtype) -> bool:
     """Say whether a cast can change a value: the target has fewer digits, or less range."""
     return any(s > t for s, t in zip(_PRECISION[source], _PRECISION[target], strict=True))
-
-
-@cache
-def short(dtype: torch.dtype) -> str:
-    """Name of a dtype without torch's prefix."""
-    return str(dtype).removeprefix("torch.")

@@ -13,9 +13,8 @@ from types import CodeType
 import torch
 from torch._C import _functorch as functorch
 
-from precision_eval.core.formats import FORMATS, CastAccount, cast_account
+from precision_eval.core.formats import FORMATS, CastAccount, cast_account, short
 from precision_eval.trace.observer import ModuleCall
-from precision_eval.trace.operations import short
 from precision_eval.trace.provenance import Provenance
 
 NEAR = 0.5

@@ -18,8 +18,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from precision_eval.core.formats import short
 from precision_eval.trace.observer import OperationMode
-from precision_eval.trace.operations import short
 
 FRESH_BYTES = 32 << 20
 """Size of a result from which on glibc takes its memory from the system at each call, page by page."""
@@ -46,13 +46,13 @@ class WorkCounter(OperationMode):
 
     def runs(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Keep the keywords, and the storages that are there already."""
-        operands = _tensors((args, kwargs))
+        operands = leaf_tensors((args, kwargs))
         return kwargs, operands, {_storage(tensor) for tensor in operands}
 
     def ran(self, func: Any, args: tuple[Any, ...], result: Any, noted: Any) -> None:
         """Count an operation."""
         kwargs, operands, known = noted
-        results, name = _tensors(result), func.overloadpacket.__name__
+        results, name = leaf_tensors(result), func.overloadpacket.__name__
         made = [tensor for tensor in results if _storage(tensor) not in known]
         if name in _NO_WORK or not results or (not made and not func._schema.is_mutable):
             return
@@ -115,7 +115,8 @@ def _untransposed(name: str, operands: list[torch.Tensor]) -> bool:
     return name in _MATRIX_PRODUCTS and 1 not in second.shape[-2:] and second.stride(-1) == 1
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
+def leaf_tensors(tree: Any) -> list[torch.Tensor]:
+    """List the tensors among arguments or results, however nested."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 

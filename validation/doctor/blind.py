@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from precision_eval.trace.operations import short
+from precision_eval.core.formats import short
 from validation.doctor import architectures as zoo
 from validation.doctor.plants import BRAIN, HALF, SINGLE, Edit, Plant, given, line_of, stored
 from validation.doctor.small import Built, Make

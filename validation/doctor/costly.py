@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from precision_eval.trace.operations import short
+from precision_eval.core.formats import short
 from validation.doctor.architectures import maker
 from validation.doctor.small import Built
 from validation.doctor.trials import Block

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from precision_eval.trace.operations import short
+from precision_eval.core.formats import short
 from validation.doctor import library, small
 from validation.doctor.small import Built, Make
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from precision_eval.trace.operations import short
+from precision_eval.core.formats import short
 from validation.doctor.blind import source_of
 from validation.doctor.plants import SINGLE, Plant
 from validation.doctor.small import Built, Make

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from precision_eval import fixed
+from precision_eval.core.formats import short
 from precision_eval.diagnose.doctor.examination import examine
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.fixes.storage import tensors_in
 from precision_eval.measure.model_calls import relative_error
-from precision_eval.trace.operations import short
 from validation.doctor.architectures import MODELS
 from validation.doctor.blind import blind_plants
 from validation.doctor.fourth import fourth_clean, fourth_plants

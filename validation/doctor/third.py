@@ -26,7 +26,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.trace.operations import short
+from precision_eval.core.formats import short
 from validation.doctor.architectures import _GROUPED, _PATCHES, _SEQ2SEQ, _TEXT, _ids, _normal, _tokens, maker
 from validation.doctor.blind import cached, plants_of
 from validation.doctor.plants import BRAIN, HALF, SINGLE, Edit, Plant, given, line_of, stored

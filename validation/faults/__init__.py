@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from precision_eval.trace.operations import short
+from precision_eval.core.formats import short
 from validation.faults import catalog, families, fourth, honest, unseen
 from validation.faults.trials import (
     LARGE,

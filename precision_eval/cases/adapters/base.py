@@ -33,7 +33,8 @@ from precision_eval.cases.adapters.checkpoints import (
     stored_tensors,
 )
 from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case
-from precision_eval.core.errors import ParameterError, UnsupportedError, unknown_name
+from precision_eval.core.errors import ParameterError, UnsupportedError, check_known
+from precision_eval.core.formats import short
 
 if TYPE_CHECKING:
     import torch
@@ -79,9 +80,8 @@ def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
     """Turn a dtype's name into the dtype."""
     import torch
 
-    name = str(dtype).removeprefix("torch.")
-    if name not in DTYPES:
-        raise unknown_name("dtype to load in:", name, DTYPES)
+    name = short(dtype)
+    check_known("dtype to load in:", name, DTYPES)
     return cast("torch.dtype", getattr(torch, name))
 
 
@@ -93,7 +93,7 @@ def load_checked(model_class: Any, path_or_name: str | Path, *, dtype: torch.dty
     tensors = stored_tensors(folder)
     kept_wide = tuple(getattr(model_class, "_keep_in_fp32_modules", None) or ())
     check_dtypes(folder, config, tensors, kept_wide=kept_wide)
-    check_memory(folder, tensors, dtype=str(dtype).removeprefix("torch."), kept_wide=kept_wide)
+    check_memory(folder, tensors, dtype=short(dtype), kept_wide=kept_wide)
     with held_back(*LIBRARIES):
         _check_config_fits(model_class, config, folder, dtype)
         model, info = _built(model_class, folder, dtype)
@@ -128,7 +128,7 @@ def _check_config_fits(model_class: Any, config: Mapping[str, Any], folder: Path
             model = model_class.from_config(config) if config_class is None else model_class(complete)
     except _refusals():
         return  # what does not fit together is named when the library loads
-    name = str(dtype).removeprefix("torch.")
+    name = short(dtype)
     elements = sum(parameter.numel() for parameter in model.parameters())
     check_fits(f"{folder / 'config.json'} asks for", f"weights in {name}", elements * WIDTHS[name])
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.formats import short
 
 if TYPE_CHECKING:
     from torch import nn
@@ -170,7 +171,7 @@ def check_dtypes(
     folder: Path, config: Mapping[str, Any], tensors: Mapping[str, StoredTensor], *, kept_wide: Collection[str]
 ) -> None:
     """Refuse packed tensors, and floating ones of another dtype than the config says."""
-    promised = str(config.get("dtype") or config.get("torch_dtype") or "").removeprefix("torch.")
+    promised = short(str(config.get("dtype") or config.get("torch_dtype") or ""))
     floating = {name: STORED_DTYPES[held.kind] for name, held in tensors.items() if held.kind in STORED_DTYPES}
     if not promised and len(set(floating.values())) > 1:
         counts = ", ".join(f"{count} of {dtype}" for dtype, count in Counter(floating.values()).items())
@@ -287,7 +288,7 @@ def check_finite(model: nn.Module, folder: Path) -> None:
         if extremes.isnan().any():
             nan.append(name)
         elif extremes.isinf().any():
-            infinite.append(f"{name} in {str(weight.dtype).removeprefix('torch.')}")
+            infinite.append(f"{name} in {short(weight.dtype)}")
     if nan:
         raise ParameterError(f"{folder} holds NaN in {some(nan)}; expected finite weights: fetch it again")
     if infinite:

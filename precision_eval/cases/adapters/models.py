@@ -1,7 +1,7 @@
 """The module around a library's own object; imports torch.
 
 Conventions: a :class:`WrappedModel` derives from :class:`~precision_eval.cases.systems.system.System`, so that it has a
-float64 twin. The twin's calls run under ``KeepingFloat64``, since the libraries force float32 in places.
+float64 twin. The twin's calls run under ``KeepingWide``, since the libraries force float32 in places.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import nn
 from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
 from precision_eval.cases.base import BuiltCase
-from precision_eval.cases.modes import KeepingFloat64
+from precision_eval.cases.modes import KeepingWide
 from precision_eval.cases.systems import dia as constants
 from precision_eval.cases.systems.dia_model import apply_delay, attention_std
 from precision_eval.cases.systems.system import System
@@ -35,7 +35,7 @@ class WrappedModel(System):
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         """Call the library's model once, kept in float64 if this is the twin."""
-        with KeepingFloat64() if self.working_dtype is torch.float64 else nullcontext():
+        with KeepingWide(torch.float64) if self.working_dtype is torch.float64 else nullcontext():
             return self.run(*inputs)
 
 

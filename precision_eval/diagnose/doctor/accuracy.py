@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from precision_eval.core.formats import short
 from precision_eval.diagnose.doctor.diagnosis import Finding, Severity
 from precision_eval.diagnose.doctor.error_budget import (
     Share,
@@ -27,10 +28,9 @@ from precision_eval.diagnose.doctor.error_budget import (
 )
 from precision_eval.diagnose.doctor.source import source_line
 from precision_eval.fixes.packing import ExaminedModel
-from precision_eval.measure.float64_reference import Reference, in_float32, run_as
+from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import CallOutcome, output_error, relative_error
 from precision_eval.trace.dtype_flow import Event
-from precision_eval.trace.operations import short
 from precision_eval.trace.provenance import Provenance, ancestors
 
 BEYOND_FORMAT = 8.0
@@ -74,7 +74,7 @@ def excess_drift(
     explained = BEYOND_FORMAT * _format_cost(outcome, reference, base)
     if drift <= explained:
         return None
-    single = run_as(subject, in_float32, torch.float32)
+    single = run_as(subject, in_wide, torch.float32)
     amplified = max(1.0, (output_error(single.outputs, reference.outputs) or 0.0) / rounding(torch.float32))
     allowed = min(max(BEYOND_FORMAT * rounding(base) * amplified, explained), HARDLY_A_DIGIT)
     return Excess(drift, allowed, base) if drift > allowed else None

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from precision_eval.core.formats import short
 from precision_eval.core.formatting import grouped, memory_text
 from precision_eval.diagnose.doctor.accuracy import excess_drift
 from precision_eval.diagnose.doctor.diagnosis import CostKind, Price, SilentCost
@@ -47,11 +48,10 @@ from precision_eval.trace.dtype_flow import (
     DtypeFlow,
     Event,
     Operation,
-    floating_operands,
     is_internal,
 )
 from precision_eval.trace.observer import ModuleCall
-from precision_eval.trace.operations import FLOATS, Key, OperationKind, short
+from precision_eval.trace.operations import FLOATS, Key, OperationKind
 from precision_eval.trace.provenance import Provenance
 
 LEAST_SAVING = 0.02
@@ -115,13 +115,11 @@ class CostFlow(DtypeFlow):
         if result.dtype is torch.float32 and narrow.itemsize < result.dtype.itemsize:
             self.wide.append(WideProduct(self._event("wide", operation, result.dtype), narrow, autocast))
         if operation.kind is OperationKind.ATTENTION and self.backend == "math":
-            why = _unfused_because(operation.args, operation.kwargs or {})
-            self.unfused.append((self._event("unfused", operation, result.dtype), why))
+            self.unfused.append((self._event("unfused", operation, result.dtype), _unfused_because(operation.operands)))
 
 
-def _unfused_because(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[Key, str]:
+def _unfused_because(given: list[tuple[Key, torch.Tensor]]) -> dict[Key, str]:
     """Say which operand keeps attention from a fused kernel that this machine may have, and what would let it in."""
-    given = floating_operands(args, kwargs)
     if given[0][1].dim() == 3:
         return {key: ".unsqueeze(0)" for key, tensor in given if tensor.dim() == 3}
     changes = {key: ".contiguous()" for key, tensor in given if tensor.stride(-1) != 1}

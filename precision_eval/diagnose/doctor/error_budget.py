@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from precision_eval.diagnose.doctor.source import line_of
 from precision_eval.fixes.packing import ExaminedModel
-from precision_eval.measure.float64_reference import in_float64, run_as
+from precision_eval.measure.float64_reference import in_wide, run_as
 from precision_eval.measure.model_calls import attempt, copied, module_paths, relative_error
 from precision_eval.trace.dtype_flow import TURNING, Event, floating_operands, line_outside
 from precision_eval.trace.observer import ModuleCall, ModuleCalls, TensorMap
@@ -263,7 +263,7 @@ def rounded_run(subject: ExaminedModel, rounded: dict[int, TracedStep], **option
         runs.append(stepped(twin, inputs, rounded, **options))
         return runs[-1].outputs
 
-    run_as(subject, in_float64, torch.float64, through=through)
+    run_as(subject, in_wide, torch.float64, through=through)
     return runs[-1]
 
 

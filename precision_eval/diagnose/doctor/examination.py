@@ -14,6 +14,7 @@ from torch import nn
 
 from precision_eval.cases.own import OwnCase
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.formats import short
 from precision_eval.core.formatting import grouped, memory_text
 from precision_eval.core.targets import first_line
 from precision_eval.diagnose.doctor.accuracy import (
@@ -55,7 +56,6 @@ from precision_eval.measure.model_calls import (
     subject_of,
 )
 from precision_eval.trace.dtype_flow import DtypeFlow, Event
-from precision_eval.trace.operations import short
 from precision_eval.trace.provenance import named_tensors
 
 REPEATABLE = 1e-6

@@ -12,6 +12,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from precision_eval.core.formats import short
 from precision_eval.diagnose.doctor.diagnosis import (
     Finding,
     HistoryStep,
@@ -23,7 +24,7 @@ from precision_eval.diagnose.doctor.diagnosis import (
 )
 from precision_eval.diagnose.doctor.source import called, expressions, python_frames, source_line
 from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, inside_event, is_internal
-from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names, short
+from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names
 from precision_eval.trace.provenance import Provenance, ancestors, dtype_bringer, dtype_chain, origin_of
 
 LONGEST_HISTORY = 12

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from precision_eval.core.formats import short
 from precision_eval.core.targets import first_line
 from precision_eval.diagnose.doctor.accuracy import HARDLY_A_DIGIT, excess_drift, of_numbers
 from precision_eval.diagnose.doctor.diagnosis import Finding, Patch, Price, SourceLine
@@ -42,7 +43,7 @@ from precision_eval.fixes.storage import tensors_in
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.model_calls import CallOutcome, base_dtype, copied, observe_call, output_error
 from precision_eval.trace.dtype_flow import CodeLine, Event, inside_event, is_internal
-from precision_eval.trace.operations import ASSIGNMENTS, SLOTS, OperationKind, loses, operand_names, short
+from precision_eval.trace.operations import ASSIGNMENTS, SLOTS, OperationKind, loses, operand_names
 from precision_eval.trace.provenance import Provenance, named_tensors, origin_of
 
 MOST_STEPS = 16

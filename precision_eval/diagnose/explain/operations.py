@@ -17,6 +17,7 @@ from typing import Any
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
 from precision_eval.core.files import read_json, worked_out_from, write_json
+from precision_eval.core.formats import short
 from precision_eval.core.formatting import MISSING
 from precision_eval.core.table import Code, MarkdownText, Table
 from precision_eval.diagnose.explain.explanation import explain
@@ -113,7 +114,7 @@ def _outcome(probe: Probe, mode: str) -> str:
             if backend:
                 torch._dynamo.reset()
                 function = torch.compile(function, backend=backend)
-            return str(function(*arguments).dtype).removeprefix("torch.")
+            return short(function(*arguments).dtype)
         except Exception as error:
             if explain(f"{type(error).__name__}: {error}").sentence is None:
                 raise  # not about dtypes, so no outcome

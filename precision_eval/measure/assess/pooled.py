@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.formats import Format, format_by_name
-from precision_eval.trace.operations import short
+from precision_eval.core.formats import Format, format_by_name, short
 
 Tensors = Tensor | Sequence[Tensor]
 Yardsticks = Tensor | Sequence[Tensors] | Mapping[str, Tensors]

@@ -24,9 +24,10 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from precision_eval.core.formats import short
 from precision_eval.fixes.narrow import parts_of
+from precision_eval.trace.work import leaf_tensors
 
 UNPLANNABLE = (
     DataDependentOutputException,
@@ -75,10 +76,10 @@ class AllocationCounter(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run an operation and count what it creates."""
-        inputs = _tensors((args, kwargs))
+        inputs = leaf_tensors((args, kwargs))
         check_agreement(func.overloadpacket.__name__, inputs)
         output = func(*args, **(kwargs or {}))
-        outputs = _tensors(output)
+        outputs = leaf_tensors(output)
         known = {tensor.untyped_storage()._cdata for tensor in inputs}
         created = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in outputs}
         name = func.overloadpacket.__name__
@@ -105,12 +106,12 @@ class AllocationCounter(TorchDispatchMode):
 def check_agreement(name: str, inputs: list[torch.Tensor]) -> None:
     """Raise where the real kernel refuses operands of unlike dtypes: a fake one does not look at them."""
     if name.startswith(_NORMS):
-        x, *parameters = (str(tensor.dtype).removeprefix("torch.") for tensor in inputs)
+        x, *parameters = (short(tensor.dtype) for tensor in inputs)
         if unlike := [dtype for dtype in parameters if dtype not in (x, "float32")]:  # float32 is kept for half inputs
             raise RuntimeError(f"{name}: {x} meets {unlike[0]}")
     if not name.startswith((*_PRODUCTS, *_WRITES)):
         return
-    dtypes = dict.fromkeys(str(x.dtype).removeprefix("torch.") for x in inputs if x.is_floating_point())
+    dtypes = dict.fromkeys(short(x.dtype) for x in inputs if x.is_floating_point())
     if len(dtypes) > 1:
         raise RuntimeError(f"{name}: {' meets '.join(dtypes)}")
 
@@ -149,7 +150,3 @@ def stored_bytes(model: nn.Module, *, kind: Callable[[str, torch.Tensor], str]) 
     for name, size in seen.values():
         total[name] += size
     return total
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]

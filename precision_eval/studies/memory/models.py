@@ -26,6 +26,7 @@ from precision_eval.cases.systems.dia_model import decode_case, encode_case
 from precision_eval.cases.systems.metavoice_model import metavoice_case
 from precision_eval.core.errors import ParameterError, UnsupportedError, check_known, entry_of
 from precision_eval.core.files import read_json
+from precision_eval.core.formats import short
 from precision_eval.core.targets import first_line, is_target
 from precision_eval.fixes.narrow import cache_part
 
@@ -369,7 +370,7 @@ def _layers_of(path: Path, config: Any) -> dict[str, int]:
 
 
 def _dtype(config: Any) -> torch.dtype:
-    name = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
+    name = short(str(getattr(config, "dtype", None) or "float32"))
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ParameterError(f"dtype of the config is {name!r}; expected a floating format such as float16")

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.errors import ParameterError, RecordError, unknown_name
+from precision_eval.core.errors import ParameterError, RecordError, check_known
 from precision_eval.core.files import TrialFile, null_where_not_finite, write_json
 from precision_eval.core.workers import one_thread
 from precision_eval.studies.sensitivity.targets import SIZES, TARGETS, Progress, target_by_id
@@ -41,11 +41,9 @@ class SensitivityPlan:
         """Return the plan itself, if everything that it names exists."""
         for name in self.targets:
             target_by_id(name)
-        if self.size not in SIZES:
-            raise unknown_name("size:", self.size, SIZES)
+        check_known("size:", self.size, SIZES)
         for format in self.formats:
-            if format not in FORMATS:
-                raise unknown_name("format to map:", format, FORMATS)
+            check_known("format to map:", format, FORMATS)
         if self.processes < 1 or not self.budget_s > 0.0:
             raise ParameterError(
                 f"processes is {self.processes} and budget {self.budget_s:g} s; expected at least 1, and more than 0"

@@ -19,13 +19,12 @@ import torch
 from precision_eval.core.files import TrialFile
 from precision_eval.fixes.packing import in_dtype
 from precision_eval.fixes.storage import stored_as
+from precision_eval.measure.system_drift import SAME_FUNCTION
 from precision_eval.studies.sensitivity.subjects import MapSubject
 from precision_eval.studies.sensitivity.targets import Progress, Target
 from precision_eval.trace.sites import SensitivityError, StorageSite
 from precision_eval.trace.tape import Tape, record, replay
 
-SAME_FUNCTION = 1e-9
-"""Relative distance of two float64 runs of one function: far above float64's rounding, far below a format's."""
 VERSION = 1
 """Raised when what a run means is redefined, so that older runs are not taken for the same."""
 

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
-from scipy.stats import rankdata
 
 from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
 from precision_eval.core.errors import RecordError
@@ -25,6 +24,7 @@ from precision_eval.core.formatting import grouped, percent
 from precision_eval.core.table import Code, Table, make_table, to_csv, to_markdown
 from precision_eval.results.choose import point_front
 from precision_eval.stats import bootstrap_interval
+from precision_eval.stats.ranks import rank_correlation
 from precision_eval.studies.sensitivity.targets import BEATS
 from precision_eval.trace.sites import ROLES
 
@@ -216,7 +216,7 @@ def _summary(target: str, size: str, format: str, runs: Sequence[Mapping[str, An
         "bit_identical": bool(checks["float32"]["bit_identical"]),
         "identical_fraction": float(checks["native"]["identical_fraction"]),
         "additivity": float(np.sqrt((added**2).sum()) / total) if finite else None,
-        "agreement": rank_correlation(added, carried),
+        "agreement": rank_correlation(added, carried) or 0.0,
         "effects": effects,
     }
 
@@ -253,14 +253,6 @@ def _effects(runs: Sequence[Mapping[str, Any]], kind: str, uniform: np.ndarray) 
 def _tied(left: np.ndarray, right: np.ndarray) -> bool:
     _, low, high = _interval(left - right)
     return bool(low <= 0.0 <= high)
-
-
-def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:
-    """Spearman's rank correlation, ties at their mean rank; 0 where one side is constant."""
-    ranks = [rankdata(values) for values in (left, right)]
-    if min(np.ptp(rank) for rank in ranks) == 0.0:
-        return 0.0
-    return float(np.corrcoef(*ranks)[0, 1])
 
 
 BARS = 14

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from precision_eval.core.errors import ParameterError, RecordError, unknown_name
+from precision_eval.core.errors import ParameterError, RecordError, check_known, unknown_name
 from precision_eval.core.formatting import grouped
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.asv import ResultSet, check_one_build, check_one_machine
@@ -121,8 +121,7 @@ def history_of(
     show on that of commits.
     """
     upstream = upstream or load_upstream()
-    if axis not in AXES:
-        raise ParameterError(f"unknown axis '{axis}'; expected {' or '.join(AXES)}")
+    check_known("axis", axis, AXES)
     machine, cuda_build = check_one_machine(sets), check_one_build(sets)
     chosen, notes = _chosen(sets, axis, shown)
     positions = tuple(_position(result, axis) for result in chosen)

@@ -53,7 +53,7 @@ def test_json_and_csv(folder, tmp_path):
         (("--results", "{}/none"), "is no folder; give asv's results_dir"),
         (("--results", "{}", "--machine", "lap"), "unknown machine 'lap'"),
         (("--results", "{}", "--case", "dia-decodes"), "unknown case 'dia-decodes'; did you mean dia-decode?"),
-        (("--results", "{}", "--by", "day"), "unknown axis 'day'; expected torch or commit"),
+        (("--results", "{}", "--by", "day"), "unknown axis 'day'; known: commit, torch"),
         (("--results", "{}", "--torch", "2.6.0"), "--torch 2.6.0 would choose one place on the axis"),
         (("--results", "{}", "--by", "commit", "--commit", "abc"), "leave it out, or give --by torch"),
         (("--results", "{}", "--html", "{}/benchmarks.json"), "is a file; give a folder"),

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from precision_eval import fix_by_id
-from precision_eval.cases.modes import KeepingFloat64, SharedNoise
+from precision_eval.cases.modes import KeepingWide, SharedNoise
 from precision_eval.core.cells import failure_of
 from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.files import UnwritableFileError
@@ -61,7 +61,12 @@ class Slips(nn.Module):
 @pytest.mark.parametrize("kind", ["torch's IndexError", "torch's TypeError", "its KeyError", "its file"])
 def test_what_a_model_raises_under_our_wrappers_is_the_fixs(fix, kind):
     errors = (LookupError, TypeError, OSError)
-    with pytest.raises(errors) as caught, fix_by_id(fix).applied(Slips(kind)) as call, KeepingFloat64(), SharedNoise(0):
+    with (
+        pytest.raises(errors) as caught,
+        fix_by_id(fix).applied(Slips(kind)) as call,
+        KeepingWide(torch.float64),
+        SharedNoise(0),
+    ):
         call(torch.ones(2, 2))
     assert failure_of(fix, caught.value).status == "raised", caught.value
 

@@ -1,4 +1,4 @@
-"""The roofline: hand-computed ratios, its identities, an independent rank correlation, and faults that it must name."""
+"""The roofline: hand-computed ratios, its identities, and faults that it must name."""
 
 import math
 
@@ -15,7 +15,6 @@ from precision_eval.results.roofline import (
     full_times,
     predicted_groups,
     predictions,
-    rank_correlation,
     timed_works,
 )
 
@@ -164,25 +163,6 @@ def test_page_faults_and_cold_caches_are_those_of_the_timing():
         assert seconds == pytest.approx(1e-6 * faults + 4000 / rate)
 
 
-def spearman_by_hand(pairs):
-    """Of distinct values: 1 − 6 Σd² / n(n² − 1)."""
-    ranks = [[sorted(side).index(value) for value in side] for side in zip(*pairs, strict=True)]
-    squares = sum((first - second) ** 2 for first, second in zip(*ranks, strict=True))
-    return 1 - 6 * squares / (len(pairs) * (len(pairs) ** 2 - 1))
-
-
-@given(st.lists(st.tuples(st.integers(1, 999), st.integers(1, 999)), min_size=3, max_size=9))
-def test_the_rank_correlation_is_the_textbooks(pairs):
-    if any(len(set(side)) < len(pairs) for side in zip(*pairs, strict=True)):
-        return
-    assert rank_correlation(pairs) == pytest.approx(spearman_by_hand(pairs))
-
-
-def test_a_correlation_of_nothing_is_none():
-    assert rank_correlation([(1.0, 2.0), (2.0, 1.0)]) is None
-    assert rank_correlation([(1.0, 2.0), (1.0, 1.0), (1.0, 3.0)]) is None
-
-
 def measured_group(ratios):
     """A group whose traces hold the work of the three fixes, with times as given."""
     rows = []
@@ -196,7 +176,10 @@ def test_predictions_stand_beside_measurements_and_never_for_another_device():
     group = measured_group({"full_float32": 1.0, "float16": 0.6, "kv_to_query": 9.0})
     (own,) = predicted_groups([group], with_kernels())
     assert {row.fix: row.measured for row in own.rows} == {"full_float32": 1.0, "float16": 0.6, "kv_to_query": 9.0}
-    assert correlations([own])["bare_factor"] == pytest.approx(3.6)  # 9 / 2.5, of 1.2 and 3.6
+    found = correlations([own])
+    assert found["bare_factor"] == pytest.approx(3.6)  # 9 / 2.5, of 1.2 and 3.6
+    assert found["bare"] is None  # two fixes have an order by chance
+    assert correlations([own, own])["bare"] == pytest.approx(1.0)
     (absent,) = predicted_groups([group], published_peaks("t4"))
     assert {(row.measured, row.full) for row in absent.rows} == {(None, None)}
     table = prediction_table(absent, published_peaks("t4"))

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from precision_eval.cases.adapters import ADAPTED_CASES
 from precision_eval.cases.adapters import base as zoo_base
 from precision_eval.cases.adapters.base import as_dtype, load_checked
-from precision_eval.cases.modes import KeepingFloat64, KeepingWide
+from precision_eval.cases.modes import KeepingWide
 from precision_eval.cases.systems import CASES, case_by_id
 from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
 
@@ -230,7 +230,7 @@ CASTS = [
 @pytest.mark.parametrize("cast", CASTS)
 def test_no_cast_narrows_float64(cast):
     assert cast(WIDE).double() != WIDE or cast(WIDE).dtype is not torch.float64
-    with KeepingFloat64():
+    with KeepingWide(torch.float64):
         kept = cast(WIDE)
     assert kept.dtype is torch.float64
     assert kept == WIDE
@@ -248,26 +248,26 @@ def test_a_wide_dtype_that_is_kept_may_be_widened_further():
 
 def test_softmax_in_float32_is_float64s():
     x = torch.randn(5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    with KeepingFloat64():
+    with KeepingWide(torch.float64):
         found = F.softmax(x, dim=-1, dtype=torch.float32).to(torch.float32)
     assert torch.equal(found, x.softmax(-1))
 
 
 def test_all_else_is_as_before():
     single = torch.ones(2)
-    with KeepingFloat64():
+    with KeepingWide(torch.float64):
         assert single.half().dtype is torch.float16
         assert WIDE.to(torch.int64).dtype is torch.int64
         assert WIDE.long().dtype is torch.int64
         assert WIDE.to(torch.complex64).dtype is torch.complex64
     assert WIDE.float().dtype is torch.float32
-    with pytest.raises(ZeroDivisionError), KeepingFloat64():
+    with pytest.raises(ZeroDivisionError), KeepingWide(torch.float64):
         raise ZeroDivisionError
     assert WIDE.float().dtype is torch.float32
 
 
 def test_factories_make_float64_from_none():
-    with KeepingFloat64():
+    with KeepingWide(torch.float64):
         assert torch.arange(3, dtype=torch.float32).dtype is torch.float64
         assert torch.full((2,), 1.0, dtype=torch.float16).dtype is torch.float64
         assert torch.arange(3).float().dtype is torch.float64

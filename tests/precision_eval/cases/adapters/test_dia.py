@@ -7,7 +7,7 @@ from own_dia import own_decoder, own_encoder
 from torch.nn import functional as F
 
 from precision_eval.cases.adapters.dia import DIA
-from precision_eval.cases.modes import KeepingFloat64
+from precision_eval.cases.modes import KeepingWide
 from precision_eval.cases.systems.dia_model import DiaAttention
 from precision_eval.fixes import fix_by_id
 
@@ -66,7 +66,7 @@ def test_own_encoder_equals_transformers(built):
     twin = built.model.in_float64()
     in_use = twin.in_use.bool()
     ids = torch.randint(1, 256, in_use.shape, generator=torch.Generator().manual_seed(3)) * in_use
-    with KeepingFloat64():
+    with KeepingWide(torch.float64):
         expected = twin.dia.model.encoder(input_ids=ids, attention_mask=twin.in_use)[0]
     found = own_encoder(twin)(ids, in_use)
     # what padding attends to differs, and nothing reads it

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from precision_eval.cases.adapters.svd import CONFIG, FRAMES, ROWS, SVD_TIME_EMBED
-from precision_eval.cases.modes import KeepingFloat64
+from precision_eval.cases.modes import KeepingWide
 from precision_eval.cases.systems.imaginairy import IMAGINAIRY_TIME_EMBED, LABELS, SIZES, TICKS_PER_STEP, timestep_ticks
 from precision_eval.cases.systems.imaginairy_model import timestep_embedding
 
@@ -59,7 +59,7 @@ def inputs_at(ticks):
 def test_our_embedding_agrees_with_the_whole_real_unet_in_float64(row):
     own, unet = own_and_real()
     theirs, ours = inputs_at(timestep_ticks(4)[row])
-    with KeepingFloat64():
+    with KeepingWide(torch.float64):
         found = embedding_inside(unet, *theirs)
     assert found.dtype is torch.float64
     expected = own(*ours).repeat_interleave(FRAMES, dim=0)

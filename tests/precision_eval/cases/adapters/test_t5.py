@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from precision_eval.cases.adapters.t5 import CONFIG, T5_ENCODER
-from precision_eval.cases.modes import KeepingFloat64
+from precision_eval.cases.modes import KeepingWide
 from precision_eval.cases.systems.cogvideo_t5 import COGVIDEO_T5_ENCODER_STOCK, SIZES
 from precision_eval.cases.systems.cogvideo_t5_model import FusedNorm, relative_buckets
 
@@ -70,7 +70,7 @@ def own():
 
 def test_our_encoder_agrees_with_the_real_class_in_float64(own):
     real = real_encoder(own).double()
-    with KeepingFloat64():
+    with KeepingWide(torch.float64):
         found = hidden_of(real, *own.inputs)
     truth = own.model.in_float64()(*own.inputs)
     assert found.dtype is torch.float64
@@ -86,7 +86,7 @@ def test_without_keeping_float64_they_do_not_agree(own):
 def test_a_wrong_weight_is_seen(own, fault):
     real = real_encoder(own).double()
     real.get_parameter(real_name(f"{fault}.weight")).data.mul_(1 + 1e-6)
-    with KeepingFloat64():
+    with KeepingWide(torch.float64):
         found = hidden_of(real, *own.inputs)
     assert (found - own.model.in_float64()(*own.inputs)).abs().max() > 1e-10
 

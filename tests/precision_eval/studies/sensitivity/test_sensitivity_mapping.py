@@ -8,7 +8,7 @@ import pytest
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import TrialFile
 from precision_eval.studies.sensitivity.mapping import map_target
-from precision_eval.studies.sensitivity.report import rank_correlation, summarise
+from precision_eval.studies.sensitivity.report import summarise
 
 
 def of_kind(summary, kind):
@@ -117,13 +117,3 @@ def test_a_site_that_overflows_is_ranked_first_and_not_hidden():
 def test_dropped_but_not_held_is_an_incomplete_map():
     with pytest.raises(RecordError, match="2 groups were dropped and 1 held"):
         summarise(by_hand()[:-1])
-
-
-def test_rank_correlation_equals_the_textbook_sum():
-    rng = np.random.default_rng(0)
-    left, right = rng.permutation(20).astype(float), rng.permutation(20).astype(float)
-    textbook = 1.0 - 6.0 * ((left - right) ** 2).sum() / (20 * (400 - 1))
-    assert rank_correlation(left, right) == pytest.approx(textbook)
-    assert rank_correlation(left, -left) == pytest.approx(-1.0)
-    assert rank_correlation(left, np.zeros(20)) == 0.0
-    assert rank_correlation(np.array([1.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0])) == pytest.approx(np.sqrt(0.75))
