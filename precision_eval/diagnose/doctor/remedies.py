@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from precision_eval.core.errors import PrecisionEvalError, UnsupportedError
-from precision_eval.core.formats import support
+from precision_eval.core.cells import SUITE_FAILED, failure_of
+from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.targets import first_line
 from precision_eval.diagnose.doctor.diagnosis import Price, Remedy
 from precision_eval.diagnose.doctor.findings import left_faults
@@ -32,6 +32,7 @@ from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import floating_tensors
 from precision_eval.measure.blocks import MANY_CALLS_UP_TO_S, MIN_CALLS
 from precision_eval.measure.float64_reference import Reference
+from precision_eval.measure.generic import check_format
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import call_memory
 from precision_eval.measure.model_calls import CallOutcome, attempt, base_dtype, copied, observe_call, output_error
@@ -85,11 +86,7 @@ def _mode(fix: Fix) -> str:
 
 
 def _applied(fix: Fix, model: ExaminedModel) -> AppliedFix:
-    device = next((t.device for t in model.tensors), torch.device("cpu"))
-    if fix.storage not in ("as_shipped", "per_case"):
-        supported = support(str(device), fix.storage)
-        if supported.kind == "absent":
-            raise UnsupportedError(f"{fix.storage} on {device}: {supported.reason}")
+    check_format(fix, str(next((t.device for t in model.tensors), "cpu")))
     return AppliedFix(fix, model, mode=_mode(fix), backend=BACKEND)
 
 
@@ -106,8 +103,10 @@ def _tried(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
     except Exception as error:  # noqa: BLE001 - a fix enters the model's own code, which may raise anything
         outcome = CallOutcome(None, error)
     if outcome.error is not None:
-        status = "unsupported" if isinstance(outcome.error, PrecisionEvalError) else "raised"
-        return replace(remedy, status=status, reason=first_line(outcome.error, empty=type(outcome.error).__name__))
+        refused = isinstance(outcome.error, PrecisionEvalError)
+        status = "unsupported" if refused else failure_of(fix.id, outcome.error).status
+        reason = first_line(outcome.error, empty=type(outcome.error).__name__)
+        return replace(remedy, status=status, reason=f"{SUITE_FAILED}{reason}" if status == "crashed" else reason)
     assert outcome.outputs is not None
     broken, total = outcome.broken(trials.reference.outputs)
     if broken:
@@ -330,5 +329,5 @@ def _ranked(remedies: list[Remedy]) -> list[Remedy]:
         replace(remedy, is_best=remedy.cures and not any(_dominates(other, remedy) for other in cures))
         for remedy in remedies
     ]
-    order = {"passed": 0, "non_finite": 1, "raised": 2, "unsupported": 3}
-    return sorted(marked, key=lambda r: (not r.cures, not r.is_best, order[r.status], _by_drift(r)))
+    order = ("passed", "non_finite", "raised", "out_of_memory", "crashed", "unsupported")
+    return sorted(marked, key=lambda r: (not r.cures, not r.is_best, order.index(r.status), _by_drift(r)))

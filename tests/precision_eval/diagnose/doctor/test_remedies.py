@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from precision_eval.core.cells import SUITE_FAILED
 from precision_eval.diagnose.doctor import remedies
 from precision_eval.diagnose.doctor.diagnosis import Remedy
 from precision_eval.diagnose.doctor.examination import examine
+from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.model_calls import subject_of
 from precision_eval.stats import MIN_BLOCKS
@@ -49,6 +51,25 @@ def clock(monkeypatch, call_s):
     """Make every call take so long by the clock."""
     ticks = itertools.count()
     monkeypatch.setattr(remedies, "time", SimpleNamespace(perf_counter=lambda: call_s * next(ticks)))
+
+
+class Filling(nn.Linear):
+    def forward(self, x):
+        raise MemoryError("no room")
+
+
+def test_want_of_memory_is_no_fault_of_the_fix():
+    subject = subject_of(Filling(D, D), (torch.ones(2, D),))
+    tried = remedies._tried(fix_by_id("bfloat16"), subject, trials())
+    assert (tried.status, tried.reason) == ("out_of_memory", "no room")
+
+
+def test_a_slip_of_the_suite_is_said_to_be_one(subject, monkeypatch):
+    monkeypatch.setattr(remedies, "_applied", lambda fix, model: None)
+    tried = remedies._tried(fix_by_id("bfloat16"), subject, trials())
+    assert tried.status == "crashed"
+    assert tried.reason.startswith(SUITE_FAILED)
+    assert remedies._ranked([tried, remedy("autocast")])[-1] == tried
 
 
 def test_bytes_of_copies_side_by_side_by_hand(subject):
