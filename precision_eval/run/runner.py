@@ -57,13 +57,11 @@ def run_plan(
     environment: str,
     max_parallel: int = 1,
     lanes: bool = False,
-    resume: bool = True,
     timeout_s: float | None = None,
 ) -> tuple[Record, ...]:
     """Run every cell of a plan that is not recorded yet."""
     run = _Run(plan, executor, records, progress or Silent(), environment, lanes=lanes)
-    if resume:
-        run.take_over(latest(records.read().records), timeout_s)
+    run.take_over(latest(records.read().records), timeout_s)
     try:
         while run.pending or run.running:
             waiting = len(run.pending)

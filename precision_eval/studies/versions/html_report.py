@@ -34,7 +34,7 @@ MOST_LINES = 4
 COMMAND = "precision-eval versions --results RESULTS --html FOLDER"
 
 
-def write_html(history: VersionHistory, folder: Path, *, command: str = COMMAND) -> Path:
+def write_html(history: VersionHistory, folder: Path) -> Path:
     """Draw the figures and write the page, which holds them."""
     pictures: dict[str, list[tuple[str, str, str]]] = {}
     for stem, case, figure in drawings(history):
@@ -58,7 +58,7 @@ def write_html(history: VersionHistory, folder: Path, *, command: str = COMMAND)
             cases={case.case: [Markup(to_html(table)) for table in tables(history, case)] for case in history.cases},  # noqa: S704 - escaped cell by cell
             sources=Markup(to_html(_sources(history))),  # noqa: S704 - likewise
             status_styles=STATUS_STYLES,
-            command=command,
+            command=COMMAND,
         )
     )
     with written_whole(page) as path:
