@@ -358,7 +358,8 @@ def test_the_yardstick_is_of_what_the_last_site_returns_where_the_source_widens_
             x = self.linear(x)
             return widened(x), widened(x).softmax(-1)
 
-    found = drift_of(BuiltCase(Widening().eval(), (torch.rand(5, 2),)), "float16")
+    x = torch.rand(5, 2, generator=torch.Generator().manual_seed(0))  # of one draw in a thousand each sum is exact
+    found = drift_of(BuiltCase(Widening().eval(), (x,)), "float16")
     assert (found.yardstick_dtype, found.rms_ratio) == ("float16", 1.0)  # the same computation
     assert (found.outputs[0].yardstick_dtype, found.outputs[0].rms_ratio) == ("float16", 1.0)
 
