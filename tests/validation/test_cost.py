@@ -60,7 +60,7 @@ def test_each_command_has_a_checkout_of_its_own(asv, tmp_path):
     assert {one["benchmarks"] for one in runs} == {2}
     assert {one["environment"]["package"]["git_commit"] for one in runs} == {"c" * 40}
     assert len(asv.places) == 2
-    assert [words[0] for words in asv.ran] == ["machine", "setup", "run"] * 2
+    assert [words[0] for words in asv.ran] == ["machine", "run", "run"] * 2
     assert not any(place.exists() for place in asv.places)
     assert {figure.met for figure in EXPERIMENT.figures({"runs": runs})} == {True}
 
@@ -72,7 +72,7 @@ def test_it_goes_on_where_it_was_and_measures_another_commit_anew(asv, tmp_path)
     asv.failing = None
     asv.ran.clear()
     assert len(measured(tmp_path)) == 2
-    assert [words[-1] for words in asv.ran] == ["--yes", "setup", "--show-stderr"]
+    assert [words[-1] for words in asv.ran] == ["--yes", "track_torch_version", "--show-stderr"]
     assert "--quick" in asv.ran[-1]
     assert len(measured(tmp_path)) == 2
     assert len(asv.ran) == 3
