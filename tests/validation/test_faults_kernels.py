@@ -100,8 +100,10 @@ def test_a_seed_gives_the_same_operands_in_every_dtype(family):
     assert torch.equal(wide.q.half(), half.q)
     assert torch.equal(wide.v.half(), half.v)
     assert not torch.equal(wide.q, sample(family, seed=8, dtype=torch.float32).q)
+    assert torch.equal(wide.mask, half.mask)
     rows, keys = FAMILIES[family].rows, FAMILIES[family].keys
-    assert half.mask.sum(-1).tolist() == list(range(keys - rows + 1, keys + 1))
+    if family not in ("window", "cross_padded", "packed"):
+        assert half.mask.sum(-1).tolist() == list(range(keys - rows + 1, keys + 1))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
