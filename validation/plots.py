@@ -19,8 +19,9 @@ from precision_eval.core.drawing import INK, dress, new_figure, save
 from precision_eval.stats import wilson_interval
 from validation.frame import Figure
 
-_COLOURS = ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#8C6D00")  # Okabe and Ito's
-_MARKERS = "os^Dv<>p"
+_OKABE_ITO = ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#8C6D00")
+_COLOURS = (*_OKABE_ITO, "#7A4FBF", "#777777", "#7FB800")  # as many as there are rules: none looks like another
+_MARKERS = "os^Dv<>phX*"
 
 Point = tuple[float, float, float, float]
 """Parameter, share, and the ends of its 95 % interval."""
@@ -68,11 +69,16 @@ def _draw_curve(axes: Axes, panel: Panel, name: str, place: int, *, second: bool
     if not points:
         return
     x, share, low, high = np.array(points).T
-    look: dict[str, Any] = {"color": _COLOURS[place % 8], "zorder": 4 if place == 0 else 3}
+    look: dict[str, Any] = {"color": _COLOURS[place % len(_COLOURS)], "zorder": 4 if place == 0 else 3}
     bars = np.nan_to_num(np.maximum([share - low, high - share], 0.0))
     size, width = (6.5, 2.2) if place == 0 else (4.5, 1.1)
     fill = "white" if second else look["color"]
-    dots: dict[str, Any] = {"fmt": _MARKERS[place % 8], "markersize": size, "markerfacecolor": fill, "elinewidth": 0.9}
+    dots: dict[str, Any] = {
+        "fmt": _MARKERS[place % len(_MARKERS)],
+        "markersize": size,
+        "markerfacecolor": fill,
+        "elinewidth": 0.9,
+    }
     axes.errorbar(x, share, yerr=bars, label=name, **dots, **look)
     if panel.linked:
         linked = x >= panel.linked_from
@@ -123,8 +129,8 @@ def draw_found(figures: Sequence[Figure]) -> DrawnFigure | None:
     for row, (figure, (share, low, high)) in enumerate(rows):
         for name in (name for name in figure.rivals if shares_in(figure.rivals[name])):
             place = rivals.index(name) + 1
-            look = {"color": _COLOURS[place % 8], "markerfacecolor": "none", "markersize": 5, "zorder": 3}
-            axes.plot(shares_in(figure.rivals[name])[0], row, _MARKERS[place % 8], label=name, **look)  # type: ignore[index, arg-type]
+            look = {"color": _COLOURS[place % len(_COLOURS)], "markerfacecolor": "none", "markersize": 5, "zorder": 3}
+            axes.plot(shares_in(figure.rivals[name])[0], row, _MARKERS[place % len(_MARKERS)], label=name, **look)  # type: ignore[index, arg-type]
         colour = {True: "#009E73", False: "#D55E00", None: "#777777"}[figure.met]
         axes.plot([low, high], [row, row], color=colour, linewidth=1.8, zorder=4)
         axes.plot(share, row, "o", color=colour, markersize=6, zorder=5)
