@@ -229,21 +229,21 @@ def _of_pair(target: str, model: Any, inputs: Any) -> OwnCase:
 
 def built(target: str, size: str, *, device: str, seed: int) -> BuiltCase:
     """Build the case of a target: a module that takes tensors, and those tensors."""
-    from torch.utils import _pytree as pytree
-
     from precision_eval.fixes.packing import packed
 
     own = own_case(target, seed=seed)
-    arguments = pytree.tree_map(lambda leaf: _moved(leaf, device), own.arguments(seed))
-    own = replace(own, model=_moved(own.model, device))
-    subject = packed(own.module(), arguments)
-    return BuiltCase(subject, subject.tensors, own)
+    moved = on_device(own, device, seed=seed)
+    subject = packed(moved.module(), moved.arguments())
+    return BuiltCase(subject, subject.tensors, replace(own, model=moved.model))
 
 
-def _moved(value: Any, device: str) -> Any:
+def on_device(own: OwnCase, device: str, *, seed: int = 0) -> OwnCase:
+    """Move a case's model, and the inputs of a seed, to a device."""
     import torch
+    from torch.utils import _pytree as pytree
 
-    return value.to(device) if isinstance(value, torch.Tensor | torch.nn.Module) else value
+    inputs = pytree.tree_map(lambda leaf: leaf.to(device) if torch.is_tensor(leaf) else leaf, own.given(seed))
+    return replace(own, model=own.model.to(device), inputs=inputs)
 
 
 def case_of(target: str, *, digest: str = "", measures: tuple[str, ...] = SYSTEM_MEASURES) -> Case:

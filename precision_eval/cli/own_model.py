@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from precision_eval.cases.own import OwnCase, own_case
+from precision_eval.cases.own import OwnCase, on_device, own_case
 from precision_eval.cases.systems import case_by_id
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT, leaving_is_noticed
@@ -83,7 +83,10 @@ def doctor(
     ] = None,
     case: Annotated[str | None, typer.Option(metavar="ID", help="A case of this suite, as shipped, instead.")] = None,
     size: Annotated[str | None, typer.Option(help="Of the case; [dim]default: its smallest[/dim]")] = None,
-    device: options.Device = "cpu",
+    device: Annotated[
+        str | None,
+        typer.Option(help="auto, cpu, cuda, cuda:i or mps; [dim]default: where the factory put it; else cpu[/dim]"),
+    ] = None,
     dtype: Annotated[str, typer.Option(help="To load a checkpoint in; [dim]default: its config's[/dim]")] = "",
     fixes: Annotated[bool, typer.Option(help="Try every fix from outside.")] = True,
     latency: Annotated[bool, typer.Option(help="Time the fixes that cure.")] = True,
@@ -150,7 +153,7 @@ def _target(
     case: str | None,
     *,
     size: str | None,
-    device: str,
+    device: str | None,
     dtype: str,
     seed: int,
 ) -> tuple[str, OwnCase]:
@@ -161,8 +164,9 @@ def _target(
             f"doctor was given {' and '.join(given) or 'nothing'}; give one of package.module:factory, --hf and --case"
         )
     if factory:
-        return factory, own_case(factory)
-    resolved_device(device)
+        own = own_case(factory, seed=seed)
+        return factory, own if device is None else on_device(own, resolved_device(device), seed=seed)
+    device = resolved_device(device or "cpu")
     if checkpoint:
         from precision_eval.cases.adapters.generation import case_on_device
 

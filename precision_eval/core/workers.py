@@ -4,7 +4,8 @@ Conventions: limits are in seconds and bytes. A call that raises arrives as :cla
 raised as its cause where that can be sent. A worker that dies, hangs or runs out of memory becomes
 :class:`WorkerCrashedError`, :class:`WorkerTimedOutError` or :class:`WorkerOutOfMemoryError`. Nothing polls: the parent
 sleeps until a worker answers, dies or is late, so timed work is undisturbed. A worker may be spawned, come from a fork
-server, or be forked, which is sound only where the parent has run no torch operation and started no thread.
+server, or be forked, which is sound only where the parent has run no torch operation and started no thread; one that
+uses CUDA spawns in the place of forking, as a forked child could not use it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import pickle
 import platform
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -172,7 +174,7 @@ class Worker:
 
 
 def context_of(start: Start) -> Any:
-    """Return the way to start processes; macOS, where forking is unsafe, spawns.
+    """Return the way to start processes; macOS, where forking is unsafe, spawns, and so does who uses CUDA.
 
     Python's resource tracker is running then, with a closed terminal's signal held back: it would end before its
     parent, and print a traceback for each thing that the parent then gives back.
@@ -182,7 +184,9 @@ def context_of(start: Start) -> Any:
         resource_tracker.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return multiprocessing.get_context("spawn" if platform.system() == "Darwin" else start)
+    torch = sys.modules.get("torch")
+    in_use = start == "fork" and torch is not None and torch.cuda.is_initialized()
+    return multiprocessing.get_context("spawn" if in_use or platform.system() == "Darwin" else start)
 
 
 @contextmanager

@@ -32,9 +32,26 @@ from precision_eval.measure.allocator import (
     large_room_taken,
     page_faults_without_room,
 )
-from precision_eval.measure.blocks import BLOCK_S, SIZING_S, Candidate, Rounds, alternates, block_sizes, judged_clock
+from precision_eval.measure.blocks import (
+    BLOCK_S,
+    SIZING_S,
+    Candidate,
+    Rounds,
+    alternates,
+    block_sizes,
+    judged_clock,
+    read_block,
+)
 from precision_eval.measure.candidates import check_candidate, check_resolvable, own_copy
-from precision_eval.measure.timers import CPU_PER_CALL_UP_TO, Cache, HostTimer, Timer, graph_replay, timer_for
+from precision_eval.measure.timers import (
+    CPU_PER_CALL_UP_TO,
+    Cache,
+    CudaTimer,
+    HostTimer,
+    Timer,
+    graph_replay,
+    timer_for,
+)
 from precision_eval.stats import (
     EQUIVALENCE_ALPHA,
     ERROR_RATE,
@@ -56,6 +73,8 @@ Candidates = Mapping[str, Callable[[], object] | Candidate]
 
 _NOISE_FLOOR = "\0null"  # cannot collide with a candidate's name
 _PREEMPTED_DOUBT = 0.2
+_LAUNCH_BOUND = 0.9
+_LAUNCHED_AT_LEAST = 3
 _FAULT_S = 1e-7  # the least that one takes, the clearing of its page not counted
 _FAULTS_DOUBT = 0.01
 _SIZING_SHARE = 0.01
@@ -87,6 +106,7 @@ class _Rules:
     memory: str
     judged: tuple[str, ...] = ()
     faults: Mapping[str, float] = field(default_factory=dict)
+    launching: Mapping[str, float] = field(default_factory=dict)
 
     def errors(self, look: int, looks: tuple[float, ...]) -> tuple[float, float]:
         """Errors that one candidate may spend at a look: on a direction, on equivalence."""
@@ -238,6 +258,12 @@ def _compare_here(
     )
     if isinstance(timer, HostTimer) and rules.memory in UNSETTLED_STATES:
         rules = replace(rules, faults={name: page_faults_without_room(named[name]) for name in named})
+    if isinstance(timer, CudaTimer) and not rules.graph:
+        several = {name: max(_LAUNCHED_AT_LEAST, rounds.calls[name]) for name in named}
+        rules = replace(
+            rules,
+            launching={name: read_block(name, named[name], timer.launching_share, several[name]) for name in named},
+        )
     looks = LOOKS if rules.stop_early else (1.0,)
     with large_room_taken(rules.memory):
         look = _measure(rounds, rules, looks, end_s=end_s)
@@ -382,7 +408,10 @@ def _result(
         clock=clock,
         elapsed_s=rounds.elapsed_s,
         preempted_fraction=taken,
-        doubts=doubts + _load_doubts(clock, taken) + _memory_doubts(rounds, rules, name),
+        doubts=doubts
+        + _load_doubts(clock, taken)
+        + _memory_doubts(rounds, rules, name)
+        + _launch_doubts({own: rules.launching.get(own, 0.0) for own in dict.fromkeys((name, rules.baseline))}),
     )
     return replace(ratio, page_faults_per_call=rounds.page_faults_per_call(name), memory=rules.memory)
 
@@ -400,6 +429,17 @@ def _memory_doubts(rounds: Rounds, rules: _Rules, name: str) -> tuple[str, ...]:
     return (
         f"fresh memory: {'; '.join(calls)}: this differs from process to process by more than the interval says; "
         "--processes 5 takes it in, --memory grown,kept shows its size",
+    )
+
+
+def _launch_doubts(shares: Mapping[str, float]) -> tuple[str, ...]:
+    """Say whose time on a GPU is the host's."""
+    bound = [f"{100 * share:.0f} % of the time of {name}" for name, share in shares.items() if share > _LAUNCH_BOUND]
+    if not bound:
+        return ()
+    return (
+        f"launch-bound: the host took {' and '.join(bound)} to launch it while the GPU waited; fewer launches would "
+        "change the ratio (compiled, or compare_latency(graph=True))",
     )
 
 

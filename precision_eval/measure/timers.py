@@ -237,6 +237,27 @@ class CudaTimer:
         samples = np.array([start.elapsed_time(end) * 1e-3 for start, end in zip(starts, ends, strict=True)])
         return Reading({self.clocks[0]: samples})
 
+    def launching_share(self, call: Callable[[], object], calls: int) -> float:
+        """Share of the time of some calls that the host takes to launch them."""
+        with self._cuda.device(self._device):
+            return launching_share(call, lambda: self._cuda.synchronize(self._device), calls)
+
+
+def launching_share(call: Callable[[], object], synchronize: Callable[[], object], calls: int) -> float:
+    """Share of the time of some calls in a row that the host takes to launch them, in (0, 1].
+
+    Near 1 the device waits for the host, and a time between two events on the device is the host's.
+    """
+    call()
+    synchronize()
+    with collector_off():
+        start_ns = time.perf_counter_ns()
+        for _ in range(calls):
+            call()
+        launched_ns = time.perf_counter_ns()
+        synchronize()
+        return (launched_ns - start_ns) / (time.perf_counter_ns() - start_ns)
+
 
 class SynchronizedTimer:
     """Wall clock around each call and a wait for the device, for devices without comparable events (MPS)."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -167,7 +168,8 @@ class Profiled:
 def profiled(call: Callable[..., Any], inputs: tuple[Any, ...], *, memory: bool) -> Profiled:
     """Run a call once under the profiler. Never while timing."""
     profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=memory)
-    with profilers_lines_held_back():
+    with profilers_lines_held_back(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Warning: Profiler clears events")  # of several cycles; there is one
         profiler.start()
     try:
         output = call(*inputs)

@@ -38,7 +38,7 @@ def run_tests(combinations: Sequence[str], *, base: Path, torch_build: str, pyte
         python, _, version = text.partition("/")
         if not version:
             raise ParameterError(f"combination {text!r}; expected PYTHON/TORCH such as {COMBINATIONS[0]}")
-        environment = TorchEnvironment(version=version, python=python, root=ROOT, base=base)
+        environment = TorchEnvironment(version=version, python=python, root=ROOT, base=base.resolve())
         try:
             note = build_environment(environment, build=build)
             _add_tests_needs(environment)

@@ -22,7 +22,7 @@ from torch import nn
 from precision_eval.cases.adapters.base import as_dtype, checkpoint_folder, imported, load_checked
 from precision_eval.cases.adapters.checkpoints import check_links, held_back, one_line, read_config
 from precision_eval.cases.modes import SharedNoise
-from precision_eval.cases.own import OwnCase
+from precision_eval.cases.own import OwnCase, on_device
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.outside import in_dtype
 
@@ -110,10 +110,9 @@ def generation_case(
 def case_on_device(name: str, *, dtype: str | None, device: str, seed: int) -> OwnCase:
     """Make a case of a checkpoint, on a device, with inputs in its own dtype."""
     own = generation_case(name, dtype=dtype, seed=seed)
-    model = own.module().to(device)
+    model = own.module()
     held = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    given = in_dtype(own.given(), held)
-    return OwnCase(model=model, inputs={key: v.to(device) if torch.is_tensor(v) else v for key, v in given.items()})
+    return on_device(OwnCase(model=model, inputs=in_dtype(own.given(), held)), device)
 
 
 def _loaded(place: str | Path, dtype: Any) -> Any:

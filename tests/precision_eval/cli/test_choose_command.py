@@ -106,7 +106,10 @@ def test_the_command_in_a_message_parses(choose):
     assert (code, "the choice needs the measure 'drift', which no fix has here" in err) == (2, True)
     program, name, *arguments = shlex.split(err.strip().rpartition("add it: ")[2])
     assert (program, name) == ("precision-eval", "run")
-    assert command_named(name).make_context(name, arguments).params["measure"] == ["drift"]
+    assert command_named(name).make_context(name, arguments).params["measure"] in (
+        ["drift"],
+        ("drift",),
+    )  # a tuple under older Click
 
 
 def test_records_that_cannot_be_compared_are_named_with_the_answer(choose, run_dir):

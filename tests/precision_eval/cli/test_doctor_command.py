@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from precision_eval.cases.own import on_device
+from precision_eval.cli import own_model
+
 FACTORIES = """import os, threading
 
 import torch
@@ -64,6 +67,22 @@ def test_a_split_is_told_and_exits_with_1(program):
     assert code == 1
     assert "doctor_factories.py:14" in out
     assert "parameter gain" in out
+
+
+def test_a_factorys_model_stays_where_it_is_or_is_moved_to_the_device_that_is_named():
+    shipped = own_model._target("doctor_factories:clean", None, None, size=None, device=None, dtype="", seed=0)[1]
+    assert shipped.model.weight.device.type == "cpu"
+    moved = on_device(shipped, "meta")  # the one device beside it that every torch has
+    assert moved.model.weight.device.type == "meta"
+    assert moved.arguments()[0]["input"].device.type == "meta"
+
+
+@pytest.mark.cuda
+def test_on_cuda_a_model_is_examined_and_timed_there(program):
+    _, out, _ = program("doctor", "doctor_factories:split", "--device", "cuda", "--no-compile", "--json")
+    found = json.loads(out)
+    assert found["device"] == "cuda:0"
+    assert any(fix["latency_ratio"] for fix in found["remedies"])
 
 
 def test_a_clean_model_exits_with_0_and_json_is_strict(program):

@@ -7,6 +7,7 @@ import signal
 
 import executor_calls as calls
 import pytest
+import torch
 
 from precision_eval.core import workers
 from precision_eval.core.workers import (
@@ -46,6 +47,20 @@ def test_what_is_raised_is_the_cause_where_it_can_be_sent():
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_a_function_can_be_named(start):
     assert call_isolated("math:sqrt", 9.0, start=start) == 3.0
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="macOS spawns at all times")
+def test_who_uses_cuda_does_not_fork(monkeypatch):
+    assert workers.context_of("fork").get_start_method() == "fork" or torch.cuda.is_initialized()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    ways = {start: workers.context_of(start).get_start_method() for start in ("fork", "forkserver", "spawn")}
+    assert ways == {"fork": "spawn", "forkserver": "forkserver", "spawn": "spawn"}
+
+
+@pytest.mark.cuda
+def test_a_call_from_who_uses_cuda_may_use_it_too():
+    torch.zeros(1, device="cuda")
+    assert call_isolated("torch.cuda:mem_get_info")[1] > 0
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="asks /proc")

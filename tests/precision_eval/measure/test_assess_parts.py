@@ -128,7 +128,7 @@ def test_drawn_attention_is_attention(dtype, rows):
 
 def test_drawn_operations_are_the_operation_in_other_orders():
     x, w = draw(1, (64, 512)).float(), draw(2, (32, 512)).float()
-    both, by_another = ("reversed", "halves"), ("halves",)
+    both, by_another, equal, pairs = ("reversed", "halves"), ("halves",), [], 0
     for function, operands, orders in (
         (lambda x, w: x @ w.mT, (x, w), both),
         (lambda x, w: F.linear(x, w, w[:, 0]), (x, w), both),
@@ -149,7 +149,9 @@ def test_drawn_operations_are_the_operation_in_other_orders():
         for name, found in drawn.items():
             assert found.dtype is (torch.float64 if name == "in float64" else torch.float32)
             assert (found.double() - exact).abs().max() < 1e-4 * (1.0 + exact.abs().max()), name
-        assert all(not torch.equal(drawn["stored"], drawn[f"stored, {order}"]) for order in orders)
+        equal += [f"{function}, {order}" for order in orders if torch.equal(drawn["stored"], drawn[f"stored, {order}"])]
+        pairs += len(orders)
+    assert len(equal) < pairs / 4, equal  # two orders may agree on one machine; here none does
     with OtherOrder("reversed") as order:
         assert torch.equal(torch.eye(3) @ torch.eye(3), torch.eye(3))
     assert order.changed

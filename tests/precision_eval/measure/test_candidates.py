@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from precision_eval.core.errors import CandidateError, ParameterError, UnsupportedError
+from precision_eval.measure import timers
 from precision_eval.measure.blocks import Candidate
 from precision_eval.measure.candidates import check_candidate, check_resolvable, inputs_of, own_copy
 from precision_eval.measure.latency import compare_latency
@@ -132,6 +133,34 @@ def test_cuda_timer(cache):
     (clock,) = timer.clocks
     assert clock == f"cuda-{cache}"
     assert np.median(timer(large.zero_, 9).samples_s[clock]) > 3 * np.median(timer(small.zero_, 9).samples_s[clock])
+
+
+@pytest.mark.parametrize(("launch_s", "work_s"), [(0.004, 0.001), (0.001, 0.004)])
+def test_share_of_launching_by_hand(monkeypatch, launch_s, work_s):
+    """A device that works off a queue while the host fills it; time passes only as it says."""
+    now = {"host": 0.0, "device": 0.0}
+
+    def call():
+        now["host"] += launch_s
+        now["device"] = max(now["device"], now["host"]) + work_s
+
+    def synchronize():
+        now["host"] = max(now["host"], now["device"])
+
+    monkeypatch.setattr(timers.time, "perf_counter_ns", lambda: now["host"] * 1e9)
+    whole_s = launch_s + 9 * max(launch_s, work_s) + work_s
+    assert timers.launching_share(call, synchronize, 10) == pytest.approx(10 * launch_s / whole_s)
+
+
+@pytest.mark.cuda
+def test_short_kernels_are_launch_bound_and_a_large_product_is_not():
+    small, large = torch.ones(8, device="cuda"), torch.ones(4096, 4096, device="cuda")
+    calls = {"small": lambda: (small + 1).exp().sin() * 2, "again": lambda: (small + 2).exp().sin() * 2}
+    found = compare_latency(calls, baseline="small", budget_s=0.3, device="cuda")
+    assert any(doubt.startswith("launch-bound: the host took") for doubt in found["again"].doubts)
+    calls = {"large": lambda: large @ large, "again": lambda: large @ large}
+    found = compare_latency(calls, baseline="large", budget_s=0.3, device="cuda")
+    assert not any(doubt.startswith("launch-bound") for doubt in found["again"].doubts)
 
 
 @pytest.mark.cuda
