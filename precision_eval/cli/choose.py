@@ -83,7 +83,7 @@ def choose(
     size: options.Size = None,
     mode: options.Mode = None,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:i or mps; or t4, a10g, a100, h100: predicted.")
+        str | None, typer.Option(help="cpu, cuda, cuda:i or mps; or t4, a10g, a100, h100, h200: predicted.")
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads that it was measured with.")] = None,
     length: Length = None,

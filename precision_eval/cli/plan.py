@@ -50,7 +50,7 @@ Length = Annotated[
 ]
 DeviceMemory = Annotated[str | None, typer.Option(help="Such as 16GiB; gives the largest length that fits.")]
 PlannedDevice = Annotated[
-    str | None, typer.Option(help="p100, v100, t4, a10g, a100, h100, cpu, cuda, mps or auto: formats and memory.")
+    str | None, typer.Option(help="p100, v100, t4, a10g, a100, h100, h200, cpu, cuda, mps or auto: formats and memory.")
 ]
 MathAttention = Annotated[
     bool, typer.Option("--math-attention", help="Plan for the plain kernel, which stores all scores.")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HELP = """\
 A call's bytes and FLOPs stand in its trace. With the peaks of the machine they give the time that each fix should
 take, as a ratio to full_float32's. Peaks are measured once, in some 15 s, on the machine of the run, and kept beside
-it; those of t4, a10g, a100 and h100 are published ones, and what comes of them is a prediction.
+it; those of a GPU (t4, a10g, a100, h100 and h200) are published ones, and what comes of them is a prediction.
 
 [bold]Examples[/bold]
 
@@ -38,7 +38,7 @@ PEAKS_NAME = "peaks.json"
 def roofline(
     run_dir: options.RunFolder,
     device: Annotated[
-        str | None, typer.Option(help="t4, a10g, a100 or h100; [dim]default: the run's own[/dim]")
+        str | None, typer.Option(help="t4, a10g, a100, h100 or h200; [dim]default: the run's own[/dim]")
     ] = None,
     work: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Take the work of the same cells from another run's traces.")
@@ -55,20 +55,23 @@ def roofline(
         from precision_eval.measure.peaks import published_peaks
 
         peaks = published_peaks(device)
-    show(run.groups, peaks, as_json=as_json, counted=() if work is None else load_run(work).groups)
+    counted = () if work is None else load_run(work).groups
+    show(run.groups, peaks, as_json=as_json, counted=counted, here=device is None)
 
 
-def show(groups: Sequence[Group], peaks: Peaks, *, as_json: bool, counted: Sequence[Group] = ()) -> None:
-    """Print predictions for groups."""
+def show(
+    groups: Sequence[Group], peaks: Peaks, *, as_json: bool, counted: Sequence[Group] = (), here: bool = False
+) -> None:
+    """Print predictions for groups, beside what was measured `here`."""
     from precision_eval.report.roofline import correlation_line, peaks_lines, prediction_table, reason_lines
     from precision_eval.results.roofline import correlations, predicted_groups
 
-    predicted = predicted_groups(groups, peaks, counted=counted)
+    predicted = predicted_groups(groups, peaks, counted=counted, here=here)
     if not predicted:
         raise ParameterError(
             "no trace here holds the work of a call: measure --measure trace again, eager, with full_float32 and a fix"
         )
-    found = correlations(predicted) if peaks.roofs else None
+    found = correlations(predicted) if here else None
     if as_json:
         content = {"peaks": peaks.to_dict(), "groups": [group.to_dict() for group in predicted], "correlation": found}
         print(to_json(content, what="the prediction", indent=1))
@@ -77,14 +80,18 @@ def show(groups: Sequence[Group], peaks: Peaks, *, as_json: bool, counted: Seque
     for group in predicted:
         print_table(prediction_table(group, peaks), console, compact=True)
         print_lines(reason_lines(group), console, soft_wrap=True)
-    print_lines([*peaks_lines(peaks), *([correlation_line(found)] if found else [])], console, soft_wrap=True)
+    print_lines(
+        [*peaks_lines(peaks, here=here), *([correlation_line(found)] if found else [])], console, soft_wrap=True
+    )
 
 
 def peaks_of_run(run_dir: Path, environment: Any, *, threads: set[int]) -> Peaks:
-    """Return the peaks that are kept beside a run; measure them where there are none and this is its machine."""
-    from precision_eval.measure.peaks import measure_peaks, peaks_of
+    """Return a GPU's published peaks, or those kept beside a run, measured where this is its machine and none are."""
+    from precision_eval.measure.peaks import measure_peaks, peaks_of, peaks_of_gpu
     from precision_eval.results.machines import facts_of
 
+    if gpu := environment["device"].get("model"):
+        return peaks_of_gpu(gpu)
     path, there = run_dir / PEAKS_NAME, facts_of(environment)
     if path.is_file():
         content = read_json(path)

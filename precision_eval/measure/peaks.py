@@ -138,6 +138,7 @@ PUBLISHED: tuple[Peaks, ...] = (
     _published("a10g", (8, 6), 600, (35, 70), "600 GB/s by baseten.co; FLOP/s not looked up"),
     _published("a100", (8, 0), 1555, (19.5, 312), "third-party tables of the A100, 40 GB"),
     _published("h100", (9, 0), 3350, (67, 989.4), "third-party tables of the H100, SXM, 80 GB"),
+    _published("h200", (9, 0), 4800, (67, 989.4), "third-party tables of the H200, SXM, 141 GB"),
 )
 """Published peaks; a prediction from them is of the device's limits, not of its kernels."""
 
@@ -145,6 +146,16 @@ PUBLISHED: tuple[Peaks, ...] = (
 def published_peaks(name: str) -> Peaks:
     """Look a published device up."""
     return entry_of("device", name, PUBLISHED, by="name")
+
+
+def peaks_of_gpu(model: str) -> Peaks:
+    """Find the published peaks of a GPU by what its driver calls it, such as ``NVIDIA H200``."""
+    words = model.lower().replace("-", " ").split()
+    found = next((peaks for peaks in PUBLISHED if peaks.name in words), None)
+    if found is None:
+        known = ", ".join(peaks.name for peaks in PUBLISHED)
+        raise ParameterError(f"no peaks of {model} are published here; give --device with the nearest of {known}")
+    return found
 
 
 def measure_peaks(name: str, *, threads: int = 1) -> Peaks:

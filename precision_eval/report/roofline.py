@@ -15,11 +15,12 @@ TARGET = 0.8
 
 def prediction_table(group: GroupPrediction, peaks: Peaks) -> Table:
     """Return a case's table, fastest predicted first; of another device, without what was measured."""
-    here = bool(peaks.roofs)
-    columns = ("fix", "bytes", "peaks", *(("kernels", "measured") if here else ("drift, measured elsewhere",)))
+    here, kernels = group.here, bool(peaks.roofs)
+    last = ("measured",) if here else ("drift, measured elsewhere",)
+    columns = ("fix", "bytes", "peaks", *(("kernels",) if kernels else ()), *last)
     rows = []
     for row in group.rows:
-        figures = [row.bytes_ratio, row.bare, *((row.full, row.measured) if here else ())]
+        figures = [row.bytes_ratio, row.bare, *((row.full,) if kernels else ()), *((row.measured,) if here else ())]
         texts = [fixed(figure, decimals=2) for figure in figures]
         name = Strong(row.fix) if row.fix == group.rows[0].fix else row.fix
         rows.append((name, *texts, *(() if here else (scientific(row.drift),))))
@@ -38,7 +39,7 @@ def reason_lines(group: GroupPrediction) -> Iterator[str]:
             yield f"{row.fix}: {'; '.join(reasons)}."
 
 
-def peaks_lines(peaks: Peaks) -> Iterator[str]:
+def peaks_lines(peaks: Peaks, *, here: bool = False) -> Iterator[str]:
     """Say what the prediction rests on."""
     rates = ", ".join(f"{dtype} {fixed(flops / 1e9, decimals=0)}" for dtype, flops in peaks.flops.items())
     bandwidth = " to ".join(fixed(rate / 1e9, decimals=1) for rate in _ends([*peaks.bandwidth.values()]))
@@ -58,7 +59,8 @@ def peaks_lines(peaks: Peaks) -> Iterator[str]:
         )
     else:
         yield "Limits of the device, not of its kernels: launches, caches and torch's choice of kernel are not in it."
-        yield "autocast is left out: it picks its dtype by the device."
+        if not here:
+            yield "autocast is left out: it picks its dtype by the device."
 
 
 def _ends(rates: list[float]) -> list[float]:

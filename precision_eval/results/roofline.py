@@ -89,6 +89,7 @@ class GroupPrediction:
     title: str
     baseline: str
     device: str
+    here: bool
     rows: tuple[Prediction, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,21 +97,27 @@ class GroupPrediction:
         return asdict(self)
 
 
-def predicted_groups(groups: Iterable[Group], peaks: Peaks, *, counted: Iterable[Group] = ()) -> list[GroupPrediction]:
+def predicted_groups(
+    groups: Iterable[Group], peaks: Peaks, *, counted: Iterable[Group] = (), here: bool | None = None
+) -> list[GroupPrediction]:
     """Predict every group whose traces hold the work of a call; with `peaks` of another device nothing is measured.
+
+    They are of the run's own where they hold `roofs`, unless `here` says it.
 
     What a call does is no matter of the machine: where `counted` holds the same cell, its work is taken from there.
     """
+    here = bool(peaks.roofs) if here is None else here
     found, better = [], {key: work for group in counted for _, key, work in _counted(group)}
     for group in groups:
         works = timed_works(group, better)
-        if not peaks.roofs:
+        if not here:
             works.pop("autocast", None)  # whose dtype is the device's choice, and another one on a GPU
-        measured = {row.fix: row.time.value for row in group.curing if row.time is not None} if peaks.roofs else {}
+        measured = {row.fix: row.time.value for row in group.curing if row.time is not None} if here else {}
         if BASELINE in works and len(works) > 1:
             drifts = {row.fix: row.drift.value for row in group.curing if row.drift is not None}
             rows = predictions(works, peaks, measured, drifts, baseline=BASELINE)
-            found.append(GroupPrediction(title=group.title, baseline=BASELINE, device=peaks.name, rows=rows))
+            own = GroupPrediction(title=group.title, baseline=BASELINE, device=peaks.name, here=here, rows=rows)
+            found.append(own)
     return found
 
 
@@ -219,7 +226,7 @@ def correlations(groups: Sequence[GroupPrediction]) -> dict[str, float | None]:
             (getattr(row, name), row.measured)
             for group in groups
             for row in group.rows
-            if row.measured is not None and row.fix != group.baseline
+            if None not in (row.measured, getattr(row, name)) and row.fix != group.baseline
         ]
         enough = len(pairs) > 2  # the order of two is no evidence
         found[name] = rank_correlation(*np.round(pairs, 12).T) if enough else None

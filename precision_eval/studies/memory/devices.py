@@ -43,6 +43,8 @@ DEVICES: tuple[Capability, ...] = (
                source=f"{_TABLE}; A100 datasheet, 40 GB (also sold with 80)"),
     Capability(name="h100", kind="cuda", compute=(9, 0), memory_bytes=80 * GB,
                source=f"{_TABLE}; H100 datasheet, 80 GB"),
+    Capability(name="h200", kind="cuda", compute=(9, 0), memory_bytes=141 * GB,
+               source=f"{_TABLE}; H200 datasheet, 141 GB"),
 )  # fmt: skip
 
 

@@ -98,3 +98,21 @@ def test_a_run_without_work_says_what_to_measure(refused, tmp_path, here):
     records = [made.record(fix, "trace", data, environment=sha) for fix in ("full_float32", "float16")]
     RecordFile(tmp_path / "records.jsonl").append(records)
     refused("no trace here holds the work of a call", "roofline", tmp_path, "--device", "t4")
+
+
+@pytest.mark.parametrize(("model", "name"), [("NVIDIA H200", "h200"), ("Tesla T4", "t4"), ("NVIDIA A100-SXM4", "a100")])
+def test_a_run_on_a_gpu_is_held_to_its_published_peaks(program, tmp_path, here, model, name):
+    on_gpu = here | {"device": {"name": "cuda:0", "model": model}}
+    code, out, _ = program("roofline", make_run(tmp_path / "run", on_gpu), "--json")
+    found = json.loads(out)
+    (group,) = found["groups"]
+    assert (code, found["peaks"]["name"]) == (0, name)
+    assert {row["fix"]: (row["bare"], round(row["measured"], 3)) for row in group["rows"]} == {
+        "full_float32": (1.0, 1.0),
+        "float16": (0.5, 3.0),
+    }
+
+
+def test_a_gpu_without_published_peaks_is_named(refused, tmp_path, here):
+    unknown = here | {"device": {"name": "cuda:0", "model": "NVIDIA H20"}}
+    refused("no peaks of NVIDIA H20 are published here; give --device", "roofline", make_run(tmp_path / "run", unknown))

@@ -219,7 +219,7 @@ def test_traces_without_work_predict_nothing():
 
 
 def test_published_peaks_have_sources_and_say_what_is_emulated():
-    assert [peaks.name for peaks in PUBLISHED] == ["t4", "a10g", "a100", "h100"]
+    assert [peaks.name for peaks in PUBLISHED] == ["t4", "a10g", "a100", "h100", "h200"]
     for peaks in PUBLISHED:
         assert peaks.source
         assert peaks.flops["float16"] >= peaks.flops["float32"]
