@@ -33,7 +33,7 @@ from validation.report import reported_markdown, stored_markdown
 
 FIGURES_SHOWN = ("tradeoff-", "audio-")
 SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", "metavoice.md")
-PAGES = ("candidates.md", "results.md", "validation.md", "sensitivity.md", "whisper.md", *SYSTEM_PAGES)
+PAGES = ("candidates.md", "gpu.md", "results.md", "validation.md", "sensitivity.md", "whisper.md", *SYSTEM_PAGES)
 _SWEEP_SECTIONS = ("Where the order turns", "Which cast is faster")
 _PROCESSES = re.compile(r"^Doubt about .*: in (\d+) of (\d+) processes: ")
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
@@ -100,6 +100,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "human-speech": ("human-speech", lambda source, page: fixes_markdown(source)),
     "listeners": ("listeners", lambda source, page: fixes_markdown(source)),
     "sentences": ("sentences/sentences.jsonl", _stored("sentences")),
+    "gpu": ("gpu", lambda source, page: fixes_markdown(source)),
     "asv-cost": ("asv-cost.json", _stored("cost")),
 }
 
