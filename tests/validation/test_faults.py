@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from validation import frame
-from validation.faults import EXPERIMENT, _candidates, catalog, families, fourth, honest, trials, unseen
+from validation.faults import EXPERIMENT, _candidates, catalog, earlier, families, honest, trials, unseen
 from validation.faults.catalog import FAULTS, SEEDS_PER_HOST
 from validation.faults.families import DTYPES, FAMILIES, sample
 from validation.faults.honest import HONEST
@@ -92,15 +92,15 @@ def test_a_pool_comes_from_one_host():
 
 
 def test_what_is_held_out_is_neither_seen_nor_half_of_it():
-    assert is_held_out("ring_4", "prefix")
-    assert is_held_out("threshold_3", "mish")
-    for pair in (("ring_4", "gaussian"), ("fused", "prefix")):
+    assert is_held_out("loops", "strided")
+    assert is_held_out("cap_8.08", "capped_attention")
+    for pair in (("loops", "gaussian"), ("fused", "strided")):
         assert not is_held_out(*pair)
         assert not is_seen(*pair)
     assert is_seen("fused", "gaussian")
-    assert is_seen("flash_100", "speech")
+    assert is_seen("ring_4", "prefix")
     assert is_seen("gain", "linear")
-    names = [one.id for part in (fourth, unseen) for one in (*part.HONEST, *part.FAULTS)]
+    names = [one.id for part in (earlier, unseen) for one in (*part.HONEST, *part.FAULTS)]
     names += [one.id for one in (*HONEST, *FAULTS)]
     assert len(names) == len(set(names))  # a name that is tuned on is not held out
     assert not set(families.UNSEEN) & set(FAMILIES)
@@ -222,7 +222,7 @@ def run(monkeypatch, tmp_path):
         (catalog, "FAULTS", chosen), (honest, "HONEST", HONEST[:3]),
         (families, "FAMILIES", {name: FAMILIES[name] for name in ("gaussian", "outlier_channels")}),
         (families, "UNSEEN", {}), (families, "DTYPES", (torch.float16,)),
-        (fourth, "HONEST", ()), (fourth, "FAULTS", ()),
+        (earlier, "HONEST", ()), (earlier, "FAULTS", ()),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr("validation.faults.OPERATIONS", {"gelu": OPERATIONS["gelu"]})

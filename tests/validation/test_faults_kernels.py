@@ -102,7 +102,7 @@ def test_a_seed_gives_the_same_operands_in_every_dtype(family):
     assert not torch.equal(wide.q, sample(family, seed=8, dtype=torch.float32).q)
     assert torch.equal(wide.mask, half.mask)
     rows, keys = FAMILIES[family].rows, FAMILIES[family].keys
-    if family not in ("window", "cross_padded", "packed"):
+    if family not in ("window", "cross_padded", "packed", "bidirectional", "sink_and_window", "prefix"):
         assert half.mask.sum(-1).tolist() == list(range(keys - rows + 1, keys + 1))
 
 

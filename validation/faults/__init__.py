@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from precision_eval.core.formats import short
-from validation.faults import catalog, families, fourth, honest, unseen
+from validation.faults import catalog, earlier, families, honest, unseen
 from validation.faults.trials import (
     LARGE,
     OPERATIONS,
@@ -61,7 +61,7 @@ QUICK = ("gaussian", "decode_one_key", "voice", "linear_bias", "rms_norm")
 def _candidates(family: str) -> dict[str, Sequence[Any]]:
     if family in OPERATIONS:
         return {kind: OPERATIONS[family].changes(family, kind) for kind in ("honest", "fault")}
-    parts = (fourth, unseen) if family in families.UNSEEN else (fourth,)  # what is held out is tried there alone
+    parts = (earlier, unseen) if family in families.UNSEEN else (earlier,)  # what is held out is tried there alone
     return {
         "honest": (*honest.HONEST, *(one for part in parts for one in part.HONEST)),
         "fault": (*catalog.FAULTS, *(one for part in parts for one in part.FAULTS)),

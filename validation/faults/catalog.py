@@ -123,27 +123,23 @@ def _with(operands: Operands, parts: str, changed: Callable[[str], Tensor]) -> O
     return replace(operands, **tensors)
 
 
-def _rounded(parts: str, rounding: Callable[[Tensor, torch.dtype], Tensor]) -> OnOperands:
+def rounded(parts: str, rounding: Callable[[Tensor, torch.dtype], Tensor]) -> OnOperands:
     return lambda o: _with(o, parts, lambda part: rounding(getattr(o, part).float(), o.dtype).to(o.dtype))
 
 
 def _store(how: str, parts: str) -> OnOperands:
     """Store query, key or value as :func:`~.kernels.stored` does."""
-    return _rounded(parts, lambda x, dtype: stored(x, how, dtype))
+    return rounded(parts, lambda x, dtype: stored(x, how, dtype))
 
 
 def _lose_bits(bits: int, parts: str) -> OnOperands:
     """Drop the last significant bits."""
-    return _rounded(parts, lambda x, dtype: kept_bits(x, _SIGNIFICANT_BITS[dtype] - bits))
+    return rounded(parts, lambda x, dtype: kept_bits(x, _SIGNIFICANT_BITS[dtype] - bits))
 
 
 def _cut(x: Tensor, dtype: torch.dtype, bits: int) -> Tensor:
     """Set the last significant bits to zero."""
     return (x.view(torch.int32) & -(1 << (24 - _SIGNIFICANT_BITS[dtype] + bits))).view(torch.float32)
-
-
-def _step(x: Tensor) -> Tensor:
-    return x.abs().amax(-1, keepdim=True).clamp_min(1e-30) / 127.0
 
 
 def _stale(index: Callable[[Operands], Any], parts: str = "kv") -> OnOperands:
@@ -354,11 +350,6 @@ def _split_merged(o: Operands, dtype: torch.dtype) -> Tensor:
     return (torch.stack(parts, -1) * torch.stack(sums, -1).softmax(-1)[..., None, :]).sum(-1).to(o.dtype)
 
 
-def _rows_exchanged(y: Tensor, o: Operands) -> Tensor:
-    first, head = pick(o, max(y.shape[2] - 1, 1), salt=53), _head(o)
-    return put(y, at[:, head, first : first + 2], y[:, head, first : first + 2].flip(1))
-
-
 def _one_element(value: float) -> OnOutput:
     return lambda y, o: put(y.flatten(), pick(o, y.numel(), salt=34), value).view(y.shape)
 
@@ -390,13 +381,9 @@ _SCORED_ONCE: tuple[Fault, ...] = (
     Fault("offset_logit_per_head", "the logits of the first key 0.01 too large",
           hosts=(PLAIN, FUSED), inside={"on_logits": lambda x: put(x, at[..., 0], x[..., 0] + 1e-2)}),
     Fault("exp_nine_bits", "exp to nine bits", (F16, F32), inside={"exp": lambda x: kept_bits(x.exp(), 9)}),
-    Fault("exp_floored_6", "weights not below e⁻⁶",
-          inside={"exp": lambda x: torch.where(x == -math.inf, 0.0, x.clamp_min(-6.0).exp())}),
     Fault("sum_short_0.3%", "the sum of weights 0.3 % too small",
           inside={"reciprocal": lambda x: (x * 0.997).reciprocal()}),
-    Fault("reciprocal_10_bits", "reciprocal to 10 bits", inside={"reciprocal": _reciprocal_of(10)}),
     Fault("bfloat16_total", "sum of weights in bfloat16", (F16, F32), (_BLOCKS_OF_8,), {"total": "bfloat16"}),
-    Fault("int8_weights", "softmax matrix in int8", inside={"weights": "int8"}),
     Fault("tf32_weights", "softmax matrix in TF32", (F32,), inside={"weights": "tf32"}),
     Fault("bfloat16_values", "values from a bfloat16 cache", (F16, F32), before=_store("bfloat16", "v")),
     Fault("query_loses_a_bit", "query with one bit less", before=_lose_bits(1, "q")),
@@ -405,18 +392,14 @@ _SCORED_ONCE: tuple[Fault, ...] = (
     Fault("sum_misses_tail", "the weights of the last four keys not in the sum", after=_sum_misses_tail),
     Fault("merge_weights_in_half", "keys split in four, their log-sums stored in half at the merge",
           (F16, F32), (FUSED,), after=lambda y, o: _split_merged(o, torch.float16)),
-    Fault("merge_weights_in_bfloat16", "the same in bfloat16", HALVES, (FUSED,),
-          after=lambda y, o: _split_merged(o, torch.bfloat16)),
     Fault("scale_of_one_more", "scaled by 1/√(d + 1)",
           before=lambda o: replace(o, scale=(o.q.shape[-1] + 1) ** -0.5)),
     Fault("scale_of_a_head_0.4%", "the logits of one head 0.4 % too large",
           inside={"on_logits": lambda x: put(x, at[:, 0], x[:, 0] * 1.004)}),
-    Fault("value_scale_of_a_head_0.15%", "the scale of one head's values 0.15 % too large",
-          inside={"on_result": lambda x: put(x, at[:, -1], x[:, -1] * 1.0015)}),
     Fault("keys_truncated", "keys with two bits less, toward zero",
-          before=_rounded("k", lambda x, dtype: _cut(x, dtype, 2))),
+          before=rounded("k", lambda x, dtype: _cut(x, dtype, 2))),
     Fault("values_truncated", "values with one bit less, toward zero",
-          before=_rounded("v", lambda x, dtype: _cut(x, dtype, 1))),
+          before=rounded("v", lambda x, dtype: _cut(x, dtype, 1))),
     Fault("query_in_tf32", "query in TF32", (F32,), before=_store("tf32", "q")),
     Fault("weights_lose_a_bit", "weights with one bit less", HALVES, inside={"weights": "one_bit_less"}),
     Fault("weights_upward", "weights rounded up", HALVES, inside={"weights": "upward"}),
@@ -443,9 +426,6 @@ _SCORED_ONCE: tuple[Fault, ...] = (
               o, k=put(o.k, at[:, :, -4:], _rotated(o.k[:, :, -4:], 0.1 * _frequencies(o.k)[None])))),
     Fault("first_key_0.3%", "the first key's weight 0.3 % too small", hosts=(PLAIN, FUSED),
           inside={"on_logits": lambda x: put(x, at[..., 0], x[..., 0] - 3e-3)}),
-    Fault("values_in_int8_by_row", "values in int8, one scale per slot",
-          before=_rounded("v", lambda x, dtype: (x / _step(x)).round() * _step(x))),
-    Fault("two_rows_exchanged", "two neighbouring rows exchanged in one head", after=_rows_exchanged),
     Fault("head_leak_0.1%", "0.1 % of the head before", inside={"on_result": lambda x: x + 1e-3 * x.roll(1, 1)}),
     Fault("sign_flipped", "one element's sign flipped",
           after=lambda y, o: (lambda at_: put(y.flatten(), at_, -y.flatten()[at_]).view(y.shape))(
@@ -457,12 +437,10 @@ FAULTS: tuple[Fault, ...] = (
     *_SCORED_ONCE,
     # gain and offset of the output
     Fault("gain_0.05%", "output 0.05 % too large", inside={"on_result": lambda x: x * 1.0005}),
-    Fault("gain_0.2%", "output 0.2 % too large", inside={"on_result": lambda x: x * 1.002}),
     Fault("gain_1%", "output 1 % too large", inside={"on_result": lambda x: x * 1.01}),
     Fault("gain_2e-7", "output 2.4e-7 too large, two steps", (F32,),
           inside={"on_result": lambda x: x * (1.0 + 2.0**-22)}),
     Fault("offset_0.05%", "0.05 % of the output's RMS added", inside={"on_result": lambda x: x + 5e-4 * _rms(x)}),
-    Fault("offset_1%", "1 % of the output's RMS added", inside={"on_result": lambda x: x + 1e-2 * _rms(x)}),
     Fault("channel_gain_1%", "one channel of one head 1 % too large", after=_channel_gain),
     # rounding of the output
     Fault("truncated_output", "output rounded toward zero", inside={"output": "truncated"}),
@@ -517,7 +495,6 @@ FAULTS: tuple[Fault, ...] = (
     Fault("exp_schraudolph", "exp by a straight line per binade", inside={"exp": _exp_schraudolph}),
     Fault("log2e_float16", "exp2 with log₂e in float16", (F16, F32),
           inside={"exp": _exp2_with(1.4423828125)}),
-    Fault("log2e_bfloat16", "exp2 with log₂e in bfloat16", inside={"exp": _exp2_with(1.4453125)}),
     Fault("reciprocal_8_bits", "reciprocal to 8 bits", inside={"reciprocal": _reciprocal_of(8)}),
     Fault("reciprocal_12_bits", "reciprocal to 12 bits", (F16, F32), inside={"reciprocal": _reciprocal_of(12)}),
     Fault("sum_epsilon_1e-3", "1e-3 added to the sum of weights",
@@ -534,8 +511,6 @@ FAULTS: tuple[Fault, ...] = (
     # scale
     Fault("scale_1e-6", "logits 1e-6 too large", (F32,), inside={"on_logits": lambda x: x * (1.0 + 1e-6)}),
     Fault("scale_0.1%", "logits 0.1 % too large", before=lambda o: replace(o, scale=o.scale * 1.001)),
-    Fault("scale_1%", "logits 1 % too large", before=lambda o: replace(o, scale=o.scale * 1.01)),
-    Fault("scale_root_2", "logits √2 too large", before=lambda o: replace(o, scale=o.scale * 2**0.5)),
     Fault("no_scale", "1/√d left out", before=lambda o: replace(o, scale=1.0)),
     Fault("no_scale_in_a_head", "1/√d left out in one head",
           before=lambda o: replace(o, q=put(o.q, at[:, -1], o.q[:, -1] / o.scale))),
@@ -576,9 +551,7 @@ FAULTS: tuple[Fault, ...] = (
           inside={"on_result": lambda x: put(x, at[:, :, -1], x[:, :, -1] * 1.01)}),
     Fault("channel_offset_0.5%", "0.5 % of the RMS on one channel",
           inside={"on_result": lambda x: put(x, at[..., 0], x[..., 0] + 5e-3 * float(_rms(x)))}),
-    Fault("shrunk_0.1%", "output 0.1 % too small", inside={"on_result": lambda x: x * 0.999}),
     Fault("noise_2^-11", "noise of 2⁻¹¹ on each element", inside={"on_result": _noise(2.0**-11)}),
-    Fault("noise_2^-8", "noise of 2⁻⁸ on each element", inside={"on_result": _noise(2.0**-8)}),
     Fault("row_leak_0.2%", "0.2 % of the row before", inside={"on_result": lambda x: x + 2e-3 * x.roll(1, 2)}),
     Fault("channel_leak_0.1%", "0.1 % of the channel before", inside={"on_result": lambda x: x + 1e-3 * x.roll(1, 3)}),
     Fault("saturated_2.5_rms", "output clipped at 2.5 RMS",
@@ -596,7 +569,6 @@ FAULTS: tuple[Fault, ...] = (
           inside={"exp": lambda x: torch.where(x == -math.inf, 0.0, x.clamp_min(-10.0).exp())}),
     Fault("position_bias", "a bias of 0.001 per position", hosts=(PLAIN, FUSED),
           inside={"on_logits": lambda x: x + 1e-3 * torch.arange(x.shape[-1], dtype=torch.float32)}),
-    Fault("clipped_logits_12", "logits clipped at ±12", inside={"on_logits": lambda x: x.clamp(-12.0, 12.0)}),
     Fault("scale_in_fp8", "scale 2.8 % too small", before=lambda o: replace(o, scale=o.scale * 0.9722)),
     Fault("int8_query", "query in int8", before=_store("int8", "q")),
     Fault("keys_lose_a_bit", "keys with one bit less", before=_lose_bits(1, "k")),

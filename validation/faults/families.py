@@ -69,15 +69,22 @@ FAMILIES: dict[str, Family] = {
     "massive": Family("massive", 4, 24, 130, 96, (1.0, 8.0)),
     "awkward": Family("awkward", 3, 7, 19, 40),
     "long": Family("long", 2, 1, 4000, 64),
-}
-UNSEEN: dict[str, Family] = {
     "bidirectional": Family("bidirectional", 4, 60, 60, 64, (0.5, 4.0)),
     "shared_decode": Family("shared_decode", 8, 1, 700, 128),
     "sink_and_window": Family("sink_and_window", 4, 48, 170, 64),
     "int8_cache": Family("int8_cache", 4, 24, 260, 64, (1.0, 8.0)),
     "prefix": Family("prefix", 2, 90, 90, 256),
 }
-"""Families that the judge was settled without. Four held-out parts before this one have been scored and looked at,
+UNSEEN: dict[str, Family] = {
+    "four_share": Family("four_share", 8, 12, 210, 128),
+    "latent_decode": Family("latent", 16, 1, 300, 96),
+    "draft_tree": Family("draft_tree", 4, 15, 203, 64),
+    "strided": Family("strided", 4, 66, 130, 48),
+    "from_bfloat16": Family("from_bfloat16", 4, 37, 165, 80, (1.0, 8.0)),
+    "unscaled": Family("unscaled", 6, 20, 77, 64, (0.06, 0.6)),
+    "uneven_values": Family("uneven_values", 4, 20, 140, 192),
+}
+"""Families that the judge was settled without. Five held-out parts before this one have been scored and looked at,
 and are what it was settled on since."""
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -128,7 +135,7 @@ def sample(family: str, *, seed: int, dtype: torch.dtype, rows: int | None = Non
     q, k, v = (t.to(dtype) for t in draw(how, seed, generator))
     mask = torch.ones(how.rows, how.keys, dtype=torch.bool).tril(diagonal=how.keys - how.rows)
     mask = KINDS[how.kind][1](how.rows, how.keys) if how.kind in KINDS else mask
-    return Operands(q, k, v, mask, q.shape[-1] ** -0.5, family, seed)
+    return Operands(q, k, v, mask, 1.0 if how.kind == "unscaled" else q.shape[-1] ** -0.5, family, seed)
 
 
 def in_float64(operands: Operands) -> Operands:

@@ -141,11 +141,10 @@ def _log_softmax(o: Operands) -> Tensor:
 
 
 def _row_by_row(o: Operands) -> Tensor:
-    """Rows eight at a time, each on the keys that it may see and no others."""
-    rows, keys = o.mask.shape
-    ends = range(8, rows + 8, 8)
-    visible = [_columns(_rows(o, slice(end - 8, end)), slice(keys - rows + min(end, rows))) for end in ends]
-    return torch.cat([attend(part, FUSED) for part in visible], 2)
+    """Rows eight at a time, each on the keys up to the last that it sees."""
+    parts = [_rows(o, slice(at, at + 8)) for at in range(0, o.q.shape[2], 8)]
+    seen = [int(part.mask.any(0).nonzero()[-1]) + 1 for part in parts]
+    return torch.cat([attend(_columns(one, slice(end)), FUSED) for one, end in zip(parts, seen, strict=True)], 2)
 
 
 def _padded(o: Operands) -> Tensor:
@@ -240,7 +239,6 @@ def _rows_in_parts(o: Operands) -> Tensor:
 
 
 _SCORED_ONCE: tuple[Variation, ...] = (
-    Variation("flash_56", "online softmax, 56 keys a block, stored weights", _kernel(FLASH, block=56)),
     Variation("flash_20_exp2_reversed", "online softmax with exp2, 20 keys a block, last block first",
               _kernel(FLASH, block=20, exp=_exp2, reverse=True)),
     Variation("flash_lazy_28", "online softmax, 28 keys a block, the maximum up to 1.4 behind",
@@ -248,18 +246,13 @@ _SCORED_ONCE: tuple[Variation, ...] = (
     Variation("fused_both", "float32 inside, scale on both", _kernel(FUSED, scale_at="both")),
     Variation("plain_late_exp2", "as plain, exp2, divided after the product",
               _kernel(PLAIN, exp=_exp2, normalise="after")),
-    Variation("split_3", "keys split in three, float32 merge", lambda o: _split(o, 3)),
-    Variation("split_9", "keys split in nine, float32 merge", lambda o: _split(o, 9)),
     Variation("high_and_low", "weights in two parts, each stored and multiplied", lambda o: _high_and_low(o), HALVES),
-    Variation("rolled_fused", "float32 inside, keys rolled by a third",
-              lambda o: attend(_columns(o, torch.arange(o.k.shape[2]).roll(o.k.shape[2] // 3)), FUSED)),
     Variation("eager_turned", "eager in the dtype, the product turned: (vᵀ·weightsᵀ)ᵀ",
               lambda o: (o.v.mT @ _logits(o).softmax(-1).mT).mT),
     Variation("eager_no_mkldnn", "eager in the dtype without oneDNN", lambda o: _without_mkldnn(o)),
     Variation("sdpa_wide_mask", "torch's attention, the mask of every head written out",
               lambda o: _sdpa(o, mask=o.mask.expand(1, o.q.shape[1], -1, -1).contiguous())),
     Variation("sdpa_heads_as_batch", "torch's attention, heads as the batch", lambda o: _heads_as_batch(o)),
-    Variation("flash_72", "online softmax, 72 keys a block, stored weights", _kernel(FLASH, block=72)),
     Variation("flash_12_wide_exp2", "online softmax with exp2, 12 keys a block, float32 weights",
               _kernel(FLASH, block=12, weights="wide", exp=_exp2), HALVES),
     Variation("flash_lazy_44_reversed", "online softmax, 44 keys a block, last first, the maximum up to 2 behind",
@@ -272,7 +265,6 @@ _SCORED_ONCE: tuple[Variation, ...] = (
               _kernel(FUSED, scaled="same"), HALVES),
     Variation("split_4_strided", "every fourth key to one of four workers, float32 merge",
               lambda o: _split(_columns(o, torch.cat([torch.arange(i, o.k.shape[2], 4) for i in range(4)])), 4)),
-    Variation("split_7", "keys split in seven, float32 merge", lambda o: _split(o, 7)),
     Variation("compensated", "sums of 16 keys each, added with Kahan's compensation", lambda o: _compensated(o)),
     Variation("float64_logits", "float64 logits, float32 softmax and product", lambda o: _float64_logits(o)),
     Variation("eager_heads_alone", "eager in the dtype, one head at a time, by products of two matrices",
@@ -314,15 +306,11 @@ HONEST: tuple[Variation, ...] = (
     Variation("float64_inside", "float64 inside, rounded once", _double),
     Variation("flash_16", "online softmax, 16 keys a block, stored weights", _kernel(FLASH, block=16)),
     Variation("flash_32", "online softmax, 32 keys a block, stored weights", _kernel(FLASH)),
-    Variation("flash_40", "online softmax, 40 keys a block, the last one shorter", _kernel(FLASH, block=40)),
-    Variation("flash_64", "online softmax, 64 keys a block, stored weights", _kernel(FLASH, block=64)),
     Variation("flash_reversed", "online softmax, last block first", _kernel(FLASH, reverse=True)),
     Variation("flash_exp2", "online softmax with exp2, scale on the query in float32",
               _kernel(FLASH, exp=_exp2, scale_at="query")),
     Variation("flash_wide_16", "online softmax, float32 weights, 16 keys a block",
               _kernel(FLASH, block=16, weights="wide"), HALVES),
-    Variation("flash_wide_48", "online softmax, float32 weights, 48 keys a block",
-              _kernel(FLASH, block=48, weights="wide"), HALVES),
     Variation("split_2", "keys split in two, float32 merge", lambda o: _split(o, 2)),
     Variation("split_5", "keys split in five, float32 merge", lambda o: _split(o, 5)),
     Variation("sdpa_math", "torch's math backend", lambda o: _sdpa(o, _MATH)),
@@ -338,7 +326,6 @@ HONEST: tuple[Variation, ...] = (
     Variation("head_by_head", "torch's CPU flash kernel, one head at a time", _head_by_head),
     Variation("two_pass", "two passes, stored weights, sums of 24 keys", _two_pass),
     Variation("flash_24_both", "24 keys a block, scale on both", _kernel(FLASH, block=24, scale_at="both")),
-    Variation("flash_8", "8 keys a block, stored weights", _kernel(FLASH, block=8)),
     Variation("plain_scaled_query_late", "as plain, scale on the stored query, divided after the product",
               _kernel(PLAIN, scale_at="query", normalise="after")),
     Variation("fused_chunked_both", "float32 inside, q·k in chunks of 16, scale on both",

@@ -1,4 +1,4 @@
-"""Inputs of the fourth and fifth held-out part: how attention's operands are shaped, and which keys a row sees."""
+"""Inputs of the fourth to the sixth held-out part: how attention's operands are shaped, and which keys a row sees."""
 
 from __future__ import annotations
 
@@ -89,6 +89,44 @@ def _on_a_grid(q: Tensor, k: Tensor, v: Tensor, generator: torch.Generator) -> S
     return q, k, v
 
 
+def _draft_tree(rows: int, keys: int) -> Tensor:
+    """Rows are a binary tree of drafted tokens: each sees what is settled, itself and the nodes above it."""
+    mask = torch.arange(keys).expand(rows, keys) < keys - rows
+    for row in range(rows):
+        node = row
+        while node >= 0:
+            mask[row, keys - rows + node] = True
+            node = (node - 1) // 2 if node else -1
+    return mask
+
+
+def _strided(rows: int, keys: int) -> Tensor:
+    """The newest 16 keys and every eighth of all."""
+    every_eighth = torch.arange(keys) % 8 == 0
+    return _causal(rows, keys) & (every_eighth | _causal(rows, keys).triu(diagonal=keys - rows - 15))
+
+
+def _four_share(q: Tensor, k: Tensor, v: Tensor, generator: torch.Generator) -> Shaped:
+    """Each key and value head serves four query heads."""
+    return q, k[:, ::4].repeat_interleave(4, 1), v[:, ::4].repeat_interleave(4, 1)
+
+
+def _latent(q: Tensor, k: Tensor, v: Tensor, generator: torch.Generator) -> Shaped:
+    """All heads on one latent vector a key, which is its value as well."""
+    shared = k[:, :1].expand_as(k).clone()
+    return q, shared, shared.clone()
+
+
+def _from_bfloat16(q: Tensor, k: Tensor, v: Tensor, generator: torch.Generator) -> Shaped:
+    """Keys and values from a cache in bfloat16."""
+    return q, k.bfloat16().double(), v.bfloat16().double()
+
+
+def _uneven_values(q: Tensor, k: Tensor, v: Tensor, generator: torch.Generator) -> Shaped:
+    """Values whose sizes span four decades."""
+    return q, k, v * 10.0 ** (4.0 * torch.rand(v.shape[:3], generator=generator, dtype=v.dtype)[..., None] - 3.0)
+
+
 def _as_drawn(q: Tensor, k: Tensor, v: Tensor, generator: torch.Generator) -> Shaped:
     return q, k, v
 
@@ -107,6 +145,13 @@ KINDS: dict[str, tuple[Callable[[Tensor, Tensor, Tensor, torch.Generator], Shape
     "sink_and_window": (_as_drawn, _sink_and_window),
     "int8_cache": (_on_a_grid, _causal),
     "prefix": (_as_drawn, _prefix),
+    "four_share": (_four_share, _causal),
+    "latent": (_latent, _causal),
+    "draft_tree": (_as_drawn, _draft_tree),
+    "strided": (_as_drawn, _strided),
+    "from_bfloat16": (_from_bfloat16, _causal),
+    "unscaled": (_as_drawn, _everything),
+    "uneven_values": (_uneven_values, _causal),
 }
 SLOPES = tuple(2.0 ** -(8 * (head + 1) / 4) for head in range(4))
 """ALiBi's slopes of four heads."""

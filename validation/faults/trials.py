@@ -27,7 +27,7 @@ from torch import Tensor
 
 from precision_eval.measure.assess import HonestRange, attention_yardsticks, operation_yardsticks, sample_rows
 from precision_eval.stats import wilson_interval
-from validation.faults import families, fourth, operations, unseen
+from validation.faults import earlier, families, operations, unseen
 from validation.faults.catalog import SEEDS_PER_HOST, Fault
 from validation.faults.families import Operands, sample
 from validation.faults.honest import HONEST, Variation
@@ -138,7 +138,7 @@ OURS = "assess"
 RULES = (OURS, *RIVALS)
 LETTERS = {"as expected of the format": ".", "worse, by one more rounding": "r", "worse": "w", "non-finite": "w"}
 Bools = NDArray[np.bool_]
-OPERATIONS = {**operations.OPERATIONS, **fourth.OPERATIONS, **unseen.OPERATIONS}
+OPERATIONS = {**operations.OPERATIONS, **earlier.OPERATIONS, **unseen.OPERATIONS}
 HELD_OUT_FAMILIES = {*families.UNSEEN, *unseen.OPERATIONS}
 HELD_OUT = {one.id for one in unseen.HONEST} | {one.id for one in unseen.FAULTS}
 
