@@ -174,20 +174,25 @@ def test_bias_and_rms_each_raise_their_alarm():
 
 
 @pytest.mark.parametrize(
-    ("variation", "family"),
+    ("variation", "family", "dtype"),
     [
-        ("by_blocks", "cumulative_sum"),
-        ("by_product", "cumulative_sum"),
-        ("around_first", "channel_norm"),
-        ("by_log2", "log_mel"),
-        ("wide_by_position", "alibi"),
-        ("log2_sum", "massive"),
-        ("log2_sum", "speech"),
-        ("sdpa_keys_reversed", "speech"),
+        ("by_blocks", "cumulative_sum", "float32"),
+        ("by_product", "cumulative_sum", "float32"),
+        ("around_first", "channel_norm", "float32"),
+        ("by_log2", "log_mel", "float32"),
+        ("wide_by_position", "alibi", "float32"),
+        ("log2_sum", "massive", "float32"),
+        ("log2_sum", "speech", "float32"),
+        ("sdpa_keys_reversed", "speech", "float32"),
+        ("sum_of_stored", "prefix", "float16"),
+        ("sum_of_stored", "int8_cache", "float32"),
+        ("scaled_key", "shared_decode", "bfloat16"),
+        ("turned_round", "prefix", "bfloat16"),
+        ("one_key_at_a_time", "int8_cache", "float32"),
     ],
 )
-def test_orders_of_float32_that_alarmed_on_the_fourth_part_are_honest(variation, family):
-    stand = stands(family, torch.float32, POOL)[0]
+def test_orders_that_alarmed_on_the_fourth_and_fifth_part_are_honest(variation, family, dtype):
+    stand = stands(family, getattr(torch, dtype), POOL)[0]
     known = _candidates(family)["honest"]
     apply = next(one.apply for one in known if one.id == variation)
     assert stand.range.assess([apply(o) for o in stand.calls]).verdict == "as expected of the format"

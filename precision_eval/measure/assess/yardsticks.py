@@ -94,10 +94,11 @@ def attention_yardsticks(
     -------
     dict of str to torch.Tensor, each of shape (B, H, L, E)
         By the name of the computation, in float32 before the output is rounded. Eager attention with its logits stored
-        in the dtype in several ways, or not stored; unnormalised weights by exp2, under several maxima; softmax over
-        blocks of keys; and, in the operands' dtype, eager attention and those of torch's backends that run on them. In
-        float32, also weights by the logarithm of their sum, of logits that lie elsewhere, keys split and merged, and
-        torch's backends on the keys from the last to the first.
+        in the dtype in several ways, or not stored; unnormalised weights by exp2, under several maxima, also divided by
+        the sum of what is stored of them, as FlashInfer does; softmax over blocks of keys; and, in the operands' dtype,
+        eager attention, also keys by queries, and those of torch's backends that run on them. In float32, also weights
+        by the logarithm of their sum, of logits that lie elsewhere, keys split and merged, and torch's backends on the
+        keys from the last to the first.
 
     Raises
     ------
@@ -120,6 +121,7 @@ def attention_yardsticks(
     if dtype is torch.float32:
         found["split, merged"] = _merged(logits["wide"], v, block)
     found["eager"] = _eager(query, key, value, mask, scale)
+    found["eager, turned"] = _turned(query, key, value, mask, scale)
     found["eager, transposed"] = _eager(query, _transposed(key), _transposed(value), mask, scale)
     if not backends:
         return found
@@ -151,7 +153,11 @@ def _logits(q: Tensor, k: Tensor, scale: float, stored: Function, *, rounds: boo
     rows, root = q.shape[-2], math.sqrt(scale)
     products, by_query = (torch.cat([q, stored(q * scale)], -2) @ k.mT).split(rows, -2)  # K is read once
     in_parts = _in_parts(q, k, 2)
-    logits = {"wide": products * scale, "scaled query": stored(by_query)}
+    logits = {
+        "wide": products * scale,
+        "scaled query": stored(by_query),
+        "scaled key": stored(q @ stored(k * scale).mT),
+    }
     logits["scaled operands"] = stored(stored(q * root) @ stored(k * root).mT)
     if not rounds:
         logits["scaled operands, products in parts"] = _in_parts(q * root, k * root, 8)
@@ -200,6 +206,9 @@ def _outputs(logits: Mapping[str, Tensor], v: Tensor, stored: Function, *, round
         found["wide, backwards"] = weights["wide"].flip(-1) @ v.flip(-2)
         every_other = [weights["wide"][..., at::2] @ v[..., at::2, :] for at in (0, 1)]
         found["wide, every other key first"] = every_other[0] + every_other[1]
+    name = "wide, divided late"
+    totals[f"{name}, by stored weights"] = weights[name] @ v.new_ones(v.shape[-2], 1)  # as by a column of ones beside V
+    found[f"{name}, by stored weights"] = found[name]
     return found | {name: found[name] / total for name, total in totals.items()}
 
 
@@ -242,6 +251,13 @@ def _eager(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale
     """Operator by operator in the operands' dtype, by the kernels that torch takes for these shapes."""
     logits = query @ key.mT * scale
     return (logits if mask is None else logits.masked_fill(~mask, -math.inf)).softmax(-1) @ value
+
+
+def _turned(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """The same with operands exchanged: keys by queries, softmax down the columns, values by weights."""
+    logits = key @ query.mT * scale
+    weights = (logits if mask is None else logits.masked_fill(~mask.mT, -math.inf)).softmax(-2)
+    return (value.mT @ weights).mT
 
 
 def _transposed(x: Tensor) -> Tensor:

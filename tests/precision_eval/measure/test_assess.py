@@ -172,6 +172,35 @@ def test_an_honest_order_that_rounds_once_more_is_told_from_a_fault(dtype):
     assert held_to.assess(linear(x, w, b.roll(1))).verdict == WORSE
 
 
+def in_tiles(q, k, v, *, of_sum=slice(None)):
+    """As FlashInfer has it: tiles of 16 keys, their sum by a product of stored weights with ones."""
+    found = []
+    for one, x, y in zip(q[0], k[0], v[0], strict=True):
+        result, total, top = torch.zeros(64, 48), torch.zeros(64), torch.full((64,), -math.inf)
+        for tile in range(0, 64, 16):
+            logits = one.float() @ x[tile : tile + 16].float().mT * 48**-0.5
+            newest = torch.maximum(top, logits.amax(1))
+            weights = (logits - newest[:, None]).exp().to(q.dtype).float()
+            fade, top = (top - newest).exp(), newest
+            total = total * fade + weights[:, of_sum] @ torch.ones(16)[of_sum]
+            result = result * fade[:, None] + weights @ y[tile : tile + 16].float()
+        found.append((result / total[:, None]).to(q.dtype))
+    return torch.stack(found)[None]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_kernels_that_sum_stored_weights_scale_keys_or_turn_round_are_honest(dtype):
+    (q, k, v), (_, reference, yardsticks) = operands(11, dtype), stand(11, dtype)
+    scale, held_to = 48**-0.5, HonestRange(reference, yardsticks, dtype)
+    turned = (v.mT @ (k @ q.mT * scale).softmax(-2)).mT
+    for candidate in (in_tiles(q, k, v), (q @ (k * scale).mT).softmax(-1) @ v, turned):
+        assert held_to.assess(candidate).verdict == EXPECTED
+    fewer = in_tiles(q, k, v, of_sum=slice(15))  # the last key of each tile is not in the sum
+    assert held_to.assess(fewer).verdict == WORSE
+    coarse = float(torch.tensor(scale).to(torch.float8_e5m2))
+    assert held_to.assess((q @ (k * coarse).mT).softmax(-1) @ v).verdict == WORSE
+
+
 def test_flushed_subnormals_are_caught_and_named():
     fused, reference, yardsticks = stand(7)
     reference = reference * 2.0**-13

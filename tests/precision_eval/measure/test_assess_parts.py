@@ -126,6 +126,14 @@ def test_drawn_attention_is_attention(dtype, rows):
     assert len(unlike) >= 5
 
 
+def test_the_sum_of_weights_as_they_are_stored_by_hand():
+    """Logits 1 and 0, values 0 and 4: bfloat16 has e⁻¹ as 188/512."""
+    q, k, v = torch.tensor([[1.0]]), torch.tensor([[1.0], [0.0]]), torch.tensor([[0.0], [4.0]])
+    drawn = attention_yardsticks(*(t.bfloat16() for t in (q, k, v)), scale=1.0, backends=False)
+    assert drawn["wide, divided late"].item() == pytest.approx(4 * 188 / 512 / (1.0 + math.exp(-1.0)), rel=1e-6)
+    assert drawn["wide, divided late, by stored weights"].item() == pytest.approx(4 * 188 / (512 + 188), rel=1e-6)
+
+
 def test_drawn_operations_are_the_operation_in_other_orders():
     x, w = draw(1, (64, 512)).float(), draw(2, (32, 512)).float()
     both, by_another, equal, pairs = ("reversed", "halves"), ("halves",), [], 0
