@@ -189,9 +189,11 @@ def test_bias_and_rms_each_raise_their_alarm():
         ("scaled_key", "shared_decode", "bfloat16"),
         ("turned_round", "prefix", "bfloat16"),
         ("one_key_at_a_time", "int8_cache", "float32"),
+        ("sdpa_math_reduced", "prefill", "float16"),
+        ("einsum", "one_key_outliers", "float16"),
     ],
 )
-def test_orders_that_alarmed_on_the_fourth_and_fifth_part_are_honest(variation, family, dtype):
+def test_orders_that_alarmed_once_are_honest(variation, family, dtype):
     stand = stands(family, getattr(torch, dtype), POOL)[0]
     known = _candidates(family)["honest"]
     apply = next(one.apply for one in known if one.id == variation)

@@ -96,9 +96,9 @@ def attention_yardsticks(
         By the name of the computation, in float32 before the output is rounded. Eager attention with its logits stored
         in the dtype in several ways, or not stored; unnormalised weights by exp2, under several maxima, also divided by
         the sum of what is stored of them, as FlashInfer does; softmax over blocks of keys; and, in the operands' dtype,
-        eager attention, also keys by queries, and those of torch's backends that run on them. In float32, also weights
-        by the logarithm of their sum, of logits that lie elsewhere, keys split and merged, and torch's backends on the
-        keys from the last to the first.
+        eager attention, also with the scale on the operands or keys by queries, and those of torch's backends that run
+        on them. In float32, also weights by the logarithm of their sum, of logits that lie elsewhere, keys split and
+        merged, and torch's backends on the keys from the last to the first.
 
     Raises
     ------
@@ -121,6 +121,10 @@ def attention_yardsticks(
     if dtype is torch.float32:
         found["split, merged"] = _merged(logits["wide"], v, block)
     found["eager"] = _eager(query, key, value, mask, scale)
+    if dtype is not torch.float32:
+        root = math.sqrt(scale)
+        found["eager, scaled operands"] = _eager(query * root, key * root, value, mask, 1.0)
+        found["eager, scaled query"] = _eager(query * scale, key, value, mask, 1.0)
     found["eager, turned"] = _turned(query, key, value, mask, scale)
     found["eager, transposed"] = _eager(query, _transposed(key), _transposed(value), mask, scale)
     if not backends:
@@ -153,11 +157,8 @@ def _logits(q: Tensor, k: Tensor, scale: float, stored: Function, *, rounds: boo
     rows, root = q.shape[-2], math.sqrt(scale)
     products, by_query = (torch.cat([q, stored(q * scale)], -2) @ k.mT).split(rows, -2)  # K is read once
     in_parts = _in_parts(q, k, 2)
-    logits = {
-        "wide": products * scale,
-        "scaled query": stored(by_query),
-        "scaled key": stored(q @ stored(k * scale).mT),
-    }
+    logits = {"wide": products * scale, "scaled query": stored(by_query)}
+    logits["scaled key"] = stored(q @ stored(k * scale).mT)  # as Triton's tutorial has it in its backward pass
     logits["scaled operands"] = stored(stored(q * root) @ stored(k * root).mT)
     if not rounds:
         logits["scaled operands, products in parts"] = _in_parts(q * root, k * root, 8)
@@ -254,7 +255,7 @@ def _eager(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale
 
 
 def _turned(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """The same with operands exchanged: keys by queries, softmax down the columns, values by weights."""
+    """The same with operands exchanged, as AITER's and TensorRT-LLM's XQA kernels do: softmax goes down the columns."""
     logits = key @ query.mT * scale
     weights = (logits if mask is None else logits.masked_fill(~mask.mT, -math.inf)).softmax(-2)
     return (value.mT @ weights).mT
