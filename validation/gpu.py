@@ -110,8 +110,7 @@ class _Stand:
             drawn = [
                 attention_yardsticks(o.q, o.k, o.v, mask=o.mask, scale=o.scale, backends=backends) for o in self.calls
             ]
-            yardsticks = {kind: [one[kind] for one in drawn] for kind in drawn[0]}
-            self.ranges[name] = HonestRange(reference, yardsticks, dtype)
+            self.ranges[name] = HonestRange(reference, drawn, dtype)
 
 
 def _judged(kernel: str, stand: _Stand) -> Data:

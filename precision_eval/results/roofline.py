@@ -223,10 +223,11 @@ def correlations(groups: Sequence[GroupPrediction]) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     for name in ("bytes_ratio", "bare", "full"):
         pairs = [
-            (getattr(row, name), row.measured)
+            (float(predicted), row.measured)
             for group in groups
             for row in group.rows
-            if None not in (row.measured, getattr(row, name)) and row.fix != group.baseline
+            if row.measured is not None and row.fix != group.baseline
+            if (predicted := getattr(row, name)) is not None
         ]
         enough = len(pairs) > 2  # the order of two is no evidence
         found[name] = rank_correlation(*np.round(pairs, 12).T) if enough else None

@@ -47,6 +47,7 @@ def assess(
     reference : torch.Tensor of float64, same shape, or as many of them
     yardsticks : mapping, or sequence, of what `candidate` may be; or one torch.Tensor
         Honest computations of the same calls, in the candidate's dtype, or wider where the output was not rounded yet.
+        Of several calls, lists of tensors, or a list of what :func:`attention_yardsticks` returns for each.
         A single one leaves unknown what honest computations differ by; stored margins then take its place, and
         ``held_to`` says so.
     on_cast_inputs : torch.Tensor of float64, same shape, or as many of them, optional

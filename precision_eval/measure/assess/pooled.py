@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import Format, format_by_name, short
 
 Tensors = Tensor | Sequence[Tensor]
-Yardsticks = Tensor | Sequence[Tensors] | Mapping[str, Tensors]
+Yardsticks = Tensor | Sequence[Tensors] | Mapping[str, Tensors] | Sequence[Mapping[str, Tensor]]
 DTYPES = ("float16", "bfloat16", "float32")
 
 
@@ -140,10 +141,15 @@ def _listed(tensors: Tensors, name: str) -> list[Tensor]:
 def _named(yardsticks: Yardsticks) -> dict[str, Tensors]:
     if isinstance(yardsticks, Tensor):
         return {"yardstick": yardsticks}
-    named = yardsticks if isinstance(yardsticks, Mapping) else {str(i + 1): one for i, one in enumerate(yardsticks)}
+    if isinstance(yardsticks, Mapping):
+        named: dict[str, Any] = dict(yardsticks)
+    elif listed := [one for one in yardsticks if isinstance(one, Mapping)]:  # of a call each
+        named = {name: [one[name] for one in listed] for name in listed[0] if all(name in one for one in listed)}
+    else:
+        named = {str(i + 1): one for i, one in enumerate(yardsticks)}
     if not named:
         raise ParameterError("found no yardsticks; give at least one honest computation of the same calls")
-    return dict(named)
+    return named
 
 
 def stacked(

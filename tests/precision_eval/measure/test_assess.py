@@ -274,8 +274,13 @@ def test_the_split_closes():
 def test_pooling_sees_a_smaller_gain():
     """A gain that some single calls hide in their noise shows in eight."""
     runs = [stand(seed) for seed in range(20, 28)]
-    yardsticks = {name: [one[name] for *_, one in runs] for name in runs[0][2]}
-    held_to = HonestRange([o for _, o, _ in runs], yardsticks, torch.float16)
+    reference, by_call = [o for _, o, _ in runs], [one for *_, one in runs]
+    held_to = HonestRange(reference, by_call, torch.float16)
+    by_name = {name: [one[name] for one in by_call] for name in by_call[0]}
+    gained = [(o * (1 + 1.5e-4)).half() for o in reference]
+    by_call[-1] = {name: one for name, one in by_call[-1].items() if name != "online"}  # which drops it of all calls
+    alike = [HonestRange(reference, one, torch.float16).assess(gained) for one in (by_name, by_call)]
+    assert alike[0] == held_to.assess(gained) != alike[1]
     found = held_to.assess([(o * (1 + 1.5e-4)).half() for _, o, _ in runs])
     assert (found.calls, found.verdict) == (8, WORSE)
     single = assess((runs[0][1] * (1 + 1.5e-4)).half(), *runs[0][1:])
