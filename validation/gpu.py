@@ -25,13 +25,13 @@ from torch.nn.attention.flex_attention import flex_attention
 from precision_eval.core.environment import collect, resolved_device
 from precision_eval.core.formats import short
 from precision_eval.core.targets import first_line
+from precision_eval.fixes.pins import SDPA_BACKENDS
 from precision_eval.measure.assess import HonestRange, attention_yardsticks
 from validation.faults import COMPILED
 from validation.faults.families import DTYPES, FAMILIES, UNSEEN, Operands, in_float64, sample
 from validation.faults.trials import LETTERS, POOL, Rate
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
-_BACKENDS = ("MATH", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION")
 _QUICK = ("gaussian", "decode", "whole_prefill")
 _FLEX = ("gaussian", "prefill_one_key", "low_rank")
 """Families on which flex_attention is compiled, for its time."""
@@ -76,9 +76,8 @@ KERNELS: dict[str, Callable[[Operands], Tensor]] = {
     "default": _sdpa,
     "eager": lambda o: _eager(o.q, o.k, o.v, o.mask, o.scale),
     **{
-        name.lower(): lambda o, name=name: _sdpa(o, backend=getattr(SDPBackend, name))  # type: ignore[misc]
-        for name in _BACKENDS
-        if hasattr(SDPBackend, name)
+        name: lambda o, of_torch=of_torch: _sdpa(o, backend=getattr(SDPBackend, of_torch))  # type: ignore[misc]
+        for name, of_torch in SDPA_BACKENDS.items()
     },
     "compiled eager": lambda o: _apart(_eager, o, dynamic=True),
     "compiled default": lambda o: _sdpa(o, attention=_compiled(F.scaled_dot_product_attention, dynamic=True)),

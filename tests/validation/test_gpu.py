@@ -9,7 +9,7 @@ KERNELS = {
     "default": gpu.KERNELS["default"],
     "eager": gpu.KERNELS["eager"],
     "broken": lambda o: gpu.KERNELS["eager"](o) * 1.01,
-    "cudnn_attention": gpu.KERNELS["cudnn_attention"],  # which no CPU has
+    "cudnn": gpu.KERNELS["cudnn"],  # which no CPU has
 }
 
 
@@ -24,11 +24,11 @@ def content():
 
 def test_only_the_broken_one_alarms(content):
     judged = {name: (one["judged"], len(one["alarms"].get("as drawn", []))) for name, one in content["kernels"].items()}
-    assert judged == {"default": (6, 0), "eager": (6, 0), "broken": (6, 6), "cudnn_attention": (0, 0)}
+    assert judged == {"default": (6, 0), "eager": (6, 0), "broken": (6, 6), "cudnn": (0, 0)}
 
 
 def test_why_a_kernel_did_not_run_is_kept(content):
-    ((why, count),) = content["kernels"]["cudnn_attention"]["refused"].items()
+    ((why, count),) = content["kernels"]["cudnn"]["refused"].items()
     assert (why[:18], count) == ("No viable backend ", 6)
 
 
@@ -36,7 +36,7 @@ def test_figures_count_what_ran(content):
     figures = {figure.name: figure for figure in gpu._figures(content)}
     assert figures["alarms"].found.endswith("of 18")
     assert figures["alarms"].met is False
-    assert figures["cudnn_attention does not take"].found.startswith("6; mostly: No viable backend")
+    assert figures["cudnn does not take"].found.startswith("6; mostly: No viable backend")
 
 
 def test_a_causal_mask_of_as_many_rows_as_keys_is_named_and_one_that_hides_nothing_left_out(monkeypatch):

@@ -103,7 +103,7 @@ def _figure(row: Data) -> Figure:
 
 EXPERIMENT = Experiment(
     name="audio",
-    title="audio_metrics beside its peers: identities, memory, cost, detection",
+    title="audio_metrics beside its peers: identities, memory, cost, detection, planted failures",
     trials=_trials,
     run=_run,
     figures=_figures,
