@@ -189,6 +189,7 @@ def test_bias_and_rms_each_raise_their_alarm():
         ("scaled_key", "shared_decode", "bfloat16"),
         ("turned_round", "prefix", "bfloat16"),
         ("one_key_at_a_time", "int8_cache", "float32"),
+        ("tiles_64_stored_query", "strided", "bfloat16"),
         ("sdpa_math_reduced", "prefill", "float16"),
         ("einsum", "one_key_outliers", "float16"),
     ],

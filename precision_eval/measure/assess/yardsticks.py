@@ -155,7 +155,8 @@ def _by_torch(
 def _logits(q: Tensor, k: Tensor, scale: float, stored: Function, *, rounds: bool) -> dict[str, Tensor]:
     """Scaled products of query and key, each stored at other places."""
     rows, root = q.shape[-2], math.sqrt(scale)
-    products, by_query = (torch.cat([q, stored(q * scale)], -2) @ k.mT).split(rows, -2)  # K is read once
+    queries = [q, stored(q * scale), *[stored(q * (scale * _LOG2_E))] * rounds]
+    products, by_query, *base_two = (torch.cat(queries, -2) @ k.mT).split(rows, -2)  # K is read once
     in_parts = _in_parts(q, k, 2)
     logits = {"wide": products * scale, "scaled query": stored(by_query)}
     logits["scaled key"] = stored(q @ stored(k * scale).mT)  # as Triton's tutorial has it in its backward pass
@@ -167,6 +168,7 @@ def _logits(q: Tensor, k: Tensor, scale: float, stored: Function, *, rounds: boo
     logits["stored, products in parts"] = stored(stored(in_parts) * scale)
     if scale and math.frexp(scale)[0] != 0.5:  # a power of two divides as it multiplies
         logits["stored, divided"] = stored(stored(products) / (1.0 / scale))
+    logits["scaled query, base two"] = base_two[0] / _LOG2_E  # FlexAttention's PRESCALE_QK
     logits["stored before the scale"] = stored(products) * scale
     logits["stored once"] = stored(products * scale)
     logits["stored once, products in parts"] = stored(in_parts * scale)
