@@ -20,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.fixes.pins import SDPA_BACKENDS
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 BEHIND = (0.0, 0.25, 0.5, 0.75)
@@ -30,7 +31,6 @@ POINTS = 8
 REACH = 88.0
 """Below a row's largest logit, where weights in float32 begin to vanish."""
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2.0)
-_BACKENDS = ("MATH", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION")
 BACKEND_REACH = 4.0
 """How much farther from the wide computation than all composed ones a kernel of torch's may lie to be a yardstick."""
 
@@ -147,7 +147,7 @@ def _by_torch(
         return float((output.float() - composed["wide"]).square().mean())
 
     most = BACKEND_REACH**2 * max(map(apart, composed.values()))
-    known = (name for name in _BACKENDS if hasattr(SDPBackend, name))
+    known = SDPA_BACKENDS.values()
     outputs = {name: _by_backend(getattr(SDPBackend, name), query, key, value, mask, scale) for name in known}
     return {f"torch's {name.lower()}": out for name, out in outputs.items() if out is not None and apart(out) <= most}
 
