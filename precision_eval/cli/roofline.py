@@ -90,7 +90,7 @@ def peaks_of_run(run_dir: Path, environment: Any, *, threads: set[int]) -> Peaks
     from precision_eval.measure.peaks import measure_peaks, peaks_of, peaks_of_gpu
     from precision_eval.results.machines import facts_of
 
-    if gpu := environment["device"].get("model"):
+    if gpu := (environment.get("device") or {}).get("model"):
         return peaks_of_gpu(gpu)
     path, there = run_dir / PEAKS_NAME, facts_of(environment)
     if path.is_file():
