@@ -5,6 +5,7 @@
 # make systems  the five systems, every fix, eager and compiled (runs/systems); fills the tables of docs/
 # make asv    the history over commits: an environment at torch 2.13.0, every tracked figure (about ten minutes)
 # make asv-versions  the same figures under each torch version of asv.versions.json (runs/torch-versions); long, resumable
+# make gpu    on a machine with an NVIDIA GPU: torch's kernels there judged, the tests for CUDA, and a run (runs/gpu)
 # make bench  the asv and pytest-benchmark adapters, one quick pass each
 # make site   the documentation as a site, in site/ (open site/index.html)
 # make a11y   axe on the HTML report, the dashboard and the site (needs npm and Chromium)
@@ -34,7 +35,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-
 
 .DEFAULT_GOAL := help
 LOCK_ARGS ?=
-.PHONY: help install run test lint lock test-validation test-slow test-matrix validation prove doctor-sweep systems asv asv-versions bench docs site a11y clean
+.PHONY: help install run test lint lock test-validation test-slow test-matrix validation prove doctor-sweep systems gpu asv asv-versions bench docs site a11y clean
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -103,6 +104,11 @@ PAGES := $(addprefix docs/,cogvideo-t5.md dia.md imaginairy.md metavoice-t4.md m
 systems: $(DEV_STAMP)
 	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode eager --out $(SYSTEMS_OUT) --processes 8 --budget 40
 	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode compiled --measure trace,latency --out $(SYSTEMS_OUT) --budget 2
+
+gpu: $(DEV_STAMP)
+	$(BIN)/python -m validation gpu --size full --set device=cuda --out runs/gpu
+	$(PYTEST) -m cuda $(PYTEST_ARGS)
+	$(BIN)/precision-eval run --device cuda --out runs/gpu/run
 
 site: $(DEV_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
