@@ -106,7 +106,7 @@ systems: $(DEV_STAMP)
 	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode compiled --measure trace,latency --out $(SYSTEMS_OUT) --budget 2
 
 gpu: $(DEV_STAMP)
-	$(BIN)/python -m validation gpu --size full --set device=cuda --out runs/gpu
+	$(BIN)/python -m validation device-kernels --size full --set device=cuda --out runs/gpu
 	$(PYTEST) -m cuda $(PYTEST_ARGS)
 	$(BIN)/precision-eval run --device cuda --out runs/gpu/run
 

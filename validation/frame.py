@@ -136,7 +136,7 @@ _MODULES = (
     "latency", "faults", "memory", "overhead", "divergence", "robustness", "latency.kinds", "audio", "audio.published",
     "audio_ladder", "sound", "judges", "field_failures", "hour", "choose", "cost", "doctor", "doctor.silent_costs",
     "gate", "gate.paired_gate", "versions", "versions.sessions", "versions.seeds", "claims", "attack",
-    "robustness.soak", "lanes", "sentences", "candidates", "lengths", "written", "gpu",
+    "robustness.soak", "lanes", "sentences", "candidates", "lengths", "written", "device_kernels",
 )  # fmt: skip
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 PROOF = NAMES[:6]

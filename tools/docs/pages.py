@@ -69,6 +69,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "proof": ("proof/figures.json", lambda source, page: reported_markdown(source)),
     "faults": ("faults.json", _judged("faults", without="every trial on file")),
     "faults-unseen": ("amd-epyc/faults-held-out.json", _judged("faults", without="every trial on file")),
+    "device-kernels": ("amd-epyc/device-kernels.json", _stored("device-kernels")),
     "faults-held-out": ("intel-xeon/faults-held-out.json", _judged("faults", without="every trial on file")),
     "faults-intel": ("intel-xeon/faults.json", _judged("faults", without="every trial on file")),
     "claims": ("claims.json", _stored("claims")),

@@ -2,14 +2,14 @@
 
 import pytest
 
-from validation import gpu
+from validation import device_kernels
 from validation.frame import Options
 
 KERNELS = {
-    "default": gpu.KERNELS["default"],
-    "eager": gpu.KERNELS["eager"],
-    "broken": lambda o: gpu.KERNELS["eager"](o) * 1.01,
-    "cudnn": gpu.KERNELS["cudnn"],  # which no CPU has
+    "default": device_kernels.KERNELS["default"],
+    "eager": device_kernels.KERNELS["eager"],
+    "broken": lambda o: device_kernels.KERNELS["eager"](o) * 1.01,
+    "cudnn": device_kernels.KERNELS["cudnn"],  # which no CPU has
 }
 
 
@@ -17,9 +17,9 @@ KERNELS = {
 def content():
     options = Options(out=None, settings={"families": ("gaussian", "whole_prefill"), "device": "cpu"})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu, "KERNELS", KERNELS)
-        trials = gpu._trials(options)
-        return gpu._summary(list(gpu._run(iter(trials), options)), options)
+        patch.setattr(device_kernels, "KERNELS", KERNELS)
+        trials = device_kernels._trials(options)
+        return device_kernels._summary(list(device_kernels._run(iter(trials), options)), options)
 
 
 def test_only_the_broken_one_alarms(content):
@@ -33,7 +33,7 @@ def test_why_a_kernel_did_not_run_is_kept(content):
 
 
 def test_figures_count_what_ran(content):
-    figures = {figure.name: figure for figure in gpu._figures(content)}
+    figures = {figure.name: figure for figure in device_kernels._figures(content)}
     assert figures["alarms"].found.endswith("of 18")
     assert figures["alarms"].met is False
     assert figures["cudnn does not take"].found.startswith("6; mostly: No viable backend")
@@ -41,9 +41,12 @@ def test_figures_count_what_ran(content):
 
 def test_a_causal_mask_of_as_many_rows_as_keys_is_named_and_one_that_hides_nothing_left_out(monkeypatch):
     given = []
-    monkeypatch.setattr(gpu.F, "scaled_dot_product_attention", lambda *args, **kwargs: given.append(kwargs))
+    monkeypatch.setattr(device_kernels.F, "scaled_dot_product_attention", lambda *args, **kwargs: given.append(kwargs))
     for family in ("whole_prefill", "decode", "gaussian"):
-        gpu._sdpa(gpu.sample(family, seed=0, dtype=gpu.DTYPES[0]), attention=gpu.F.scaled_dot_product_attention)
+        device_kernels._sdpa(
+            device_kernels.sample(family, seed=0, dtype=device_kernels.DTYPES[0]),
+            attention=device_kernels.F.scaled_dot_product_attention,
+        )
     assert [(one["attn_mask"] is None, one["is_causal"]) for one in given] == [
         (True, True),
         (True, False),

@@ -171,8 +171,8 @@ def _figures(content: Data) -> list[Figure]:
 
 
 EXPERIMENT = Experiment(
-    name="gpu",
-    title="torch's attention kernels on a GPU, held to honest computations",
+    name="device-kernels",
+    title="torch's attention kernels on this device, held to honest computations",
     trials=_trials,
     run=_run,
     figures=_figures,
