@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -28,7 +28,9 @@ from precision_eval.core.targets import first_line
 from precision_eval.fixes.pins import SDPA_BACKENDS
 from precision_eval.measure.assess import HonestRange, attention_yardsticks
 from validation.faults import COMPILED
-from validation.faults.families import DTYPES, FAMILIES, UNSEEN, Operands, in_float64, sample
+from validation.faults.families import DTYPES, FAMILIES, UNSEEN, Operands, sample
+from validation.faults.honest import compiler, plainly
+from validation.faults.kernels import exact
 from validation.faults.trials import LETTERS, POOL, Rate
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
@@ -41,6 +43,10 @@ def _on(o: Operands, device: str) -> Operands:
     return replace(o, q=o.q.to(device), k=o.k.to(device), v=o.v.to(device), mask=o.mask.to(device))
 
 
+def _operands(o: Operands) -> tuple[Any, ...]:
+    return o.q, o.k, o.v, o.mask, o.scale
+
+
 def _sdpa(o: Operands, *, backend: SDPBackend | None = None, attention: Any = F.scaled_dot_product_attention) -> Tensor:
     rows, keys = o.mask.shape
     causal = rows == keys and bool((o.mask == torch.ones_like(o.mask).tril()).all())
@@ -48,10 +54,6 @@ def _sdpa(o: Operands, *, backend: SDPBackend | None = None, attention: Any = F.
     with nullcontext() if backend is None else sdpa_kernel(backend):
         found: Tensor = attention(o.q, o.k, o.v, attn_mask=mask, is_causal=causal, scale=o.scale)
     return found
-
-
-def _eager(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
-    return (q @ k.mT * scale).masked_fill(~mask, -torch.inf).softmax(-1) @ v
 
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
@@ -62,26 +64,16 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor
     return found
 
 
-@cache
-def _compiled(function: Callable[..., Tensor], *, dynamic: bool | None = None) -> Callable[..., Tensor]:
-    compiled: Callable[..., Tensor] = torch.compile(function, dynamic=dynamic)
-    return compiled
-
-
-def _apart(function: Callable[..., Tensor], o: Operands, *, dynamic: bool | None = None) -> Tensor:
-    return _compiled(function, dynamic=dynamic)(o.q, o.k, o.v, o.mask, o.scale)
-
-
 KERNELS: dict[str, Callable[[Operands], Tensor]] = {
     "default": _sdpa,
-    "eager": lambda o: _eager(o.q, o.k, o.v, o.mask, o.scale),
+    "eager": lambda o: plainly(*_operands(o)),
     **{
         name: lambda o, of_torch=of_torch: _sdpa(o, backend=getattr(SDPBackend, of_torch))  # type: ignore[misc]
         for name, of_torch in SDPA_BACKENDS.items()
     },
-    "compiled eager": lambda o: _apart(_eager, o, dynamic=True),
-    "compiled default": lambda o: _sdpa(o, attention=_compiled(F.scaled_dot_product_attention, dynamic=True)),
-    "flex_attention": lambda o: _apart(_flex, o),
+    "compiled eager": lambda o: compiler(plainly)(*_operands(o)),
+    "compiled default": lambda o: _sdpa(o, attention=compiler(F.scaled_dot_product_attention)),
+    "flex_attention": lambda o: compiler(_flex, dynamic=None)(*_operands(o)),
 }
 """Kernels by name; each takes the operands of one call."""
 
@@ -102,8 +94,7 @@ class _Stand:
 
     def __init__(self, family: str, dtype: torch.dtype, device: str) -> None:
         self.calls = [_on(sample(family, seed=seed, dtype=dtype), device) for seed in range(POOL)]
-        wide = [in_float64(o) for o in self.calls]
-        reference = [_eager(o.q, o.k, o.v, o.mask, o.scale) for o in wide]
+        reference = [exact(o) for o in self.calls]
         self.ranges: dict[str, HonestRange] = {}
         for name, backends in (("as drawn", True), ("alone", False)):
             drawn = [

@@ -180,13 +180,14 @@ def _two_pass(o: Operands) -> Tensor:
 
 
 @cache
-def _compiler(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def compiler(function: Callable[..., Tensor], *, dynamic: bool | None = True) -> Callable[..., Tensor]:
     """Compiled for any length at once; a single row or another dtype is another graph."""
-    compiled: Callable[..., Tensor] = torch.compile(function, dynamic=True)
+    compiled: Callable[..., Tensor] = torch.compile(function, dynamic=dynamic)
     return compiled
 
 
-def _plainly(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
+def plainly(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Eager attention, operator by operator."""
     return (q @ k.mT * scale).masked_fill(~mask, -math.inf).softmax(-1) @ v
 
 
@@ -194,9 +195,9 @@ def _by_torch(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Te
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
 
 
-def _compiled(o: Operands, function: Callable[..., Tensor] = _plainly) -> Tensor:
+def _compiled(o: Operands, function: Callable[..., Tensor] = plainly) -> Tensor:
     with torch.inference_mode():
-        return _compiler(function)(o.q, o.k, o.v, o.mask, o.scale)
+        return compiler(function)(o.q, o.k, o.v, o.mask, o.scale)
 
 
 def _high_and_low(o: Operands) -> Tensor:
