@@ -21,7 +21,7 @@ FLOORS = (
     ("measure", "stats"),
     ("run",),
     ("results",),
-    ("report", "diagnose", "studies"),
+    ("report", "diagnose", "studies", "gate"),
     ("cli",),
     ("__init__", "__main__", "asv", "pytest_plugin"),
 )

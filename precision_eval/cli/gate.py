@@ -21,7 +21,7 @@ from precision_eval.core.workers import use_one_blas_thread
 from precision_eval.fixes.catalog import ALL_FIXES
 
 if TYPE_CHECKING:
-    from precision_eval.results.gate import GateResult, Margins
+    from precision_eval.gate import GateResult, Margins
 
 EXIT_CODES = {"regression": EXIT_VERDICT, "could not tell": EXIT_COULD_NOT_TELL, "no regression": EXIT_DONE}
 
@@ -133,8 +133,8 @@ def gate(
     as_json: options.Json = False,
 ) -> None:
     """Gate a change."""
-    from precision_eval.results.gate import compare_sides, open_sides, to_json
-    from precision_eval.results.gate import markdown as markdown_of
+    from precision_eval.gate import compare_sides, open_sides, to_json
+    from precision_eval.gate import markdown as markdown_of
 
     base = _base_on_github(base, stored_base) if github else base
     margins = _margins(margin_latency, margin_drift, margin_memory, margin_anchor, paired=base is not None)
@@ -226,8 +226,8 @@ def _fixes(names: tuple[str, ...], candidates: tuple[str, ...]) -> tuple[str, ..
 
 def _gate_trees(base: str, head: str, plan: dict[str, Any], margins: Margins, required: tuple[str, ...]) -> GateResult:
     use_one_blas_thread()
+    from precision_eval.gate.measuring import GatePlan, gate_trees
     from precision_eval.run.plan import MODES, checked_device, matching
-    from precision_eval.studies.paired_gate import GatePlan, gate_trees
 
     plan |= {"modes": matching("mode", plan["modes"], MODES), "device": checked_device(plan["device"])}
     with bar_on() as show:
@@ -236,7 +236,7 @@ def _gate_trees(base: str, head: str, plan: dict[str, Any], margins: Margins, re
 
 
 def _margins(latency: str | None, drift: str | None, memory: str, anchor: str, *, paired: bool) -> Margins:
-    from precision_eval.results.gate import PAIRED_MARGINS, Margins
+    from precision_eval.gate import PAIRED_MARGINS, Margins
 
     usual = PAIRED_MARGINS if paired else Margins()
     return Margins(

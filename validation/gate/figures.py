@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from precision_eval.results.gate import Margins
+from precision_eval.gate import Margins
 from precision_eval.stats import wilson_interval
 from precision_eval.stats.families import GATE_ERROR, decide_all, paired_tests
 from validation.gate.measuring import CELLS, PLAIN, SLOWER, TIMED

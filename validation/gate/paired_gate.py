@@ -22,8 +22,8 @@ from typing import Any
 from precision_eval.core.environment import cpu_model, usable_cores
 from precision_eval.core.errors import unknown_name
 from precision_eval.core.formatting import MISSING
-from precision_eval.results.gate import PAIRED_MARGINS
-from precision_eval.results.gate.paired import LOOKS
+from precision_eval.gate import PAIRED_MARGINS
+from precision_eval.gate.paired import LOOKS
 from precision_eval.stats import wilson_interval
 from validation.frame import Data, Experiment, Figure, Options, Trial, each, python_m
 from validation.gate.asv_continuous import FACTORS, asv_answers

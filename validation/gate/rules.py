@@ -22,9 +22,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from precision_eval.gate import Margins, Side, compare_sides
+from precision_eval.gate.sides import side_of_sets
 from precision_eval.results.asv import read_results
-from precision_eval.results.gate import Margins, Side, compare_sides
-from precision_eval.results.gate.sides import side_of_sets
 from validation.gate.measuring import BASELINE, GROUPS, MODE, PLAIN, SIZE, SLOWER
 from validation.latency.rivals import installed
 

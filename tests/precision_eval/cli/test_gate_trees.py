@@ -14,7 +14,7 @@ import pytest
 
 from precision_eval.cli.gate import _margins
 from precision_eval.core.errors import ParameterError
-from precision_eval.results.gate import PAIRED_MARGINS
+from precision_eval.gate import PAIRED_MARGINS
 
 CASE = """
 import torch
@@ -240,7 +240,7 @@ def test_names_that_installed_packages_give_are_taken(monkeypatch):
 
 
 def test_a_shipped_case_of_another_digest_is_another_computation():
-    from precision_eval.studies import paired_gate
+    from precision_eval.gate import measuring as paired_gate
 
     trees = [SimpleNamespace(title=f"{role} {role}") for role in ("base", "head")]
     sides = [SimpleNamespace(digest=digest, inputs=()) for digest in ("a" * 64, "b" * 64)]
@@ -256,7 +256,7 @@ def test_a_shipped_case_of_another_digest_is_another_computation():
 def test_two_processes_run_at_once_where_there_are_cores_and_memory(
     cores, threads, device, free_gib, lanes, monkeypatch
 ):
-    from precision_eval.studies import paired_gate
+    from precision_eval.gate import measuring as paired_gate
 
     monkeypatch.setattr(paired_gate, "usable_cores", lambda: cores)
     monkeypatch.setattr(paired_gate, "check_available", lambda given: free_gib * 2**30)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import ParameterError, UnknownNameError
-from precision_eval.results.gate import (
+from precision_eval.gate import (
     PAIRED_MARGINS,
     GateCell,
     Margins,

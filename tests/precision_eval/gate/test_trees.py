@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.source_trees import ModuleTree, SourceTree, source_trees
+from precision_eval.gate.source_trees import ModuleTree, SourceTree, source_trees
 
 
 def git(folder, *arguments):
@@ -142,7 +142,7 @@ def test_a_namespace_that_an_installed_package_shares_is_whole_in_each_tree(tmp_
 def test_packages_installed_inside_a_tree_are_shared(tmp_path, monkeypatch):
     root = written(tmp_path / "root", {"case.py": "import library\n", ".venv/lib/library.py": ""})
     monkeypatch.syspath_prepend(str(root / ".venv/lib"))
-    monkeypatch.setattr("precision_eval.core.source_trees._shared_folders", lambda: (str(root / ".venv/lib"),))
+    monkeypatch.setattr("precision_eval.gate.source_trees._shared_folders", lambda: (str(root / ".venv/lib"),))
     tree = tree_of(root, origin=root)
     with tree.active():
         importlib.import_module("case")

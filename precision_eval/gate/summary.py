@@ -24,7 +24,7 @@ from precision_eval.core.formatting import (
     with_interval,
 )
 from precision_eval.core.table import Code, html_text, make_table, markdown_text, to_markdown
-from precision_eval.results.gate.judging import FigureChange, GateResult, Key
+from precision_eval.gate.judging import FigureChange, GateResult, Key
 from precision_eval.stats.families import GATE_ERROR
 
 MOST_ROWS = 40

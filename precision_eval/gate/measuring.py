@@ -32,19 +32,11 @@ from precision_eval.core.environment import cpu_model, resolved_device, usable_c
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import short
 from precision_eval.core.formatting import counted
-from precision_eval.core.source_trees import ModuleTree, SourceTree, source_trees
 from precision_eval.core.targets import first_line, is_target
 from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_each
 from precision_eval.fixes.packing import floating_leaves, packed
 from precision_eval.fixes.storage import storage_bytes
-from precision_eval.measure.allocator import GROWN, memory_held
-from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
-from precision_eval.measure.float64_reference import Reference, check_available, reference_of
-from precision_eval.measure.latency import sized_rounds, take_random_memory
-from precision_eval.measure.memory import call_memory, peak_rss_bytes
-from precision_eval.measure.model_calls import CallOutcome, output_error, relative_error
-from precision_eval.measure.timers import HostTimer, timer_for
-from precision_eval.results.gate import (
+from precision_eval.gate import (
     FigureChange,
     GateCell,
     GateResult,
@@ -54,6 +46,14 @@ from precision_eval.results.gate import (
     judge_pairs,
     split_by_look,
 )
+from precision_eval.gate.source_trees import ModuleTree, SourceTree, source_trees
+from precision_eval.measure.allocator import GROWN, memory_held
+from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
+from precision_eval.measure.float64_reference import Reference, check_available, reference_of
+from precision_eval.measure.latency import sized_rounds, take_random_memory
+from precision_eval.measure.memory import call_memory, peak_rss_bytes
+from precision_eval.measure.model_calls import CallOutcome, output_error, relative_error
+from precision_eval.measure.timers import HostTimer, timer_for
 from precision_eval.stats import Location, paired_log_ratios, student_location
 from precision_eval.studies.tracking.timing import anchor_call
 

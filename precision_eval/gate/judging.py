@@ -17,7 +17,7 @@ from typing import Literal
 
 from precision_eval.core.errors import ParameterError, check_known
 from precision_eval.core.formatting import grouped
-from precision_eval.results.gate.sides import KINDS, METRICS, GateCell, GateFigure, Side, unlike
+from precision_eval.gate.sides import KINDS, METRICS, GateCell, GateFigure, Side, unlike
 from precision_eval.stats.families import LEAST_PROCESSES, PairedDecision, PairedTest, decide_all, paired_tests, scatter
 from precision_eval.stats.moderated import Prior
 

@@ -8,10 +8,10 @@ processes of both sides are draws of one distribution, five or more a side; what
 is not in it. Unlike machines and builds are refused, unlike figures set aside by name.
 """
 
-from precision_eval.results.gate.judging import FigureChange, GateResult, Margins, compare_sides
-from precision_eval.results.gate.paired import PAIRED_MARGINS, PairFigures, SideFigures, judge_pairs, split_by_look
-from precision_eval.results.gate.sides import GateCell, GateFigure, Side, open_sides
-from precision_eval.results.gate.summary import markdown, to_json
+from precision_eval.gate.judging import FigureChange, GateResult, Margins, compare_sides
+from precision_eval.gate.paired import PAIRED_MARGINS, PairFigures, SideFigures, judge_pairs, split_by_look
+from precision_eval.gate.sides import GateCell, GateFigure, Side, open_sides
+from precision_eval.gate.summary import markdown, to_json
 
 __all__ = [
     "PAIRED_MARGINS",

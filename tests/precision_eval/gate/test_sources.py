@@ -8,8 +8,8 @@ import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.records import RecordFile
-from precision_eval.results.gate import Margins, compare_sides, open_sides
-from precision_eval.results.gate.sides import side_of_run, sides_of_asv
+from precision_eval.gate import Margins, compare_sides, open_sides
+from precision_eval.gate.sides import side_of_run, sides_of_asv
 
 BASE, HEAD = "a" * 40, "b" * 40
 SLOWER = (1.6, 1.601, 1.599, 1.6002, 1.5998)

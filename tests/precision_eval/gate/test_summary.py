@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from precision_eval.results.gate import FigureChange, GateCell, GateResult, Margins, markdown, to_json
-from precision_eval.results.gate.summary import verdict_line
+from precision_eval.gate import FigureChange, GateCell, GateResult, Margins, markdown, to_json
+from precision_eval.gate.summary import verdict_line
 from precision_eval.stats.moderated import Prior
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.results.gate import GateCell, GateFigure, Margins, Side, compare_sides
+from precision_eval.gate import GateCell, GateFigure, Margins, Side, compare_sides
 
 CELL = GateCell("metavoice-decode", "kv_to_query", "eager", "2048", "cpu")
 PROCESSES = (1.5, 1.501, 1.499, 1.5005, 1.4995)

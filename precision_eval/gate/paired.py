@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from precision_eval.core.formatting import counted, grouped
-from precision_eval.results.gate.judging import (
+from precision_eval.gate.judging import (
     REQUIRED,
     FigureChange,
     GateResult,
@@ -29,7 +29,7 @@ from precision_eval.results.gate.judging import (
     exact_change,
     status_change,
 )
-from precision_eval.results.gate.sides import KINDS, GateCell
+from precision_eval.gate.sides import KINDS, GateCell
 from precision_eval.stats.families import GATE_ERROR, PairedTest, decide_all
 from precision_eval.stats.moderated import fit_prior, moderated_variances, upper_quantile
 from precision_eval.stats.sequential import EQUIVALENCE_ALPHA
