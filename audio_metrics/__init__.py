@@ -9,6 +9,8 @@ aligned. A *null* is what chance alone does: another rendering of the reference,
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from audio_metrics.catalog import METRICS, Metric, metric_by_name
 from audio_metrics.comparison import AudioComparison, compare, compare_files, ratio_to_null
 from audio_metrics.detectors import jumps_per_min, loop_score, repeat_fraction
@@ -145,3 +147,13 @@ __all__ = [
     "token_js_divergence",
     "voicing_decision_error",
 ]
+
+# Public names that are gone, and what to do instead.
+_REMOVED: dict[str, str] = {}
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Answer a removed name with what replaces it."""
+    if name in _REMOVED:
+        raise AttributeError(f"audio_metrics.{name} was removed in 1.0; {_REMOVED[name]}")
+    raise AttributeError(f"module 'audio_metrics' has no attribute '{name}'")

@@ -140,6 +140,10 @@ def __getattr__(name: str) -> Any:
         return _version()
     home = _HOMES.get(name)
     if home is None:
+        from precision_eval.core.removed import removal_message
+
+        if message := removal_message("public name", name):
+            raise AttributeError(message)
         raise AttributeError(f"module 'precision_eval' has no attribute '{name}'; it has: {', '.join(sorted(__all__))}")
     return getattr(importlib.import_module(home), name)
 

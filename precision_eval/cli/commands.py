@@ -7,9 +7,11 @@ from itertools import groupby
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from precision_eval.cli.application import EXIT_CODES_HELP, flowing, run_application
+from precision_eval.core.errors import UnknownNameError
+from precision_eval.core.removed import removal_message
 
 MODEL, TRACK, AUDIO, MAINTAIN = "Your model", "Track changes", "Audio", "Maintain"
 
@@ -115,8 +117,24 @@ def command_named(name: str) -> Any:
     module = importlib.import_module(module_name)
     text = getattr(module, f"HELP_OF_{name.upper()}", None) or getattr(module, "HELP", "")
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-    alone.command(name=name, help=flowing(f"{summary}\n\n{text}".strip()))(getattr(module, function))
+    alone.command(name=name, cls=CommandWithoutRemoved, help=flowing(f"{summary}\n\n{text}".strip()))(
+        getattr(module, function)
+    )
     return typer.main.get_command(alone)
+
+
+class CommandWithoutRemoved(TyperCommand):
+    """A command that answers a removed option with what replaces it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, removed options refused first."""
+        existing = {name for option in self.params for name in option.opts}
+        for word in args[: args.index("--")] if "--" in args else args:
+            option = word.partition("=")[0]
+            message = removal_message("option", f"{self.name} {option}")
+            if message and option not in existing:
+                raise UnknownNameError(message)
+        return super().parse_args(ctx, args)
 
 
 class LazyGroup(TyperGroup):
@@ -127,7 +145,11 @@ class LazyGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command; None where there is none of that name."""
-        return command_named(cmd_name) if cmd_name in COMMANDS else None
+        if cmd_name in COMMANDS:
+            return command_named(cmd_name)
+        if message := removal_message("command", cmd_name):
+            raise UnknownNameError(message)
+        return None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write usage, text, options, commands and exit codes."""

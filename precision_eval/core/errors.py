@@ -10,6 +10,8 @@ import difflib
 from collections.abc import Iterable
 from typing import TypeVar
 
+from precision_eval.core.removed import removal_message
+
 Entry = TypeVar("Entry")
 
 
@@ -46,7 +48,9 @@ class UnsupportedError(PrecisionEvalError, RuntimeError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """Build the error for a name that is not in a registry."""
+    """Build the error for a name that is not in a registry, or no longer."""
+    if message := removal_message(kind, name):
+        return UnknownNameError(message)
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     remedy = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"

@@ -1,0 +1,46 @@
+"""What has gone from the command line and from the public names, and what replaces each.
+
+A row is a name and what its user does instead, as the rest of one line. Options are written with their command. A name
+is looked up here only where it is unknown, so a row never hides something that exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+COMMANDS: Mapping[str, str] = {}
+
+OPTIONS: Mapping[str, str] = {
+    "run --workload": "use --case",
+}
+
+PUBLIC_NAMES: Mapping[str, str] = {
+    "WORKLOADS": "use CASES",
+    "Workload": "use Case",
+    "workload_by_id": "use case_by_id",
+}
+
+CASES: Mapping[str, str] = {}
+
+FIXES: Mapping[str, str] = {}
+
+MEASURES: Mapping[str, str] = {}
+
+REMOVED: Mapping[str, Mapping[str, str]] = {
+    "command": COMMANDS,
+    "option": OPTIONS,
+    "public name": PUBLIC_NAMES,
+    "case": CASES,
+    "fix": FIXES,
+    "measure": MEASURES,
+}
+
+
+def removal_message(kind: str, name: str) -> str | None:
+    """Return the line for a name that is gone; None where it never existed.
+
+    >>> removal_message("option", "run --workload")
+    "the option 'run --workload' was removed in 1.0; use --case"
+    """
+    remedy = REMOVED.get(kind, {}).get(name)
+    return None if remedy is None else f"the {kind} '{name}' was removed in 1.0; {remedy}"
