@@ -1,3 +1,3 @@
-"""asv adapters: thin over :mod:`precision_eval.studies.tracking`, which holds the definitions; so their
+"""asv adapters: thin over :mod:`precision_eval.history.tracking`, which holds the definitions; so their
 history is real.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from precision_eval.studies.tracking import is_cuda_build, torch_version_number
+from precision_eval.history.tracking import is_cuda_build, torch_version_number
 
 
 class torch_build:

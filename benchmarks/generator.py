@@ -1,7 +1,7 @@
 """asv classes from the registries: one per case, one method per metric, fixes and sizes as parameters.
 
 ``benchmarks/eager.py`` and ``benchmarks/compiled.py`` hold the result. Nothing is defined here: names, units, versions
-and figures come from :mod:`precision_eval.studies.tracking`.
+and figures come from :mod:`precision_eval.history.tracking`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 from precision_eval.cases.systems import Case
 from precision_eval.core.workers import BLAS_THREADS
-from precision_eval.studies.tracking import (
+from precision_eval.history.outcomes import figure, preload
+from precision_eval.history.tracking import (
     FULL,
     QUICK,
     Effort,
@@ -31,7 +32,6 @@ from precision_eval.studies.tracking import (
     tracked_cases,
     version_of,
 )
-from precision_eval.studies.tracking.outcomes import figure, preload
 
 for variable in BLAS_THREADS:
     os.environ.setdefault(variable, "1")  # read when numpy is loaded: the anchor is timed in one thread
@@ -146,7 +146,7 @@ def _timed(case: Case, mode: str, metric: TrackedMetric) -> Any:
     def setup(fix: str, size: str) -> None:
         if (fix, size) not in held:  # asv sets up again before each sample
             place = TrackedCell(case=case.id, mode=mode, size=size)
-            from precision_eval.studies.tracking.timing import ready
+            from precision_eval.history.timing import ready
 
             try:
                 held[fix, size] = ready(place, fix, stack=stack, effort=effort_asked_for())

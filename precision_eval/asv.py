@@ -24,14 +24,14 @@ def track_torch_version() -> int:
     """Return the version of torch as a number: major * 1000000 + minor * 1000 + patch."""
     import torch
 
-    from precision_eval.studies.tracking import torch_version_number
+    from precision_eval.history.tracking import torch_version_number
 
     return torch_version_number(torch.__version__)
 
 
 def track_is_cuda_build() -> int:
     """Return 1 where torch was built with CUDA, else 0."""
-    from precision_eval.studies.tracking import is_cuda_build
+    from precision_eval.history.tracking import is_cuda_build
 
     return is_cuda_build()
 

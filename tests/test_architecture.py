@@ -21,7 +21,7 @@ FLOORS = (
     ("measure", "stats"),
     ("run",),
     ("results",),
-    ("report", "diagnose", "studies", "gate"),
+    ("report", "diagnose", "history", "studies", "gate"),
     ("cli",),
     ("__init__", "__main__", "asv", "pytest_plugin"),
 )
@@ -237,7 +237,7 @@ HEAVY = ("torch", "scipy", "matplotlib", "librosa", "numba")
         ),
         (
             "import precision_eval; precision_eval.FIXES; precision_eval.CASES; precision_eval.write_report\n"
-            "import precision_eval.measure.registry, precision_eval.studies.tracking\n"
+            "import precision_eval.measure.registry, precision_eval.history.tracking\n"
             "import precision_eval.cases.systems as systems; systems.all_cases()",
             HEAVY,
         ),

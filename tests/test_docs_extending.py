@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.studies.versions.upstream import load_upstream
+from precision_eval.history.upstream import load_upstream
 from tools.torch_versions.sweep import choose_versions, read_configuration
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -120,9 +120,9 @@ def _hardware(folder: Path, pictures: dict[str, bytes]) -> Iterator[str]:
 
 def _versions(folder: Path, pictures: dict[str, bytes]) -> Iterator[str]:
     """Drift and latency of one case over torch versions."""
+    from precision_eval.history.plots import drawings
+    from precision_eval.history.versions import history_of
     from precision_eval.results.asv import read_results
-    from precision_eval.studies.versions.history import history_of
-    from precision_eval.studies.versions.plots import drawings
 
     for stem, case, figure in drawings(history_of(read_results(folder), cases=(_CASE,))):
         if case:  # of all cases together: the statuses, which the results have as a table

@@ -19,10 +19,10 @@ from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.formatting import MISSING, memory_text, ratio_text, scientific, status_text
 from precision_eval.core.records import Record
 from precision_eval.core.table import Table, make_table, to_text
+from precision_eval.history.outcomes import outcomes_of, preload
+from precision_eval.history.tracking import FULL, TrackedCell, metric_by_id
 from precision_eval.measure.registry import MEASURES
 from precision_eval.run.plan import matching
-from precision_eval.studies.tracking import FULL, TrackedCell, metric_by_id
-from precision_eval.studies.tracking.outcomes import outcomes_of, preload
 
 pytest.importorskip("pytest_benchmark")
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from precision_eval.studies.tracking import THREADS, FixFailedError, NotApplicableError, TrackedCell, fix_of_label
+from precision_eval.history.tracking import THREADS, FixFailedError, NotApplicableError, TrackedCell, fix_of_label
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch.compile warns on its own account
 
@@ -29,7 +29,7 @@ def one_thread():
 def test_call(benchmark, results, place: TrackedCell, label: str):
     import torch
 
-    from precision_eval.studies.tracking.timing import ready
+    from precision_eval.history.timing import ready
 
     measured, fix = results[place], fix_of_label(label).id
     trace = measured.trace[fix]

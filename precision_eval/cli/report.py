@@ -119,8 +119,8 @@ def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, A
 
 def _versions(run_dir: Path, versions_dir: Path | None, notes: Console) -> Any:
     """Sum up the results over torch versions that were asked for, or that lie beside the run; None without any."""
+    from precision_eval.history.html_report import versions_summary
     from precision_eval.report.html import path_in_commands
-    from precision_eval.studies.versions.html_report import versions_summary
 
     folder = versions_dir or versions_beside(run_dir)
     if folder is None:

@@ -21,7 +21,7 @@ from precision_eval.core.table import print_lines, print_table
 from precision_eval.results.asv import read_results
 
 if TYPE_CHECKING:
-    from precision_eval.studies.versions.history import VersionHistory
+    from precision_eval.history.versions import VersionHistory
 
 _STYLES = {"passed": "green", "raised": "red", "failed": "red", "non_finite": "red", "unexplained": "yellow"}
 
@@ -57,9 +57,9 @@ def versions(
     csv: Annotated[Path | None, typer.Option(help="Also write every value to this file.")] = None,
 ) -> None:
     """Show versions."""
-    from precision_eval.studies.versions.history import history_of
-    from precision_eval.studies.versions.text import as_json as json_text
-    from precision_eval.studies.versions.text import markdown, write_csv
+    from precision_eval.history.text import as_json as json_text
+    from precision_eval.history.text import markdown, write_csv
+    from precision_eval.history.versions import history_of
 
     _check(html=html, by=by, torch=torch, commit=commit)
     history = history_of(
@@ -80,7 +80,7 @@ def versions(
         write_csv(history, csv)
         print_lines([f"wrote {csv}"], notes)
     if html is not None:
-        from precision_eval.studies.versions.html_report import write_html
+        from precision_eval.history.html_report import write_html
 
         print_lines([f"wrote {write_html(history, html)}"], notes)
 
@@ -99,7 +99,7 @@ def _check(*, html: Path | None, by: str, torch: str | None, commit: str | None)
 
 def print_history(history: VersionHistory, console: Console) -> None:
     """Print tables, then what upstream says, then notes."""
-    from precision_eval.studies.versions.text import heading, tables
+    from precision_eval.history.text import heading, tables
 
     print_lines([heading(history)], console)
     for case in history.cases:

@@ -47,6 +47,7 @@ from precision_eval.gate import (
     split_by_look,
 )
 from precision_eval.gate.source_trees import ModuleTree, SourceTree, source_trees
+from precision_eval.history.timing import anchor_call
 from precision_eval.measure.allocator import GROWN, memory_held
 from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
 from precision_eval.measure.float64_reference import Reference, check_available, reference_of
@@ -55,7 +56,6 @@ from precision_eval.measure.memory import call_memory, peak_rss_bytes
 from precision_eval.measure.model_calls import CallOutcome, output_error, relative_error
 from precision_eval.measure.timers import HostTimer, timer_for
 from precision_eval.stats import Location, paired_log_ratios, student_location
-from precision_eval.studies.tracking.timing import anchor_call
 
 Tensors = tuple[torch.Tensor, ...]
 

@@ -11,14 +11,13 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import Case
 from precision_eval.core.cells import failed, passed
 from precision_eval.core.records import STATUSES
-from precision_eval.studies import tracking
-from precision_eval.studies.tracking import (
+from precision_eval.history import outcomes, tracking
+from precision_eval.history.tracking import (
     FULL,
     QUICK,
     FixFailedError,
     NotApplicableError,
     metric_by_id,
-    outcomes,
 )
 
 QUICK_BY_ASV = {"number": 1, "repeat": 1, "warmup_time": 0, "rounds": 1}

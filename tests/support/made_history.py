@@ -3,10 +3,10 @@
 import datetime
 from pathlib import Path
 
+from precision_eval.history.changes import ChangePoint, StatusChange
+from precision_eval.history.upstream import UpstreamChange
+from precision_eval.history.versions import CaseHistory, FixCell, FixTable, VersionHistory
 from precision_eval.results.asv import ResultSet
-from precision_eval.studies.versions.changes import ChangePoint, StatusChange
-from precision_eval.studies.versions.history import CaseHistory, FixCell, FixTable, VersionHistory
-from precision_eval.studies.versions.upstream import UpstreamChange
 
 VERSIONS = ("2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.0", "2.13.0", "2.14.0", "2.15.0")
 FIXES = (

@@ -6,7 +6,7 @@ import browser
 import made_versions as made
 import pytest
 
-from precision_eval.studies.versions.upstream import load_upstream
+from precision_eval.history.upstream import load_upstream
 from tools.torch_versions.publish import publish
 
 RATIO = "eager.metavoice_decode.track_latency_ratio"

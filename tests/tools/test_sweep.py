@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
+from precision_eval.history.tracking import PROCESS_VARIABLE
 from precision_eval.results.asv import read_visits
-from precision_eval.studies.tracking import PROCESS_VARIABLE
 from tools.torch_versions import sweep as torch_sweep
 from tools.torch_versions.environments import EnvironmentBuildError, Note
 from tools.torch_versions.sweep import (

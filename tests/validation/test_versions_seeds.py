@@ -14,7 +14,7 @@ CELL = "attention-decode:tiny"
 
 def key_of(version, cell, fix, count):
     from precision_eval.cases.systems import case_by_id
-    from precision_eval.studies.tracking import metric_by_id, version_of
+    from precision_eval.history.tracking import metric_by_id, version_of
 
     definition = version_of(case_by_id(cell.partition(":")[0]), "eager", metric_by_id("drift"))
     return seeds._key(version, cell, fix, count, definition)

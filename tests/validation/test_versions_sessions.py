@@ -5,8 +5,8 @@ import pytest
 
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import TrialFile
+from precision_eval.history.changes import SESSION_MARGIN
 from precision_eval.stats import change_points as detection
-from precision_eval.studies.versions.changes import SESSION_MARGIN
 from validation import versions as trials
 from validation.versions import rivals, sessions, tables
 

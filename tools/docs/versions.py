@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from precision_eval.core.table import MarkdownText, make_table, to_markdown
 
 if TYPE_CHECKING:
-    from precision_eval.studies.versions.history import VersionHistory
-    from precision_eval.studies.versions.text import ChangeGroup, ChangesAt
-    from precision_eval.studies.versions.upstream import UpstreamChange
+    from precision_eval.history.text import ChangeGroup, ChangesAt
+    from precision_eval.history.upstream import UpstreamChange
+    from precision_eval.history.versions import VersionHistory
 
 UNEXPLAINED = "unexplained"
 MOST_SEEN = 4
@@ -25,9 +25,9 @@ MOST_SEEN = 4
 
 def versions_markdown(folder: Path, *, relative_to: Path) -> str:
     """Return what changed between torch versions, what is known of the cause first, and what the sweep cost."""
+    from precision_eval.history.text import headline, positions_of
+    from precision_eval.history.versions import history_of
     from precision_eval.results.asv import read_results
-    from precision_eval.studies.versions.history import history_of
-    from precision_eval.studies.versions.text import headline, positions_of
 
     place = Path(os.path.relpath(folder, relative_to)).as_posix()
     history = history_of(read_results(folder))

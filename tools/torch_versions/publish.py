@@ -31,8 +31,8 @@ from typer import Option
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, UnsupportedError
 from precision_eval.core.files import read_json
+from precision_eval.history.upstream import load_upstream
 from precision_eval.results.asv import ResultSet, check_one_machine, read_results
-from precision_eval.studies.versions.upstream import load_upstream
 from tools.torch_versions.publish_offline import PageError, make_offline
 
 PROJECT = "precision-eval by torch version"
@@ -110,7 +110,7 @@ def rekey(
     undated = [one.torch_version for one in sets if one.torch_version not in dates]
     if undated:
         raise ParameterError(
-            f"no release date of torch {', '.join(undated)} is known; add it to precision_eval/studies/versions/"
+            f"no release date of torch {', '.join(undated)} is known; add it to precision_eval/history/"
             "upstream.json (the day of the release on pypi.org), or take other results with --environment"
         )
     benchmarks_path = sets[0].source.parent.parent / "benchmarks.json"

@@ -32,8 +32,8 @@ from precision_eval.cli.application import EXIT_BAD_INPUT, EXIT_INTERRUPTED
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
 from precision_eval.core.files import claimed, read_json, worked_out_from, write_json, written_whole
 from precision_eval.core.table import make_table, print_table
+from precision_eval.history.tracking import METRICS, PROCESS_VARIABLE
 from precision_eval.results.asv import ROUNDS_NAME, Visit, read_visits, visit_times
-from precision_eval.studies.tracking import METRICS, PROCESS_VARIABLE
 from tools.torch_versions.environments import (
     BUILD_VARIABLE,
     Note,

@@ -6,7 +6,7 @@ work were tried: they slowed by 3 to 5 % where 2 was meant, for whatever follows
 time.)
 
 A set is measured by the interpreter that calls :func:`measured_set`, which should be fresh. As in
-:mod:`precision_eval.studies.tracking.timing`: a process's figure is the median of its ratios within rounds, on the
+:mod:`precision_eval.history.timing`: a process's figure is the median of its ratios within rounds, on the
 clock judged for the pair; every process is a fork of this interpreter, which has imported torch and run nothing. asv's
 times are taken by asv_runner's own ``TimeBenchmark`` with asv's default settings: two rounds, each in a process.
 """
@@ -29,6 +29,8 @@ from precision_eval.core.cells import Cell, Options
 from precision_eval.core.errors import CandidateError
 from precision_eval.core.workers import WorkerError, call_each
 from precision_eval.fixes import fix_by_id
+from precision_eval.history.outcomes import preload
+from precision_eval.history.timing import anchor_call
 from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
 from precision_eval.measure.drift import tensor_drift
 from precision_eval.measure.generic import _built, prepared
@@ -36,8 +38,6 @@ from precision_eval.measure.latency import take_random_memory
 from precision_eval.measure.memory import call_memory
 from precision_eval.measure.system_drift import attention_drift, exact_attention
 from precision_eval.measure.timers import HostTimer
-from precision_eval.studies.tracking.outcomes import preload
-from precision_eval.studies.tracking.timing import anchor_call
 from validation.latency.calls import repeated
 from validation.latency.rivals import installed
 

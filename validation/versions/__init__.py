@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from precision_eval.core.environment import git_commit
-from precision_eval.studies.versions.changes import SESSION_MARGIN
+from precision_eval.history.changes import SESSION_MARGIN
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.report import judged_share, meets, plain_share, share_text, span
 from validation.versions.rivals import NO_MARGIN, OURS, RULES, Found, Table, session_rules

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from precision_eval.history.changes import SESSION_MARGIN, change_points
+from precision_eval.history.series import build_series
 from precision_eval.results.asv import AsvPoint, ResultSet
-from precision_eval.studies.versions.changes import SESSION_MARGIN, change_points
-from precision_eval.studies.versions.series import build_series
 
 Floats = NDArray[np.float64]
 Table = Mapping[str, Sequence[Floats]]

@@ -24,9 +24,9 @@ from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell
 from precision_eval.core.environment import cpu_model, source_sha256
 from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.history.series import LEAST_SEEDS, SEEDS_NAME, SeedDrift, seed_step
+from precision_eval.history.tracking import FULL, metric_by_id, version_of
 from precision_eval.measure.registry import run_cell
-from precision_eval.studies.tracking import FULL, metric_by_id, version_of
-from precision_eval.studies.versions.series import LEAST_SEEDS, SEEDS_NAME, SeedDrift, seed_step
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
 ROOT = Path(__file__).resolve().parents[2]

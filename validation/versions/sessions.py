@@ -1,7 +1,7 @@
 """Sessions of equal code: the tracked latencies, measured again and again as a sweep measures them at one version.
 
 A *session* is what one environment of a sweep is given: a fresh interpreter that has imported torch and
-run nothing, and in it, per case, the processes of :data:`precision_eval.studies.tracking.FULL`, one after the
+run nothing, and in it, per case, the processes of :data:`precision_eval.history.tracking.FULL`, one after the
 other. Code, torch and machine are the same in all of them, so whatever sessions differ by, beyond what processes
 scatter by, is not a change. One line per session, appended as it ends; sessions of another machine, torch or commit
 are not mixed. What a fix's status is does not change between sessions and is found out once, in a folder beside the
@@ -22,8 +22,8 @@ from precision_eval.core.environment import cpu_model, git_commit, source_sha256
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import TrialFile
 from precision_eval.core.workers import call_isolated
-from precision_eval.studies.tracking import FULL, TrackedCell
-from precision_eval.studies.tracking.outcomes import outcomes_of, preload
+from precision_eval.history.outcomes import outcomes_of, preload
+from precision_eval.history.tracking import FULL, TrackedCell
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
 CASES: tuple[tuple[str, str], ...] = (

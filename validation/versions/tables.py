@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precision_eval.core.errors import RecordError
+from precision_eval.history.changes import SESSION_MARGIN
 from precision_eval.stats.robust import pair_scale
-from precision_eval.studies.versions.changes import SESSION_MARGIN
 from validation.versions.rivals import Table
 
 Floats = NDArray[np.float64]

@@ -15,11 +15,7 @@ from dataclasses import dataclass
 from precision_eval.core.errors import ParameterError, RecordError, check_known, unknown_name
 from precision_eval.core.formatting import grouped
 from precision_eval.fixes.catalog import FIXES
-from precision_eval.results.asv import ResultSet, check_one_build, check_one_machine
-from precision_eval.results.expectations import version_key
-from precision_eval.run.plan import matching
-from precision_eval.studies.tracking import DEVICE
-from precision_eval.studies.versions.changes import (
+from precision_eval.history.changes import (
     FALSE_SHARE,
     SESSION_MARGIN,
     TURN_MARGIN,
@@ -32,7 +28,7 @@ from precision_eval.studies.versions.changes import (
     status_at,
     status_changes,
 )
-from precision_eval.studies.versions.series import (
+from precision_eval.history.series import (
     EXACT,
     PAIRED,
     MetricSeries,
@@ -42,7 +38,11 @@ from precision_eval.studies.versions.series import (
     in_turn,
     read_drift_seeds,
 )
-from precision_eval.studies.versions.upstream import Upstream, UpstreamChange, load_upstream
+from precision_eval.history.tracking import DEVICE
+from precision_eval.history.upstream import Upstream, UpstreamChange, load_upstream
+from precision_eval.results.asv import ResultSet, check_one_build, check_one_machine
+from precision_eval.results.expectations import version_key
+from precision_eval.run.plan import matching
 
 AXES = ("torch", "commit")
 SHORT_COMMIT = 8

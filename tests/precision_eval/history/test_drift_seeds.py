@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import RecordError
+from precision_eval.history.series import SEEDS_NAME, read_drift_seeds, seed_step
+from precision_eval.history.versions import history_of
 from precision_eval.results.asv import read_results
-from precision_eval.studies.versions.history import history_of
-from precision_eval.studies.versions.series import SEEDS_NAME, read_drift_seeds, seed_step
 
 DRIFT = "eager.dia_decode.track_drift"
 CELL = ("kv_to_query", "tiny")

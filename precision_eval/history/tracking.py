@@ -136,7 +136,7 @@ def raise_unless_passed(outcome: Outcome | Record) -> None:
 
 
 ANCHOR_DEFINITION: tuple[str, ...] = ("rows 16, width 512, layers 4, cache 2048 x 512, float32", "PCG64(0)", "v1")
-"""Of the fixed computation in :mod:`precision_eval.studies.tracking.timing`."""
+"""Of the fixed computation in :mod:`precision_eval.history.timing`."""
 
 Figure = int | float | tuple[float, ...]
 """One number, or one per process or seed."""

@@ -32,8 +32,8 @@ from precision_eval.core.drawing import (
     style_of,
 )
 from precision_eval.core.formatting import scientific
-from precision_eval.studies.versions.changes import ChangePoint, StatusChange
-from precision_eval.studies.versions.history import CaseHistory, FixCell, FixTable, VersionHistory
+from precision_eval.history.changes import ChangePoint, StatusChange
+from precision_eval.history.versions import CaseHistory, FixCell, FixTable, VersionHistory
 
 DRIFT = "drift"
 LATENCY = "latency_ratio"

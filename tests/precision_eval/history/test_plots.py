@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
 
-from precision_eval.studies.versions.plots import draw_drift, draw_latency, draw_statuses
+from precision_eval.history.plots import draw_drift, draw_latency, draw_statuses
 
 PART = {"cases": ("metavoice-decode",), "fixes": ("as_shipped", "query_to_half", "dynamo_fallback", "float16")}
 

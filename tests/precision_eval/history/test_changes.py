@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import IntegrityError, ParameterError, RecordError, UnknownNameError
+from precision_eval.history.changes import change_points, reach
+from precision_eval.history.series import build_series
+from precision_eval.history.text import as_json, headline, markdown, write_csv
+from precision_eval.history.upstream import DATA, load_upstream
+from precision_eval.history.versions import history_of
 from precision_eval.results.asv import read_results
 from precision_eval.results.expectations import changes as expected_changes
 from precision_eval.results.expectations import load_table
-from precision_eval.studies.versions.changes import change_points, reach
-from precision_eval.studies.versions.history import history_of
-from precision_eval.studies.versions.series import build_series
-from precision_eval.studies.versions.text import as_json, headline, markdown, write_csv
-from precision_eval.studies.versions.upstream import DATA, load_upstream
 
 VERSIONS = ("2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0")
 RATIO = "eager.dia_decode.track_latency_ratio"

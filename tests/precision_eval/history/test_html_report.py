@@ -10,8 +10,8 @@ import made_history as made
 import pytest
 from html_reading import inline_scripts
 
-from precision_eval.studies.versions.html_report import write_html
-from precision_eval.studies.versions.text import headline, positions_of
+from precision_eval.history.html_report import write_html
+from precision_eval.history.text import headline, positions_of
 from tools.torch_versions.publish_offline import remote_urls
 
 PART = {

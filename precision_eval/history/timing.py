@@ -26,13 +26,7 @@ from numpy.typing import NDArray
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
 from precision_eval.core.workers import WorkerError, call_each
-from precision_eval.measure.allocator import GROWN, memory_held
-from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
-from precision_eval.measure.generic import BASELINE, called, prepared
-from precision_eval.measure.latency import sized_rounds, take_random_memory
-from precision_eval.measure.timers import HostTimer
-from precision_eval.stats import paired_log_ratios, student_location
-from precision_eval.studies.tracking import (
+from precision_eval.history.tracking import (
     DEVICE,
     FULL,
     THREADS,
@@ -41,6 +35,12 @@ from precision_eval.studies.tracking import (
     numbers_of_processes,
     raise_unless_passed,
 )
+from precision_eval.measure.allocator import GROWN, memory_held
+from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
+from precision_eval.measure.generic import BASELINE, called, prepared
+from precision_eval.measure.latency import sized_rounds, take_random_memory
+from precision_eval.measure.timers import HostTimer
+from precision_eval.stats import paired_log_ratios, student_location
 
 ANCHOR = "\0anchor"  # cannot collide with a fix
 TWIN = "\0twin"

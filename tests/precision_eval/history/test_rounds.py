@@ -7,9 +7,9 @@ import pytest
 
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import JsonLines
+from precision_eval.history.changes import TURN_MARGIN, change_points
+from precision_eval.history.series import build_series
 from precision_eval.results.asv import ROUNDS_NAME, Visit, read_results, read_visits, visit_times
-from precision_eval.studies.versions.changes import TURN_MARGIN, change_points
-from precision_eval.studies.versions.series import build_series
 
 RATIO = "eager.dia_decode.track_latency_ratio"
 CELL = ("kv_to_query", "tiny")

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
+from precision_eval.history.series import build_series, padded, pair_scale
 from precision_eval.results.asv import read_results
 from precision_eval.stats import student_quantile
-from precision_eval.studies.versions.series import build_series, padded, pair_scale
 
 RATIO = "eager.dia_decode.track_latency_ratio"
 CELL = ("kv_to_query", "tiny")

@@ -6,8 +6,7 @@ from precision_eval.cases.systems import all_cases, case_by_id
 from precision_eval.core.cells import failed, passed
 from precision_eval.core.errors import UnknownNameError
 from precision_eval.fixes import FIXES, fix_by_id
-from precision_eval.measure.registry import MEASURES
-from precision_eval.studies.tracking import (
+from precision_eval.history.tracking import (
     ANCHOR_DEFINITION,
     METRICS,
     FixFailedError,
@@ -17,6 +16,7 @@ from precision_eval.studies.tracking import (
     metrics_of,
     version_of,
 )
+from precision_eval.measure.registry import MEASURES
 
 FIX_DIGESTS = {
     "as_shipped": "470fb9337453ac45",
@@ -100,7 +100,7 @@ def test_a_changed_definition_is_another_version(changed):
 
 
 def test_the_anchor_is_part_of_the_versions_that_rest_on_it(monkeypatch):
-    from precision_eval.studies import tracking as versioning
+    from precision_eval.history import tracking as versioning
 
     ids = ("latency_to_anchor", "latency_ratio")
     before = [version_of(DECODE, "eager", metric_by_id(name)) for name in ids]

@@ -4,10 +4,11 @@ from made_cells import cell as made_cell
 
 from precision_eval.core.cells import passed
 from precision_eval.fixes.apply import AppliedFix
+from precision_eval.history import timing
+from precision_eval.history.tracking import FULL
 from precision_eval.measure.blocks import Candidate, Rounds
 from precision_eval.measure.timers import HostTimer, Reading
 from precision_eval.stats import paired_ratio
-from precision_eval.studies.tracking import FULL, timing
 
 TINY = made_cell("latency", "full_float32", "bfloat16", options=FULL.options)
 

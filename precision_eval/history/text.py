@@ -20,11 +20,11 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import null_where_not_finite, to_json, written_whole
 from precision_eval.core.formatting import MISSING, counted, factor_text, join, memory_text, scientific, status_text
 from precision_eval.core.table import Table, make_table, to_csv, to_markdown
+from precision_eval.history.changes import ChangePoint, StatusChange, reach, status_at
+from precision_eval.history.series import MetricSeries, SeriesPoint
+from precision_eval.history.upstream import UpstreamChange
+from precision_eval.history.versions import CaseHistory, FixCell, FixTable, VersionHistory
 from precision_eval.results.asv import build_words
-from precision_eval.studies.versions.changes import ChangePoint, StatusChange, reach, status_at
-from precision_eval.studies.versions.history import CaseHistory, FixCell, FixTable, VersionHistory
-from precision_eval.studies.versions.series import MetricSeries, SeriesPoint
-from precision_eval.studies.versions.upstream import UpstreamChange
 
 Change = ChangePoint | StatusChange
 

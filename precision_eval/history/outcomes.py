@@ -18,11 +18,7 @@ from precision_eval.core.environment import collect, environment_sha, store_envi
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import read_json
 from precision_eval.core.records import Record, RecordFile, latest
-from precision_eval.measure.registry import MEASURES, Measure, measure_by_name, run_cell
-from precision_eval.run.executor import IsolatedExecutor, modules_to_preload
-from precision_eval.run.plan import Plan, Selection, make_plan
-from precision_eval.run.runner import run_plan
-from precision_eval.studies.tracking import (
+from precision_eval.history.tracking import (
     DEVICE,
     THREADS,
     Effort,
@@ -33,13 +29,17 @@ from precision_eval.studies.tracking import (
     numbers_of_processes,
     raise_unless_passed,
 )
+from precision_eval.measure.registry import MEASURES, Measure, measure_by_name, run_cell
+from precision_eval.run.executor import IsolatedExecutor, modules_to_preload
+from precision_eval.run.plan import Plan, Selection, make_plan
+from precision_eval.run.runner import run_plan
 
 AT_ONCE = min(2, os.cpu_count() or 1)
 
 COMPARATORS: Mapping[str, tuple[str, ...]] = {"streams": ("reference",), "synthesis": ("reference", "noise_floor")}
 """What is made in addition to the fixes because a later measure holds them to it."""
 
-PAIRED = replace(measure_by_name("latency"), place="precision_eval.studies.tracking.timing:latency")
+PAIRED = replace(measure_by_name("latency"), place="precision_eval.history.timing:latency")
 """The paired latency with a fixed computation as one more candidate."""
 
 TRACKED: tuple[Measure, ...] = tuple(

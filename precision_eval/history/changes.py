@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import false_discovery_control
 
 from precision_eval.core.formatting import grouped
-from precision_eval.results.asv import AsvPoint, Key, status_name
-from precision_eval.stats.change_points import detect, no_change_p_value, reachable_p_values
-from precision_eval.studies.versions.series import (
+from precision_eval.history.series import (
     EXACT,
     LEAST_SEEDS,
     SEEDED,
@@ -29,7 +27,9 @@ from precision_eval.studies.versions.series import (
     seed_step,
     step_of_samples,
 )
-from precision_eval.studies.versions.upstream import UpstreamChange
+from precision_eval.history.upstream import UpstreamChange
+from precision_eval.results.asv import AsvPoint, Key, status_name
+from precision_eval.stats.change_points import detect, no_change_p_value, reachable_p_values
 
 FALSE_SHARE = 0.025
 """Of series reported, those without a change, at most; steps beside their version and further ones come on top."""
