@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.drawing import STATUS_STYLES
 from precision_eval.core.files import to_json
 from precision_eval.core.formatting import MISSING
 from precision_eval.core.table import Table, make_table, to_csv
+from precision_eval.report.drawing import STATUS_STYLES
 from precision_eval.report.html.paper import template_environment
 from precision_eval.report.summary import summaries_of
 from precision_eval.results.machines import Machine, merged

@@ -13,9 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from precision_eval.core.drawing import new_figure, save
 from precision_eval.core.files import read_json
 from precision_eval.core.table import make_table, to_markdown
+from precision_eval.report.drawing import new_figure, save
 from precision_eval.report.figures.bars import change_panel
 from precision_eval.report.figures.tradeoff import draw_tradeoff
 from precision_eval.results.machines import merged

@@ -337,7 +337,7 @@ def _rendering(wanted: bool) -> Iterator[None]:
         if not wanted:
             stack.enter_context(mock.patch.object(Drawing, "savefig", _unrendered))
             stack.enter_context(mock.patch.object(Drawing, "draw_without_rendering", return_value=None))
-            stack.enter_context(mock.patch("precision_eval.core.drawing.take_literally"))
+            stack.enter_context(mock.patch("precision_eval.report.drawing.take_literally"))
         yield
 
 

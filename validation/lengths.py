@@ -25,13 +25,13 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems.attention import Shape, attention_case
 from precision_eval.cases.systems.system import CachedAttention
 from precision_eval.core.cells import failure_of
-from precision_eval.core.drawing import dress, new_figure, save, style_of
 from precision_eval.core.environment import cpu_model
 from precision_eval.core.errors import UnsupportedError, unknown_name
 from precision_eval.core.table import Code, make_table, to_markdown
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.compute import AttentionCall, AttentionReplaced
 from precision_eval.fixes.storage import storage_bytes
+from precision_eval.report.drawing import dress, new_figure, save, style_of
 from validation.candidates import in_workers, interval
 from validation.frame import Data, Experiment, Figure, Options, Trial
 

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as DrawnFigure
 from matplotlib.ticker import PercentFormatter
 
-from precision_eval.core.drawing import INK, dress, new_figure, save
+from precision_eval.report.drawing import INK, dress, new_figure, save
 from precision_eval.stats import wilson_interval
 from validation.frame import Figure
 

@@ -142,7 +142,7 @@ def _compare(
             on_progress=lambda fraction: show(fraction, 1, "comparing"),
         )
     if plot is not None and pictures is not None:
-        from precision_eval.core.drawing import save_as
+        from precision_eval.report.drawing import save_as
         from precision_eval.report.figures.pair import draw_pair
 
         save_as(draw_pair(comparison, pictures, names=(reference.name, estimate.name)), plot)

@@ -14,13 +14,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from precision_eval.core.drawing import STATUS_STYLES, save
 from precision_eval.core.files import written_whole
 from precision_eval.core.formatting import command_line
 from precision_eval.core.table import make_table, to_html
 from precision_eval.history.plots import drawings
 from precision_eval.history.text import headline, positions_of, tables
 from precision_eval.history.versions import CaseHistory, VersionHistory, history_of
+from precision_eval.report.drawing import STATUS_STYLES, save
 from precision_eval.report.html.paper import template_environment
 from precision_eval.results.asv import build_words, read_results
 

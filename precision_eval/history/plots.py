@@ -20,7 +20,10 @@ from matplotlib.colors import LogNorm, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from precision_eval.core.drawing import (
+from precision_eval.core.formatting import scientific
+from precision_eval.history.changes import ChangePoint, StatusChange
+from precision_eval.history.versions import CaseHistory, FixCell, FixTable, VersionHistory
+from precision_eval.report.drawing import (
     FAINT,
     INK,
     STATUS_STYLES,
@@ -31,9 +34,6 @@ from precision_eval.core.drawing import (
     new_figure,
     style_of,
 )
-from precision_eval.core.formatting import scientific
-from precision_eval.history.changes import ChangePoint, StatusChange
-from precision_eval.history.versions import CaseHistory, FixCell, FixTable, VersionHistory
 
 DRIFT = "drift"
 LATENCY = "latency_ratio"

@@ -55,7 +55,7 @@ def plot_lines(group: Group, *, width: int = 64, height: int = 14) -> list[str]:
     rows = [row for row in group.curing if row.time and row.time.value > 0 and row.drift and row.drift.value > 0]
     if len(rows) < FEWEST_DRAWN:
         return []
-    from precision_eval.core.drawing import groups_text, sign_of  # which loads matplotlib
+    from precision_eval.report.drawing import groups_text, sign_of  # which loads matplotlib
 
     places = np.log10([(row.time.value, row.drift.value) for row in rows if row.time and row.drift])
     low, span = places.min(0), np.ptp(places, axis=0)

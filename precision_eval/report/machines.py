@@ -184,7 +184,7 @@ def write_machines(runs: MergedRuns, folder: Path) -> list[Path]:
     """Write Markdown, HTML and JSON, each whole or not at all."""
     from markupsafe import Markup
 
-    from precision_eval.core.drawing import STATUS_STYLES
+    from precision_eval.report.drawing import STATUS_STYLES
     from precision_eval.report.html.paper import template_environment
 
     markdown, sections = ["# Machines side by side"], []

@@ -73,7 +73,7 @@ def write_report(run_dir: Path, *, console: Console | None = None) -> list[Path]
 
 def draw_figures(run: Run) -> tuple[list[Path], list[str]]:
     """Draw every figure that the records allow."""
-    from precision_eval.core.drawing import NotDrawn, save
+    from precision_eval.report.drawing import NotDrawn, save
 
     files: list[Path] = []
     left_out: list[str] = []

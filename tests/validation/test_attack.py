@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.core.drawing import new_figure, save
 from precision_eval.core.errors import RecordError
+from precision_eval.report.drawing import new_figure, save
 from validation import attack
 
 

@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from precision_eval.core.drawing import FAINT, INK, NotDrawn, dress, new_figure, style_of
 from precision_eval.core.formatting import memory_text
+from precision_eval.report.drawing import FAINT, INK, NotDrawn, dress, new_figure, style_of
 from precision_eval.results.model import Group, Row, memory_bytes
 from precision_eval.results.sound import SoundMetric
 

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from precision_eval.core.drawing import FAINT, INK, NotDrawn, dress, label_line_ends, lay_out, new_figure, style_of
 from precision_eval.core.formatting import METRIC_TITLES, join
+from precision_eval.report.drawing import FAINT, INK, NotDrawn, dress, label_line_ends, lay_out, new_figure, style_of
 from precision_eval.results.model import Group, Row, figure_of, is_identical, series_of
 from precision_eval.results.reading import Run
 

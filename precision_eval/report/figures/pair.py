@@ -16,8 +16,8 @@ from matplotlib.transforms import blended_transform_factory
 from audio_metrics import AudioComparison, Flag, Series, metric_by_name
 from audio_metrics.frames import FrameBlock, FrameGrid
 from audio_metrics.spectra import FLOOR
-from precision_eval.core.drawing import FAINT, INK, dress, new_figure
 from precision_eval.core.formatting import title_of
+from precision_eval.report.drawing import FAINT, INK, dress, new_figure
 
 MAX_COLUMNS = 800
 MAX_ROWS = 512

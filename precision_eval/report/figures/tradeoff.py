@@ -20,7 +20,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from precision_eval.core.drawing import (
+from precision_eval.core.formatting import grouped, memory_text
+from precision_eval.report.drawing import (
     FAINT,
     FIX_GROUPS,
     GROUPS_TEXT,
@@ -32,7 +33,6 @@ from precision_eval.core.drawing import (
     place_labels,
     style_of,
 )
-from precision_eval.core.formatting import grouped, memory_text
 from precision_eval.results.choose.comparing import value_front
 from precision_eval.results.model import Group, Row
 

@@ -18,9 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from precision_eval.core.drawing import GROUPS_TEXT, dress, groups_text, label_line_ends
 from precision_eval.core.formatting import METRIC_TITLES, join
 from precision_eval.core.records import Record
+from precision_eval.report.drawing import GROUPS_TEXT, dress, groups_text, label_line_ends
 from precision_eval.report.facts import (
     Line,
     diverged_of,

@@ -28,8 +28,8 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.markers import MarkerStyle
 
-from precision_eval.core.drawing import style_of, take_literally
 from precision_eval.core.formatting import visible
+from precision_eval.report.drawing import style_of, take_literally
 
 if TYPE_CHECKING:
     from jinja2 import Environment

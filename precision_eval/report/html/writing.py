@@ -15,12 +15,12 @@ from typing import Any
 from markupsafe import Markup
 
 from precision_eval.cases.voice.assets import VOICES
-from precision_eval.core.drawing import STATUS_STYLES, file_stem
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
 from precision_eval.core.formatting import grouped, join, one_line, visible
 from precision_eval.core.records import RECORDS_NAME, Record
 from precision_eval.fixes.catalog import FIXES
+from precision_eval.report.drawing import STATUS_STYLES, file_stem
 from precision_eval.report.facts import Figure, pointer
 from precision_eval.report.findings import allocator_sentence, narrow_cache_sentence, sound_sentences
 from precision_eval.report.html.answer import (

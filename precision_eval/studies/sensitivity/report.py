@@ -18,10 +18,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 
-from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
 from precision_eval.core.errors import RecordError
 from precision_eval.core.formatting import grouped, percent
 from precision_eval.core.table import Code, Table, make_table, to_csv, to_markdown
+from precision_eval.report.drawing import FAINT, INK, dress, new_figure, save, style_of
 from precision_eval.results.choose import point_front
 from precision_eval.stats import bootstrap_interval
 from precision_eval.stats.ranks import rank_correlation

@@ -23,10 +23,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
 from precision_eval.core.files import to_json
 from precision_eval.core.formatting import MISSING, counted, duration_text, grouped, join, range_text
 from precision_eval.core.table import make_table, to_markdown
+from precision_eval.report.drawing import FAINT, INK, dress, new_figure, save, style_of
 from precision_eval.stats import PairedRatio
 from precision_eval.stats.crossover import Crossing, Crossover
 from precision_eval.studies.sweep.plan import BASELINE, CASTS, NOISE_FLOOR, REVISION, TO_HALF, TO_QUERY

@@ -10,10 +10,10 @@ from matplotlib.image import imread
 from matplotlib.text import Annotation, Text
 from rich.console import Console
 
-from precision_eval.core.drawing import FIX_GROUPS, label_line_ends, new_figure, save, sign_of, spread
 from precision_eval.core.files import PARTIAL
 from precision_eval.fixes.catalog import ALL_FIXES, FIXES
 from precision_eval.report.choice_text import plot_lines
+from precision_eval.report.drawing import FIX_GROUPS, label_line_ends, new_figure, save, sign_of, spread
 from precision_eval.report.figures.bars import draw_memory
 from precision_eval.report.figures.over_time import draw_audio, draw_drift, running_median
 from precision_eval.report.figures.tradeoff import draw_tradeoff

@@ -20,10 +20,10 @@ from markupsafe import Markup
 from audio_metrics.errors import UndefinedMetricError
 from audio_metrics.flags import clock
 from audio_metrics.frames import FrameGrid
-from precision_eval.core.drawing import style_of
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import duration_long, join
 from precision_eval.core.targets import is_target
+from precision_eval.report.drawing import style_of
 from precision_eval.report.facts import Figure, figure
 from precision_eval.report.html.paper import template_environment
 from precision_eval.report.html.sound import spectrogram

@@ -7,9 +7,9 @@ import html_reading as reading
 import pytest
 from markupsafe import Markup
 
-from precision_eval.core.drawing import FIX_STYLES, new_figure
 from precision_eval.core.records import Record
 from precision_eval.report import html
+from precision_eval.report.drawing import FIX_STYLES, new_figure
 from precision_eval.report.facts import Figure, pointer
 from precision_eval.report.html.charts import series_at
 from precision_eval.report.html.paper import (
