@@ -25,9 +25,9 @@ if TYPE_CHECKING:
         UnknownNameError,
         UnsupportedError,
     )
-    from precision_eval.diagnose.doctor.diagnosis import Diagnosis
-    from precision_eval.diagnose.doctor.examination import examine
-    from precision_eval.diagnose.explain import Explanation, explain
+    from precision_eval.doctor.diagnosis import Diagnosis
+    from precision_eval.doctor.examination import examine
+    from precision_eval.explain import Explanation, explain
     from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
     from precision_eval.fixes.outside import fixed
     from precision_eval.measure.assess import (
@@ -91,8 +91,8 @@ _HOMES = {
     "CandidateError": "precision_eval.core.errors",
     "Constraints": "precision_eval.results.choose",
     "Costs": "precision_eval.studies.compare",
-    "Diagnosis": "precision_eval.diagnose.doctor.diagnosis",
-    "Explanation": "precision_eval.diagnose.explain",
+    "Diagnosis": "precision_eval.doctor.diagnosis",
+    "Explanation": "precision_eval.explain",
     "FIXES": "precision_eval.fixes.catalog",
     "Fix": "precision_eval.fixes.catalog",
     "fix_by_id": "precision_eval.fixes.catalog",
@@ -114,8 +114,8 @@ _HOMES = {
     "compare": "precision_eval.studies.compare",
     "compare_latency": "precision_eval.measure.latency",
     "evaluate": "precision_eval.cli.run",
-    "examine": "precision_eval.diagnose.doctor.examination",
-    "explain": "precision_eval.diagnose.explain",
+    "examine": "precision_eval.doctor.examination",
+    "explain": "precision_eval.explain",
     "Case": "precision_eval.cases.systems",
     "case_by_id": "precision_eval.cases.systems",
     "load": "precision_eval.report.loading",

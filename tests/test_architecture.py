@@ -17,11 +17,11 @@ MOST_LINES_OF_A_FUNCTION = 50
 FLOORS = (
     ("core",),
     ("fixes",),
-    ("cases", "trace"),
+    ("cases", "trace", "explain"),
     ("measure", "stats"),
     ("run",),
     ("results",),
-    ("report", "diagnose", "history", "studies", "gate"),
+    ("report", "doctor", "history", "studies", "gate"),
     ("cli",),
     ("__init__", "__main__", "asv", "pytest_plugin"),
 )

@@ -439,7 +439,7 @@ def change(model):
 """
 _COMMAND_S, _ENDING_S = 5.0, 60.0
 
-_LOADED_ONCE = ("torch", "scipy.stats", "matplotlib.figure", "precision_eval.cases", "precision_eval.diagnose.doctor")
+_LOADED_ONCE = ("torch", "scipy.stats", "matplotlib.figure", "precision_eval.cases", "precision_eval.doctor")
 """What most commands load; one process for each command is forked from one that has it."""
 
 

@@ -227,7 +227,7 @@ class Prompt(nn.Module):
 
 def examined(failure: Failure, stream: Stream) -> Data:
     """Ask the doctor: the status of the call, and its first fault with the place."""
-    from precision_eval.diagnose.doctor.examination import examine
+    from precision_eval.doctor.examination import examine
 
     decoder, model = built(failure, wide=False, n_streams=1)
     tokens = teacher_forced_inputs([stream], n_frames=DOCTOR_FRAMES, empty=model.config.codebook_size)

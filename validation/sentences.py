@@ -27,7 +27,7 @@ from torch.utils import _pytree as tree
 
 from precision_eval.core.table import make_table, markdown_text, to_markdown
 from precision_eval.core.workers import WorkerError, call_isolated, one_thread
-from precision_eval.diagnose.explain import FAMILY, explain
+from precision_eval.explain import FAMILY, explain
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.report import share_text
 

@@ -17,9 +17,9 @@ from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_VERDICT, split
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.table import make_table, print_lines, print_table
-from precision_eval.diagnose.explain.operations import operations_table
 from precision_eval.results import expectations
 from precision_eval.results.expectations import Expectation, ExpectationChange, ExpectationDifference, Table
+from precision_eval.results.operations import operations_table
 
 HELP = """\
 The table says, per torch version, what passes and what raises with which message; [cyan]--changes[/cyan] prints where
@@ -116,4 +116,4 @@ def _print_changes(console: Console, changes: list[ExpectationChange], versions:
     title = f"Cells whose status depends on the torch version; recorded for torch {', '.join(versions) or 'none'}"
     print_table(make_table(("cell", "status"), rows, title=title), console)
     print_table(operations_table(), console)
-    print_lines(["`python -m precision_eval.diagnose.explain.operations` runs these operations here."], console)
+    print_lines(["`python -m precision_eval.results.operations` runs these operations here."], console)

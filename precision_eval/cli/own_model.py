@@ -17,8 +17,8 @@ from precision_eval.core.environment import resolved_device
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
 from precision_eval.core.formatting import visible
-from precision_eval.diagnose.doctor.diagnosis import Diagnosis, rendered_answer, rendered_rest
-from precision_eval.diagnose.explain import explain as explained
+from precision_eval.doctor.diagnosis import Diagnosis, rendered_answer, rendered_rest
+from precision_eval.explain import explain as explained
 from precision_eval.studies.starter import write_files
 
 HELP_OF_DOCTOR = """\
@@ -120,7 +120,7 @@ def doctor(
 
 def _examined_aloud(name: str, own: OwnCase, *, as_json: bool, **examination: Any) -> Diagnosis:
     """Examine a model; print where and why as soon as they are known, then the rest."""
-    from precision_eval.diagnose.doctor.examination import examine
+    from precision_eval.doctor.examination import examine
 
     if as_json:
         diagnosis = examine(own.module(), *own.arguments(), **examination)

@@ -27,11 +27,11 @@ from precision_eval.core.formatting import (
     times_text,
     with_interval,
 )
+from precision_eval.explain.messages import short_reason
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.choose import Answer, Change, Choice, Estimate, Group, Row
 from precision_eval.results.choose.choosing import BITS_PER_HALVING, NEEDS
 from precision_eval.results.choose.comparing import FLAGS, PAIR_ERROR, difference, value_front
-from precision_eval.results.messages import short_reason
 from precision_eval.results.model import SAME_TIME
 
 COLUMNS = ("fix", "", "time [95 %]", "drift", "memory", "front")

@@ -12,11 +12,11 @@ from itertools import combinations
 from typing import Any
 
 from precision_eval.core.formatting import fixed, grouped, join, memory_text, percent, plural, scientific, times_text
+from precision_eval.explain.messages import short_reason
 from precision_eval.report.choice_text import AIMS, LESS, facts, not_measured_here
 from precision_eval.results.choose import Choice
 from precision_eval.results.choose.choosing import choices_of
 from precision_eval.results.choose.comparing import difference, leaders, value_front
-from precision_eval.results.messages import short_reason
 from precision_eval.results.model import SAME_MEMORY, Group, Row, figure_of, memory_bytes
 from precision_eval.results.reading import Run
 from precision_eval.results.sound import SOUND_METRICS, margins_text, metrics_text

@@ -24,11 +24,11 @@ from precision_eval.core.formatting import (
     status_text,
 )
 from precision_eval.core.table import Strong, Table, print_lines, print_table, without_empty_columns
+from precision_eval.explain.messages import short_reason
 from precision_eval.report.choice_text import tie_lines, untried_modes
 from precision_eval.report.tables import confidence_text
 from precision_eval.results.choose import Choice
 from precision_eval.results.choose.choosing import choices_of
-from precision_eval.results.messages import short_reason
 from precision_eval.results.model import SAME_TIME, Group, Row, figure_of
 from precision_eval.results.reading import Run
 

@@ -18,6 +18,7 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import MISSING, duration_long, fixed, grouped, join, scientific
 from precision_eval.core.shapes import DATA as SHAPES
 from precision_eval.core.table import Code, MarkdownText, Table, make_table, to_csv
+from precision_eval.explain.messages import short_reason
 from precision_eval.report.facts import COSTS, SOUND, TRACED, Fact, fact_table, figure, record_of
 from precision_eval.results.expectations import (
     SIZE,
@@ -29,7 +30,6 @@ from precision_eval.results.expectations import (
     release,
     spans_text,
 )
-from precision_eval.results.messages import short_reason
 from precision_eval.results.minutes import courses_of, flags_text
 from precision_eval.results.model import Group, Row, figure_of, node_of
 from precision_eval.results.reading import Run

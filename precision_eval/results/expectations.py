@@ -25,8 +25,8 @@ from precision_eval.core.cells import Cell, Options, failure_of
 from precision_eval.core.errors import ParameterError, RecordError, UnsupportedError, check_known
 from precision_eval.core.files import read_json, worked_out_from, written_whole
 from precision_eval.core.records import STATUSES
+from precision_eval.explain.messages import cleaned, find_members
 from precision_eval.fixes.catalog import FIXES, Fix
-from precision_eval.results.messages import cleaned, find_members
 
 if TYPE_CHECKING:
     from precision_eval.cases.base import BuiltCase

@@ -18,8 +18,8 @@ from precision_eval.cases.voice.assets import VOICES
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.formatting import command_line, grouped
 from precision_eval.core.records import Record
+from precision_eval.explain.messages import short_reason
 from precision_eval.fixes.catalog import FIXES
-from precision_eval.results.messages import short_reason
 
 if TYPE_CHECKING:
     from precision_eval.results.sound import SoundVerdict

@@ -54,7 +54,7 @@ _ATTENTION, _MULTIHEAD = OperationKind.ATTENTION, OperationKind.MULTIHEAD
 
 _TORCH, _PYTHON = str(Path(torch.__file__).parent), sysconfig.get_path("stdlib")
 _PACKAGE = Path(__file__).parents[1]
-_OWN = tuple(str(_PACKAGE / name) for name in ("diagnose", "measure", "trace", "fixes"))
+_OWN = tuple(str(_PACKAGE / name) for name in ("doctor", "explain", "measure", "trace", "fixes"))
 _WRAPPING = frozenset(
     str(_PACKAGE / "cases" / name) for name in ("adapters/generation.py", "adapters/models.py", "modes.py", "own.py")
 )

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 
 from precision_eval.core.workers import WorkerTimedOutError
-from precision_eval.diagnose.explain import FAMILY
+from precision_eval.explain import FAMILY
 from validation import sentences
 from validation.frame import content_of, run
 

@@ -10,11 +10,11 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import MISSING, fixed, join, memory_text, scientific, with_interval
 from precision_eval.core.records import Record
 from precision_eval.core.table import Code, MarkdownText, Table, to_markdown
-from precision_eval.diagnose.explain.operations import operations_table
+from precision_eval.explain.messages import short_reason
 from precision_eval.report.tables import confidence_text, shares_of, version_table
 from precision_eval.report.text import environment_markdown
-from precision_eval.results.messages import short_reason
 from precision_eval.results.model import Group, Row, figure_of, memory_bytes
+from precision_eval.results.operations import operations_table
 from precision_eval.results.reading import Run
 
 VERSIONS = ".versions"

@@ -19,10 +19,10 @@ from functools import partial
 
 import torch
 
-from precision_eval.diagnose.doctor.costs import LEAST_SAVING
-from precision_eval.diagnose.doctor.diagnosis import SilentCost
-from precision_eval.diagnose.doctor.examination import examine
-from precision_eval.diagnose.doctor.remedies import LAYOUT, share_tensors
+from precision_eval.doctor.costs import LEAST_SAVING
+from precision_eval.doctor.diagnosis import SilentCost
+from precision_eval.doctor.examination import examine
+from precision_eval.doctor.remedies import LAYOUT, share_tensors
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import call_memory

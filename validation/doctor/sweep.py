@@ -16,7 +16,7 @@ import torch
 
 from precision_eval import fixed
 from precision_eval.core.formats import short
-from precision_eval.diagnose.doctor.examination import examine
+from precision_eval.doctor.examination import examine
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.fixes.storage import tensors_in
 from precision_eval.measure.model_calls import relative_error

@@ -23,9 +23,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.formats import short
-from precision_eval.diagnose.doctor.diagnosis import Diagnosis, Finding
-from precision_eval.diagnose.doctor.examination import examine
-from precision_eval.diagnose.doctor.findings import findings_of
+from precision_eval.doctor.diagnosis import Diagnosis, Finding
+from precision_eval.doctor.examination import examine
+from precision_eval.doctor.findings import findings_of
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.model_calls import observe_call

@@ -19,6 +19,7 @@ from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
 from precision_eval.core.formatting import grouped, join, one_line, visible
 from precision_eval.core.records import RECORDS_NAME, Record
+from precision_eval.explain.messages import short_reason
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.report.drawing import STATUS_STYLES, file_stem
 from precision_eval.report.facts import Figure, pointer
@@ -46,7 +47,6 @@ from precision_eval.report.html.sound import sound_section
 from precision_eval.report.self_test import self_test_line
 from precision_eval.report.tables import audio_table, cost_table, minutes_table
 from precision_eval.report.text import environment_line, reading_guide
-from precision_eval.results.messages import short_reason
 from precision_eval.results.model import Row
 from precision_eval.results.reading import ENVIRONMENT_NAME, Run, load_run
 

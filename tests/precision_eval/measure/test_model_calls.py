@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from precision_eval.diagnose.doctor.examination import examine
+from precision_eval.doctor.examination import examine
 from precision_eval.fixes.packing import copied
 from precision_eval.measure.float64_reference import reference_of
 from precision_eval.measure.model_calls import CallOutcome, run_fresh, run_twice, subject_of

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from precision_eval.diagnose.explain.operations import PROBES, operations_table
 from precision_eval.report.tables import version_table
 from precision_eval.results.expectations import MODES, Column, Expectation
+from precision_eval.results.operations import PROBES, operations_table
 from precision_eval.results.reading import load_run
 
 RAISED, PASSED = Expectation("raised", "why"), Expectation("passed")

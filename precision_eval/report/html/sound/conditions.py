@@ -25,8 +25,8 @@ from audio_metrics.tokens import first_token_divergence
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, SAMPLE_RATE_HZ
 from precision_eval.core.files import sha256_of
 from precision_eval.core.records import Record
+from precision_eval.explain.messages import short_reason
 from precision_eval.fixes.catalog import FIXES
-from precision_eval.results.messages import short_reason
 from precision_eval.results.model import Group, Row
 from precision_eval.results.reading import Run
 

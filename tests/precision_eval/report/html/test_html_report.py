@@ -13,6 +13,7 @@ import html_reading as reading
 import made_runs as made
 import pytest
 
+from precision_eval.explain.messages import short_reason
 from precision_eval.report.choice_text import change_lines, doubt_lines, headline, tie_lines
 from precision_eval.report.facts import COSTS, SOUND
 from precision_eval.report.findings import narrow_cache_sentence, sound_sentences
@@ -22,7 +23,6 @@ from precision_eval.report.text import environment_line, reading_guide
 from precision_eval.report.writer import write_report
 from precision_eval.results.choose import Question, answer, groups_of
 from precision_eval.results.choose.choosing import POLICIES
-from precision_eval.results.messages import short_reason
 from precision_eval.results.reading import load_run
 
 PAGE = Path(writing.__file__).parent

@@ -1,1 +1,0 @@
-"""The doctor, for a model; explain, for a message."""

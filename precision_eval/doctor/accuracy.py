@@ -1,0 +1,229 @@
+"""Drift that a model's format does not explain, and the operation where it enters; imports torch.
+
+Conventions: drift is the relative error of the output held to float64. What a format explains is its rounding, times
+what the same model in float32, nothing narrowed on the way, amplifies float32's rounding by; where outputs are returned
+in a narrower format, also what that costs by itself. The operation is found by a float64 copy whose first results are
+rounded as the model rounds them: by halving, the first whose rounding takes the drift beyond what is explained. Where
+none does, an operation loses it inside: it is the first whose result is off though what it was given was not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from precision_eval.core.formats import short
+from precision_eval.doctor.diagnosis import Finding, Severity
+from precision_eval.doctor.error_budget import (
+    Share,
+    TracedStep,
+    drift_between,
+    first_rounding,
+    kept_results,
+    largest_shares,
+    rounded_unseen,
+    rounding,
+    steps_of,
+)
+from precision_eval.doctor.source import source_line
+from precision_eval.fixes.packing import ExaminedModel
+from precision_eval.measure.float64_reference import Reference, in_wide, run_as
+from precision_eval.measure.model_calls import CallOutcome, output_error, relative_error
+from precision_eval.trace.dtype_flow import Event
+from precision_eval.trace.provenance import Provenance, ancestors
+
+BEYOND_FORMAT = 8.0
+"""Times its amplified rounding up to which a format explains a drift; clean models without near ties stay below 4."""
+
+LEAST_SHARE, LEAST_OF_SEVERAL = 3.0, 5.0
+"""Times its format's rounding that one line, or several together, must add to a drift to be told."""
+
+OUTWEIGHS, OUTWEIGHS_IN_EXCESS = 4.0, 2.0
+"""Times what all other lines add together; where a format does not explain the drift, the second. Of clean models in
+half the largest is 2.6, near ties left out, and 1.7 with a drift beyond what is explained.
+"""
+
+HARDLY_A_DIGIT = 0.1
+"""A drift beyond which no format explains it: less than one digit of the output is right."""
+
+LOOKUPS = frozenset(("embedding", "__getitem__", "index_select", "gather", "take_along_dim", "where"))
+"""Operations whose result hangs on an index or a condition: a near tie that rounding turns over changes all of it."""
+
+
+@dataclass(frozen=True)
+class Excess:
+    """A drift that a format does not explain."""
+
+    drift: float
+    allowed: float
+    base: torch.dtype
+
+    def __str__(self) -> str:
+        name = short(self.base)
+        return f"the output's relative error to float64 is {self.drift:.2g}; {name} explains up to {self.allowed:.2g}"
+
+
+def excess_drift(
+    subject: ExaminedModel, outcome: CallOutcome, reference: Reference, base: torch.dtype
+) -> Excess | None:
+    """Say by how much a model drifts beyond what its format explains; None where it does not, or nothing is known."""
+    drift = output_error(outcome.outputs, reference.outputs)
+    if drift is None or reference.name == "float32" or base is torch.float64:
+        return None
+    explained = BEYOND_FORMAT * _format_cost(outcome, reference, base)
+    if drift <= explained:
+        return None
+    single = run_as(subject, in_wide, torch.float32)
+    amplified = max(1.0, (output_error(single.outputs, reference.outputs) or 0.0) / rounding(torch.float32))
+    allowed = min(max(BEYOND_FORMAT * rounding(base) * amplified, explained), HARDLY_A_DIGIT)
+    return Excess(drift, allowed, base) if drift > allowed else None
+
+
+def _format_cost(outcome: CallOutcome, reference: Reference, base: torch.dtype) -> float:
+    """The rounding of a model's format, or what the narrower one costs in which it returns an output."""
+    pairs = zip(outcome.outputs or (), reference.outputs or (), strict=False)  # without a reference there are none
+    returned = (relative_error(t.to(o.dtype), t) for o, t in pairs if rounding(o.dtype) > rounding(base))
+    return max([rounding(base), *returned])
+
+
+def of_numbers(
+    subject: ExaminedModel,
+    outcome: CallOutcome,
+    reference: Reference,
+    base: torch.dtype,
+    angles: list[Provenance],
+) -> tuple[Excess | None, tuple[Finding, Event | None] | None]:
+    """Say what the numbers show where dtypes show nothing, with the operation to mend where it is known."""
+    excess = excess_drift(subject, outcome, reference, base)
+    if reference.name == "float64":
+        drift = output_error(outcome.outputs, reference.outputs)
+        cost = _format_cost(outcome, reference, base)
+        share = _outweighing(subject, drift, base, cost, is_excess=excess is not None)
+        if drift is not None and share is not None:
+            return excess or Excess(drift, drift / 2, base), (_finding_of_share(share, drift), share.step.event)
+    unseen = None if reference.name == "float32" else _finding_of_unseen(subject)
+    if excess is not None:
+        return excess, unseen or finding_of_drift(subject, excess)
+    if reference.name != "float64":
+        return None, None
+    return None, rounded_angle(subject, angles, base) or unseen
+
+
+def _finding_of_unseen(subject: ExaminedModel) -> tuple[Finding, Event | None] | None:
+    found = rounded_unseen(subject)
+    if found is None:
+        return None
+    step, dtype = found
+    reason = f"what it is given came from out of torch's sight with no more digits than {short(dtype)} holds"
+    return _finding(step, "risk", reason), None
+
+
+def _outweighing(
+    subject: ExaminedModel, drift: float | None, base: torch.dtype, cost: float, *, is_excess: bool
+) -> Share | None:
+    """What rounds to a narrow format and adds far more to a drift than all else; None where nothing does."""
+    if drift is None or not LEAST_SHARE * cost < drift < float("inf"):
+        return None
+    times = OUTWEIGHS_IN_EXCESS if is_excess else OUTWEIGHS
+    best: Share | None = None
+    for share in largest_shares(subject):
+        of_format = max(cost, rounding(share.work)) * (LEAST_SHARE if share.lines == 1 else LEAST_OF_SEVERAL)
+        if share.step.of_module and share.step.dtype is base:
+            break  # a layer of torch's gives back the model's format: that is what the format costs
+        outweighs = of_format < share.own < LEAST_SHARE * drift and share.own > times * share.others
+        if outweighs and (best is None or share.own * best.others > best.own * share.others):
+            best = share
+        if best is share and share.lines == 1:
+            break  # by itself; of several, those that leave least
+    if best is None or best.is_of_whole_numbers:  # what is looked up by other numbers is no near tie
+        return best
+    return None if _is_tie(subject) else best
+
+
+def _is_tie(subject: ExaminedModel) -> bool:
+    at = _entering(subject, HARDLY_A_DIGIT)
+    return at is not None and at[0].name in LOOKUPS
+
+
+def _finding_of_share(share: Share, drift: float) -> Finding:
+    reason = (
+        f"the output's relative error to float64 is {drift:.2g}; rounding to {short(share.step.dtype)} here brings "
+        f"{share.own:.2g} of it, and what all other lines round {share.others:.2g}"
+    )
+    is_meant = rounding(share.step.dtype) > rounding(torch.bfloat16)  # nothing is in 8 bits unless the code says so
+    return _finding(share.step, "risk" if is_meant else "fault", reason)
+
+
+def lost_before(subject: ExaminedModel, broken: Finding) -> Finding | None:
+    """Name the rounding that makes a result further on infinite or no number; None where it is that result's own."""
+    step, _ = first_rounding(subject, drift_between, HARDLY_A_DIGIT)
+    if step is None:
+        return None
+    lines = [(at.code, at.instruction) for at in steps_of(subject)]
+    before = lines[: lines.index((step.code, step.instruction)) + 1]
+    if broken.place in [source_line(*line) for line in before]:
+        return None  # it is not finite by then
+    name = short(step.dtype)
+    return _finding(
+        step, "fault", f"rounding to {name} here makes {broken.op} at {broken.place} give what is not finite"
+    )
+
+
+def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, Event | None]:
+    """Name the operation where a drift enters; the model itself where it was not found."""
+    at = _entering(subject, excess.allowed)
+    is_tie = at is not None and at[0].name in LOOKUPS
+    rounded = None if is_tie else first_rounding(subject, drift_between, excess.allowed)[0]
+    if rounded is not None:
+        reason = f"{excess}; rounding to {short(rounded.dtype)} here takes it beyond that"
+        return _finding(rounded, "fault", reason), rounded.event
+    if at is None:
+        finding = Finding(
+            kind="drift", severity="fault", op="", module="", module_class=type(subject.own).__name__, place=None,
+            operands=(), result=short(excess.base), reason=str(excess),
+        )  # fmt: skip
+        return finding, None
+    step, error = at
+    why = "what goes in was right"
+    if is_tie:
+        why = "an index chosen before it turned over, as near ties do in any format,"
+    reason = f"{excess}; it enters here, where {why} and the result is off by {error:.2g}"
+    return _finding(step, "risk" if is_tie else "fault", reason), None if is_tie else step.event
+
+
+def rounded_angle(
+    subject: ExaminedModel, angles: list[Provenance], base: torch.dtype
+) -> tuple[Finding, Event | None] | None:
+    """Name where an angle is rounded so that its sine is hardly right, though the output drifts within its format."""
+    halves = (torch.float16, torch.bfloat16)
+    if base not in halves or not any(p.dtype in halves for angle in angles for p in (angle, *ancestors(angle))):
+        return None
+    step, off = first_rounding(subject, lambda rounded, exact: _most_off(rounded.angles, exact.angles), HARDLY_A_DIGIT)
+    if step is None:
+        return None
+    reason = f"rounded to so few digits, an angle whose sine is taken is off by {off:.2g} rad"
+    return _finding(step, "risk", reason), step.event
+
+
+def _most_off(angles: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
+    return max((float((a - b).abs().max()) for a, b in zip(angles, exact, strict=False) if a.numel()), default=0.0)
+
+
+def _finding(at: TracedStep, severity: Severity, reason: str) -> Finding:
+    call = at.call
+    return Finding(
+        kind="drift", severity=severity, op=at.name, module=call.path if call else "",
+        module_class=type(call.module).__name__ if call else "", place=source_line(at.code, at.instruction),
+        operands=(), result=short(at.dtype), reason=reason,
+    )  # fmt: skip
+
+
+def _entering(subject: ExaminedModel, allowed: float) -> tuple[TracedStep, float] | None:
+    """The first result that is off beyond what is allowed, held to a float64 copy; None where they went unlike ways."""
+    results, exact = kept_results(subject)
+    pairs = [(step, result, exact.get(step.identity)) for step, result in results]
+    if any(truth is not None and truth.shape != result.shape for _, result, truth in pairs):
+        return None
+    errors = ((step, relative_error(result, truth)) for step, result, truth in pairs if truth is not None)
+    return next((pair for pair in errors if pair[1] > allowed), None)

@@ -1,0 +1,448 @@
+"""What raises nothing and is right by its numbers, but costs time or memory: changes tried, and priced; imports torch.
+
+Conventions: a *suspect* is what the observer noted, with ways to change it. It becomes a cost only where a change ran
+on a copy without a new fault, within the drift that the format explains, and saved beyond noise: paired time, by more
+than :data:`LEAST_SAVING` with its whole interval, or as many bytes, which are counted. Everything else is dropped.
+Casts of fewer than :data:`LEAST_ELEMENTS` values are not looked at.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from types import CodeType
+from typing import Any
+
+import torch
+
+from precision_eval.core.formats import short
+from precision_eval.core.formatting import grouped, memory_text
+from precision_eval.doctor.accuracy import excess_drift
+from precision_eval.doctor.diagnosis import CostKind, Price, SilentCost
+from precision_eval.doctor.findings import left_faults, place_of, written_operands
+from precision_eval.doctor.remedies import Trials, prices_of
+from precision_eval.doctor.repairs import Repair, Stored, any_layer
+from precision_eval.doctor.source import (
+    Insertion,
+    imports_torch,
+    source_line,
+    with_backend,
+    with_calls,
+    with_result_cast,
+    without_cast,
+)
+from precision_eval.fixes.packing import ExaminedModel
+from precision_eval.fixes.storage import floating_tensors
+from precision_eval.measure.model_calls import (
+    CallOutcome,
+    base_dtype,
+    copied,
+    difference,
+    observe_call,
+    output_error,
+)
+from precision_eval.trace.dtype_flow import (
+    CodeLine,
+    DtypeFlow,
+    Event,
+    Operation,
+    is_internal,
+)
+from precision_eval.trace.observer import ModuleCall
+from precision_eval.trace.operations import FLOATS, Key, OperationKind
+from precision_eval.trace.provenance import Provenance
+
+LEAST_SAVING = 0.02
+"""Share of the time, or of what is stored, below which a saving is none: two copies of a model differ by as much."""
+
+LEAST_ELEMENTS = 4096
+MOST_SUSPECTS = 8
+MORE_DRIFT = 1.5
+"""A change may drift so many times more than the model as it is, and else as much as its format explains."""
+
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CastSeen:
+    """One cast that changed a dtype: its result's record, and which memory it read."""
+
+    record: Provenance
+    elements: int
+    address: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WideProduct:
+    """A product in float32 where the model, or autocast, is in a narrower dtype."""
+
+    event: Event
+    narrow: torch.dtype
+    under_autocast: bool
+
+
+class CostFlow(DtypeFlow):
+    """Follows one call, and notes what may cost."""
+
+    noted = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN)
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.casts: list[CastSeen] = []
+        self.wide: list[WideProduct] = []
+        self.unfused: list[tuple[Event, dict[Key, str]]] = []  # attention without a fused kernel, and why
+
+    def _follow_unlike(
+        self, operation: Operation, results: tuple[torch.Tensor, ...], dtype: torch.dtype | None
+    ) -> None:
+        """Note casts that change a dtype, and products."""
+        if operation.kind in self.noted and results:
+            self._note_product(operation, results[0])
+        super()._follow_unlike(operation, results, dtype)
+        source = operation.args[0] if operation.kind is OperationKind.CAST else None
+        if source is not None and source.dtype is not results[0].dtype and source.numel():
+            record = self.tensors[results[0]]
+            if record.kind == "cast" and record.parents:
+                self.casts.append(CastSeen(record, source.numel(), source.data_ptr()))
+
+    def _note_product(self, operation: Operation, result: torch.Tensor) -> None:
+        """Note a product in float32 where the model, or autocast, is in half, and attention without a fused kernel."""
+        device = result.device.type
+        autocast = torch.is_autocast_enabled(device)
+        narrow = torch.get_autocast_dtype(device) if autocast else self.base
+        if result.dtype is torch.float32 and narrow.itemsize < result.dtype.itemsize:
+            self.wide.append(WideProduct(self._event("wide", operation, result.dtype), narrow, autocast))
+        if operation.kind is OperationKind.ATTENTION and self.backend == "math":
+            self.unfused.append((self._event("unfused", operation, result.dtype), _unfused_because(operation.operands)))
+
+
+def _unfused_because(given: list[tuple[Key, torch.Tensor]]) -> dict[Key, str]:
+    """Say which operand keeps attention from a fused kernel that this machine may have, and what would let it in."""
+    if given[0][1].dim() == 3:
+        return {key: ".unsqueeze(0)" for key, tensor in given if tensor.dim() == 3}
+    changes = {key: ".contiguous()" for key, tensor in given if tensor.stride(-1) != 1}
+    return changes | {key: ".detach()" for key, tensor in given[3:] if tensor.requires_grad}
+
+
+@dataclass
+class Suspect:
+    """Something that may cost, and the ways to change it, the one to prefer first."""
+
+    kind: CostKind
+    reason: str
+    line: CodeLine | None
+    call: ModuleCall | None
+    ways: list[Callable[[], Repair | None]]
+    elements: int
+    count: int = 1
+    lines: set[tuple[Any, int]] = field(default_factory=set)
+
+
+def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[SilentCost, ...]:
+    """Try what is suspected of a cost, price what can be changed, and keep what saves."""
+    model = copied(subject)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the model's own were shown when it first ran
+        observer, _ = observe_call(
+            model, lambda: model(*model.tensors), model.tensors, base=base_dtype(model), values=False, flow=CostFlow
+        )
+    assert isinstance(observer, CostFlow)
+    suspects = [*_repeated(observer), *_there_and_back(observer), *_wide(observer), *_unfused(observer)]
+    suspects += [*_by_autocast(observer), *_by_hand(subject)]
+    suspects = sorted(suspects, key=lambda suspect: -suspect.elements)[:MOST_SUSPECTS]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        known = set(left_faults(observer, ()))
+        tried = [(suspect, _first_that_runs(suspect, subject, trials, known)) for suspect in suspects]
+        repairs = [(suspect, repair) for suspect, repair in tried if repair is not None]
+        prices = prices_of(subject, [repair for _, repair in repairs], trials) if repairs else []
+    stored = sum(tensor.nbytes for tensor in floating_tensors(subject))
+    costs = [
+        (suspect, _cost(suspect, repair, price))
+        for (suspect, repair), price in zip(repairs, prices, strict=True)
+        if price is not None and _saves(price, stored)
+    ]
+    costs.sort(key=lambda pair: (pair[1].price.latency_ratio or 1.0, -pair[1].price.saved_bytes))
+    kept: list[tuple[Suspect, SilentCost]] = []
+    for suspect, cost in costs:  # of two changes of one line, the one that saves more
+        if not any(suspect.lines & other.lines for other, _ in kept):
+            kept.append((suspect, cost))
+    return tuple(cost for _, cost in kept)
+
+
+def _saves(price: Price, stored: int) -> bool:
+    if price.latency_high is not None and price.latency_ratio is not None and price.latency_ratio > 1.0:
+        return False
+    faster = price.latency_high is not None and price.latency_high < 1.0 - LEAST_SAVING
+    return faster or price.saved_bytes > LEAST_SAVING * stored
+
+
+def _cost(suspect: Suspect, repair: Repair, price: Price) -> SilentCost:
+    place = None if suspect.line is None else place_of(suspect.line)
+    return SilentCost(
+        kind=suspect.kind, reason=suspect.reason, module=suspect.call.path if suspect.call else "", place=place,
+        count=suspect.count, patch=repair.as_patch(place, "", price), price=price,
+    )  # fmt: skip
+
+
+# Trying ---------------------------------------------------------------------------------------------------------------
+
+
+def _first_that_runs(suspect: Suspect, subject: ExaminedModel, trials: Trials, known: set[str]) -> Repair | None:
+    for way in suspect.ways:
+        try:
+            repair = way()
+        except (SyntaxError, ValueError, AttributeError):
+            continue
+        if (
+            repair is not None
+            and (not repair.source or repair.source.reaches)
+            and _runs(repair, subject, trials, known)
+        ):
+            return repair
+    return None
+
+
+def _runs(repair: Repair, subject: ExaminedModel, trials: Trials, known: set[str]) -> bool:
+    """Run a change on a copy: no error, no new fault, outputs of the same dtypes, no more drift than is explained."""
+    try:
+        with repair.source.active():
+            model = repair.copy(subject)
+            base = base_dtype(model)
+            observer, seen = observe_call(model, lambda: model(*model.tensors), model.tensors, base=base, values=False)
+            left = set(left_faults(observer, seen.outputs or ()))
+    except (RuntimeError, ValueError, TypeError, AttributeError):
+        return False
+    dtypes = [tensor.dtype for tensor in seen.outputs or ()]
+    if seen.error is not None or left - known or dtypes != [tensor.dtype for tensor in trials.shipped]:
+        return False
+    if seen.broken(trials.reference.outputs)[0]:
+        return False
+    repair.outputs = seen.outputs
+    drift, now = (output_error(outputs, trials.reference.outputs) for outputs in (seen.outputs, trials.shipped))
+    if drift is None or now is None:
+        return difference(CallOutcome(seen.outputs, None), CallOutcome(trials.shipped, None)) == 0.0
+    if drift <= MORE_DRIFT * now:
+        return True
+    narrow = base if base in _HALVES else min((d for d in dtypes), key=lambda d: d.itemsize, default=base)
+    return drift <= trials.most_drift and excess_drift(subject, seen, trials.reference, narrow) is None
+
+
+def _edited(insertions: list[Insertion], stored: Stored | None = None) -> Repair | None:
+    """Make a change of the source and of what is stored; None where there is nothing to change."""
+    if not insertions and not stored:
+        return None
+    repair = Repair(stored=dict(stored or {}))
+    if insertions:
+        repair.source.insert(dict.fromkeys(insertions))
+    return repair
+
+
+# Casts ----------------------------------------------------------------------------------------------------------------
+
+
+def _repeated(observer: CostFlow) -> Iterator[Suspect]:
+    """Casts of what is stored, which every call repeats, and of one tensor several times in a call."""
+    large = [cast for cast in observer.casts if cast.elements >= LEAST_ELEMENTS]
+    tensors = grouped(((id(c.record.parents[0]), c.address, c.elements, c.record.dtype), c) for c in large)
+    stored: dict[Any, list[CastSeen]] = {}
+    made: dict[Any, list[CastSeen]] = {}
+    for casts in tensors.values():
+        source, after = casts[0].record.parents[0], casts[0].record.dtype
+        several = len(casts) > 1
+        is_input = source.kind == "input" and source.name.isidentifier()  # and no cache, whose tensors are inside it
+        if source.is_stored and not source.deliberate and (several or not is_input):
+            stored.setdefault((source.dtype, after, _lines(casts)), []).extend(casts)  # keys and values are one change
+        elif not source.is_stored and several and source.code is not None and _is_own(source.code):
+            made.setdefault((source.code, source.instruction, after), []).extend(casts)
+    for (_, after, _), casts in stored.items():
+        changes: Stored = {(c.record.parents[0].kind, c.record.parents[0].name): after for c in casts}
+        yield _cast_suspect(casts, "what is stored is cast anew at each call", partial(_edited, [], changes))
+    for (code, instruction, after), casts in made.items():
+        change = list(with_result_cast(code, instruction, f"torch.{short(after)}"))
+        yield _cast_suspect(casts, "one tensor is cast several times in a call", partial(_edited, change))
+
+
+def _is_own(code: CodeType) -> bool:
+    return not is_internal(code.co_filename) and imports_torch(code.co_filename)
+
+
+def _lines(casts: list[CastSeen]) -> frozenset[tuple[Any, int]]:
+    return frozenset(_line_of(cast.record.code, cast.record.instruction) for cast in casts)
+
+
+def _line_of(code: CodeType | None, instruction: int) -> tuple[Any, int]:
+    return code, 0 if code is None else source_line(code, instruction).line
+
+
+def _cast_suspect(casts: list[CastSeen], words: str, way: Callable[[], Repair | None]) -> Suspect:
+    record, elements = casts[0].record, sum(cast.elements for cast in casts)
+    sources = [cast.record.parents[0] for cast in casts]
+    names = list(dict.fromkeys(any_layer(source.name) for source in sources))[:3]
+    dtypes = f"{short(sources[0].dtype)} → {short(record.dtype)}"
+    reason = f"{words}: {', '.join(names)}, {dtypes}, {memory_text(elements * record.dtype.itemsize)} a call"
+    line = None if record.code is None else (record.code, record.instruction)
+    return Suspect("repeated_cast", reason, line, record.call, [way], elements, len(casts), set(_lines(casts)))
+
+
+def _there_and_back(observer: CostFlow) -> Iterator[Suspect]:
+    """Widened and narrowed again with nothing between, which changes no value."""
+    groups: dict[CodeLine, list[CastSeen]] = {}
+    for cast in observer.casts:
+        after, before = cast.record, cast.record.parents[0]
+        origin = before.parents[0] if before.kind == "cast" and before.parents else None
+        undone = origin is not None and origin.dtype is after.dtype and before.dtype.itemsize > after.dtype.itemsize
+        if undone and cast.elements >= LEAST_ELEMENTS and after.code is not None:
+            groups.setdefault((after.code, after.instruction), []).append(cast)
+    for line, casts in groups.items():
+        before = casts[0].record.parents[0]
+        change = [*without_cast(*line), *(without_cast(before.code, before.instruction) if before.code else ())]
+        suspect = _cast_suspect(casts, "widened and narrowed again", partial(_edited, change))
+        suspect.kind = "there_and_back"
+        yield suspect
+
+
+# Products in float32 --------------------------------------------------------------------------------------------------
+
+
+def _sources(record: Provenance) -> list[Provenance]:
+    """Walk back through what is float32: casts from half, what is stored, what is made."""
+    found, pending, seen = [], [record], {id(record)}
+    while pending:
+        at = pending.pop()
+        if at.is_stored or at.kind in ("cast", "made", "outside") or not at.parents:
+            found.append(at)
+            continue
+        pending += [parent for parent in at.parents if parent.dtype is torch.float32 and id(parent) not in seen]
+        seen.update(map(id, at.parents))
+    return found
+
+
+def _wide(observer: CostFlow) -> Iterator[Suspect]:
+    """Products in float32 whose input was half, or under autocast; those that share an input or a line are one."""
+    groups: list[tuple[set[Any], list[tuple[WideProduct, list[Provenance]]]]] = []
+    for product in observer.wide:
+        event = product.event
+        operands = event.operands[:3] if event.sort is OperationKind.ATTENTION else event.operands
+        sources = [source for _, _, record in operands for source in _sources(record)]
+        if max((_elements(shape) for _, shape, _ in event.operands), default=0) < LEAST_ELEMENTS:
+            continue
+        if not product.under_autocast and not _is_silent(sources):
+            continue
+        keys = {id(source) for source in sources if source.kind == "cast"} | {event.line}
+        joined = [group for group in groups if group[0] & keys]
+        groups = [group for group in groups if not group[0] & keys]
+        members = [member for _, of_group in joined for member in of_group]
+        groups.append((keys.union(*(k for k, _ in joined)), [*members, (product, sources)]))
+    for _, members in groups:
+        yield _wide_suspect([product for product, _ in members], [s for _, of_one in members for s in of_one])
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    return int(torch.Size(shape).numel())
+
+
+def _is_silent(sources: list[Provenance]) -> bool:
+    """Whether an activation came in half, and nothing but parameters brought float32."""
+    widened = [s for s in sources if s.kind == "cast" and s.parents and s.parents[0].dtype in _HALVES]
+    others = [s for s in sources if s not in widened]
+    if any(s.kind != "parameter" or s.deliberate for s in others if s.kind != "made"):
+        return False
+    return any(source.parents[0].kind not in ("parameter", "buffer", "attribute") for source in widened)
+
+
+def _wide_suspect(products: list[WideProduct], sources: list[Provenance]) -> Suspect:
+    events, narrow, autocast = [p.event for p in products], products[0].narrow, products[0].under_autocast
+    wide = [s for s in sources if s.kind == "parameter" and s.dtype is torch.float32]
+    stored: Stored = {("parameter", source.name): narrow for source in wide}
+    casts = [source for source in sources if source.kind == "cast" and source.code is not None]
+    if autocast:
+        ways = [
+            lambda: _edited([], stored),
+            lambda: _edited(_given(events, narrow), stored),
+            lambda: _edited(_given(events, narrow, weights=True)),
+        ]
+    else:
+        drops = [inserted for s in casts if s.code for inserted in without_cast(s.code, s.instruction)]
+        ways = [
+            lambda: _edited(drops, stored),
+            lambda: _edited([*drops, *_results(events)], stored),
+            lambda: _edited([*_given(events, narrow, weights=True), *_results(events)], stored),
+        ]
+    names = ", ".join(dict.fromkeys(event.name for event in events))
+    reason = f"{names} in float32 where {'autocast is' if autocast else 'all around is'} {short(narrow)}"
+    elements = sum(_elements(shape) for event in events for _, shape, _ in event.operands)
+    lines = {_line_of(*event.line) for event in events}
+    line = (casts[0].code, casts[0].instruction) if casts and casts[0].code and not autocast else events[0].line
+    kind: CostKind = "autocast_ignored" if autocast else "wide_product"
+    return Suspect(kind, reason, line, events[0].call, ways, elements, len(events), lines)
+
+
+def _given(events: list[Event], narrow: torch.dtype, *, weights: bool = False) -> list[Insertion]:
+    """Cast what products are given where they are called."""
+    change: list[Insertion] = []
+    for event in events:
+        texts = [
+            text
+            for text, (_, _, record) in zip(written_operands(event), event.operands, strict=True)
+            if text and record.dtype is torch.float32 and (weights or record.kind != "parameter")
+        ]
+        change += with_calls(*event.line, dict.fromkeys(texts, f".to(torch.{short(narrow)})"))
+    return change
+
+
+def _results(events: list[Event]) -> list[Insertion]:
+    return [inserted for event in events for inserted in with_calls(*event.line, {}, result=".to(torch.float32)")]
+
+
+# Attention ------------------------------------------------------------------------------------------------------------
+
+
+def _unfused(observer: CostFlow) -> Iterator[Suspect]:
+    """Attention that ran as plain products where a fused kernel may take it."""
+    groups: dict[CodeLine, list[tuple[Event, dict[Any, str]]]] = {}
+    for event, why in observer.unfused:
+        groups.setdefault(event.line, []).append((event, why))
+    for line, members in groups.items():
+        event, why = members[0]
+        texts = zip(written_operands(event), event.operands, strict=True)
+        given = [(text, why[key]) for text, (key, _, _) in texts if key in why and text]
+        calls = dict(given)
+        pinned = list(with_backend(*line, "FLASH_ATTENTION"))
+        result = ".squeeze(0)" if ".unsqueeze(0)" in calls.values() else ""
+        opened = list(with_calls(*line, calls, result=result)) if given and len(given) == len(why) else []
+        elements = len(members) * sum(_elements(shape) for _, shape, _ in event.operands)
+        reason = "attention by plain products and a softmax, where a fused kernel takes what it is given"
+        yield Suspect(
+            "slow_attention", reason, line, event.call, [partial(_edited, [*pinned, *opened])], elements, len(members),
+            {_line_of(*line)},
+        )  # fmt: skip
+
+
+def _by_hand(subject: ExaminedModel) -> Iterator[Suspect]:
+    """A model of transformers that attends by its eager functions, where its class has others."""
+    for path, module in subject.named_modules():
+        config: Any = getattr(module, "config", None)
+        if getattr(config, "_attn_implementation", "") != "eager" or not getattr(module, "_supports_sdpa", False):
+            continue
+        inner = path.removeprefix(subject.prefix.rstrip(".")).removeprefix(".")
+        code = f'model{"." if inner else ""}{inner}.set_attn_implementation("sdpa")'
+
+        def change(model: ExaminedModel, path: str = path) -> None:
+            model.get_submodule(path).set_attn_implementation("sdpa")  # type: ignore[operator]
+
+        reason = 'attn_implementation is "eager": scores and probabilities are written to memory'
+        way = partial(Repair, setting=code, change=change)
+        yield Suspect("slow_attention", reason, None, ModuleCall(module, inner), [way], 1 << 40)
+        return
+
+
+def _by_autocast(observer: CostFlow) -> Iterator[Suspect]:
+    """Parameters that autocast casts at each call."""
+    changes: Stored = {("parameter", name): dtype for name, dtype in observer.recast.items() if dtype in FLOATS}
+    if changes:
+        to = ", ".join(sorted({short(dtype) for dtype in changes.values()}))
+        reason = f"autocast casts {len(changes)} parameters to {to} at each call: store them so"
+        yield Suspect("repeated_cast", reason, None, None, [partial(_edited, [], changes)], 1 << 40, len(changes))

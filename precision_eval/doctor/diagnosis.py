@@ -1,0 +1,649 @@
+"""What :func:`~precision_eval.examine` finds, as plain data and as text; loads no torch.
+
+Conventions: dtypes are torch's names without the prefix; places are shortened paths (below the package's folder, or
+below the working directory); bytes and seconds are in the names. A *fault* is what the doctor holds to be wrong, a
+*risk* what is right here and wrong on another device or torch, a *note* what mixes dtypes on purpose or harms nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from precision_eval.core.files import null_where_not_finite
+from precision_eval.core.formatting import grouped, join, memory_text
+
+Severity = Literal["fault", "risk", "note"]
+Kind = Literal[
+    "raise", "promotion", "downcast", "mixed_norm", "mixed_mask", "kept_narrowed", "widening", "first_non_finite",
+    "drift",
+]  # fmt: skip
+CostKind = Literal["repeated_cast", "there_and_back", "wide_product", "autocast_ignored", "slow_attention"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceLine:
+    """A line of source."""
+
+    file: str
+    line: int
+    function: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryStep:
+    """One step of how a tensor came by its dtype."""
+
+    what: str
+    dtype: str
+    module: str = ""
+    place: SourceLine | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperandHistory:
+    """A floating operand of an operation."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    expression: str
+    brought_by: str
+    history: tuple[HistoryStep, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something that happened to dtypes at one line of one module."""
+
+    kind: Kind
+    severity: Severity
+    op: str
+    module: str
+    module_class: str
+    place: SourceLine | None
+    operands: tuple[OperandHistory, ...]
+    result: str
+    count: int = 1
+    also_in: tuple[str, ...] = ()
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return textwrap.dedent(_plain(_finding(self, history=True)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """Modules whose own parameters or buffers are in another dtype than most of the model."""
+
+    dtype: str
+    modules: tuple[str, ...]
+    elements: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranges:
+    """Values of all results in one format."""
+
+    dtype: str
+    total: int
+    near_overflow: int
+    subnormal: int
+    non_finite: int
+    first_near_overflow: str = ""
+    first_subnormal: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """The model under ``torch.compile``, held to eager."""
+
+    backend: str
+    status: str
+    message: str
+    differs: bool
+    how: str
+    relative_difference: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """One fix, tried on the model from outside."""
+
+    fix: str
+    title: str
+    mode: str
+    status: str
+    reason: str = ""
+    cures: bool = False
+    relative_error: float | None = None
+    latency_ratio: float | None = None
+    latency_low: float | None = None
+    latency_high: float | None = None
+    latency_verdict: str = ""
+    latency_baseline: str = ""
+    allocated_peak_bytes: int | None = None
+    stored_bytes: int | None = None
+    is_best: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """What a change saves where nothing is raised: paired time, and bytes at the peak and stored, against now.
+
+    `latency_ratio` is None where the difference is within noise. Drifts are those with the change and as it is.
+    """
+
+    latency_ratio: float | None
+    latency_low: float | None
+    latency_high: float | None
+    saved_bytes: int
+    relative_error: float | None
+    relative_error_now: float | None
+
+    def __str__(self) -> str:
+        parts = []
+        if self.latency_ratio is not None:
+            ratio, low, high = (f"{value:.3g}" for value in (self.latency_ratio, self.latency_low, self.latency_high))
+            parts.append(f"{ratio} [{low}, {high}] of the time as it is")
+        if self.saved_bytes:
+            parts.append(f"{memory_text(abs(self.saved_bytes))} {'less' if self.saved_bytes > 0 else 'more'}")
+        if self.relative_error is not None and self.relative_error_now is not None:
+            parts.append(f"drift {self.relative_error:.2g}, now {self.relative_error_now:.2g}")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """A suggested change, which was run on a copy.
+
+    Attributes
+    ----------
+    place : SourceLine or None
+        Of the fault that the change begins with.
+    diff : str
+        Unified diff of the source, paths below the working directory or below site-packages; may be empty.
+    code : str
+        Lines that store tensors of the model or give inputs in another dtype, or that put a fix on it; may be empty.
+    origin : str
+        What brought the stray dtype, in words.
+    verified : bool
+        With the change the model passed, its output was finite, and no fault was left.
+    left : tuple of str
+        What remained where it was not.
+    price : Price or None
+        What it saves, measured, where the model raises nothing; None where time and memory are within noise.
+    """
+
+    place: SourceLine | None
+    diff: str
+    code: str
+    origin: str
+    verified: bool
+    left: tuple[str, ...]
+    price: Price | None = None
+
+    def __str__(self) -> str:
+        price = f"measured: {self.price}" if self.price else ""
+        return "\n".join(part.rstrip("\n") for part in (self.diff, self.code, _state(self), price) if part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SilentCost:
+    """Something that raises nothing and is right, with the change that was run on a copy, and what it saves.
+
+    `place` is None where it is a setting of the model, or what autocast does.
+    """
+
+    kind: CostKind
+    reason: str
+    module: str
+    place: SourceLine | None
+    count: int
+    patch: Patch
+    price: Price
+
+
+def _state(patch: Patch) -> str:
+    if patch.verified:
+        return "run on a copy: no fault left"
+    left = "; ".join(patch.left[:3]) or "unknown"
+    return f"run on a copy: it does not cure by itself; left: {left}" if patch.diff or patch.code else patch.origin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """What one examination found.
+
+    Attributes
+    ----------
+    model : str
+        Name of its class.
+    status : {"passed", "raised", "non_finite"}
+        Of the model as it is, in eager.
+    message : str
+        Last line of the error, or how much is not finite.
+    base_dtype : str
+        Of most of the stored elements.
+    findings : tuple of Finding
+        In the order in which they happened.
+    explanation : dict or None
+        :func:`precision_eval.explain.explain` of the error.
+    held : tuple of Held
+    autocast : tuple of dict
+        Operation, operand dtypes, result dtype and count, wherever autocast changed a result's dtype.
+    recast : dict or None
+        Parameters that autocast casts at each call: ``parameters``, ``stored_bytes``, ``copies_bytes``, ``to``.
+    backends : tuple of dict
+        Attention backend, operand dtypes and count of each kind of attention call.
+    dead_casts : tuple of dict
+        Kind (``"same dtype"`` or ``"there and back"``), from, to, place and count.
+    ranges : tuple of Ranges
+    lost : tuple of dict
+        Casts that lose range: from, to, place, and how many values overflowed, were flushed or became subnormal.
+    compiled : Compiled or None
+        None where it was not asked for.
+    remedies : tuple of Remedy
+        Those that cure first, best first; empty where not asked for.
+    reference : str
+        What drift is held to: ``"float64"``, ``"float64, layer by layer"``, ``"float32"`` or empty.
+    patches : tuple of Patch
+        Changes of the source, and of what is stored, where there is a choice; verified ones first.
+    costs : tuple of SilentCost
+        What raises nothing and costs time or memory beyond noise, the most time first; empty where not priced.
+    doubts : tuple of str
+        What was not, or not fully, looked at, and why.
+    torch_version, device : str
+    """
+
+    model: str
+    status: str
+    message: str
+    base_dtype: str
+    findings: tuple[Finding, ...]
+    explanation: dict[str, Any] | None
+    held: tuple[Held, ...]
+    autocast: tuple[dict[str, Any], ...]
+    recast: dict[str, Any] | None
+    backends: tuple[dict[str, Any], ...]
+    dead_casts: tuple[dict[str, Any], ...]
+    ranges: tuple[Ranges, ...]
+    lost: tuple[dict[str, Any], ...]
+    compiled: Compiled | None
+    remedies: tuple[Remedy, ...]
+    reference: str
+    patches: tuple[Patch, ...]
+    doubts: tuple[str, ...]
+    torch_version: str
+    device: str
+    costs: tuple[SilentCost, ...] = ()
+
+    def of(self, severity: Severity) -> tuple[Finding, ...]:
+        """Findings of one severity, in the order in which they happened."""
+        return tuple(finding for finding in self.findings if finding.severity == severity)
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """What is wrong; empty for a clean model."""
+        return self.of("fault")
+
+    @property
+    def first_split(self) -> Finding | None:
+        """Where dtypes first split: the first fault, else the first risk, else None; where something raised, not what
+        is stored too narrow, which raises nothing.
+        """
+        found = self.faults or self.of("risk")
+        if self.raised is not None:
+            found = tuple(finding for finding in found if finding.kind != "kept_narrowed") or found
+        return found[0] if found else None
+
+    @property
+    def patch(self) -> Patch | None:
+        """The change that is suggested first; None where there is nothing to change."""
+        return self.patches[0] if self.patches else None
+
+    @property
+    def raised(self) -> Finding | None:
+        """The operation that raised; None where none did."""
+        return next((finding for finding in self.findings if finding.kind == "raise"), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for strict JSON, with the first split and whether the model is clean beside the fields."""
+        first = None if self.first_split is None else asdict(self.first_split)
+        data: dict[str, Any] = null_where_not_finite(asdict(self) | {"first_split": first, "is_clean": not self.faults})
+        return data
+
+    def __str__(self) -> str:
+        return _plain(self.__rich__())
+
+    def __repr__(self) -> str:
+        return _summary(self)
+
+    def _repr_html_(self) -> str:
+        console = Console(file=io.StringIO(), width=WIDTH, record=True, highlight=False, force_jupyter=False)
+        console.print(self.__rich__(), crop=False)
+        style = "font-family:Menlo,'DejaVu Sans Mono',Consolas,monospace;line-height:1.3;overflow-x:auto"
+        return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
+
+    def __rich__(self) -> RenderableType:
+        return Group(rendered_answer(self), rendered_rest(self))
+
+
+WIDTH = 110
+MOST_NOTES = 8
+_STATUSES = {"passed": "runs", "raised": "raises", "non_finite": "gives values that are not finite"}
+_COLOURS = {"fault": "red", "risk": "yellow", "note": "dim"}
+_KINDS = {
+    "raise": "raised",
+    "promotion": "silent promotion",
+    "downcast": "silent downcast",
+    "mixed_norm": "norm wider than its input",
+    "mixed_mask": "mask of another dtype than the query",
+    "kept_narrowed": "kept in float32 by its class, stored in half",
+    "widening": "exact write into a wider tensor",
+    "first_non_finite": "first value that is not finite",
+    "drift": "drift beyond the format",
+}
+
+
+def _summary(diagnosis: Diagnosis) -> str:
+    """Write a diagnosis as one line."""
+    first, cures = diagnosis.first_split, [remedy.fix for remedy in diagnosis.remedies if remedy.cures]
+    parts = [f"{diagnosis.model} {_STATUSES[diagnosis.status]}"]
+    if first is None:
+        parts.append("no fault")
+    else:
+        where = f"{first.op} in {first.module or 'the model itself'}"
+        parts.append(f"{_headline(first)} at {where} ({first.place})")
+    if diagnosis.remedies:
+        parts.append(f"{'cured' if diagnosis.faults else 'works'} by {', '.join(cures) or 'none of the fixes'}")
+    return f"<{'; '.join(parts)}>"
+
+
+def _plain(what: RenderableType) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=WIDTH, no_color=True, highlight=False, force_terminal=False, force_jupyter=False)
+    console.print(what, crop=False)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+
+def rendered_answer(diagnosis: Diagnosis) -> RenderableType:
+    """Lay out where and why, which is known before changes and fixes were tried."""
+    return Group(*_answer(diagnosis))
+
+
+def rendered_rest(diagnosis: Diagnosis) -> RenderableType:
+    """Lay out all but the answer."""
+    return Group(*_parts(diagnosis))
+
+
+def _parts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    for index, patch in enumerate(diagnosis.patches):
+        yield from _patch(patch, "patch" if index == 0 else "or")
+    first, raised = diagnosis.first_split, diagnosis.raised
+    if first is not None:
+        yield _title(_headline(first).capitalize())
+        yield _finding(first, history=True)
+    rest = [f for f in (raised, *diagnosis.faults, *diagnosis.of("risk")) if f is not None and f is not first]
+    if rest:
+        yield _title("Also")
+        for finding in dict.fromkeys(rest):
+            yield _finding(finding, history=False)
+    if diagnosis.costs:
+        yield _title("Costs: nothing is wrong here, and a change saves")
+        for cost in diagnosis.costs:
+            yield from _cost(cost)
+    if diagnosis.remedies:
+        yield from _remedies(diagnosis)
+    if diagnosis.compiled is not None:
+        yield _title("Compiled")
+        yield _indented(_compiled(diagnosis.compiled))
+    yield from _looked_at(diagnosis)
+    if diagnosis.doubts:
+        yield _title("Doubts")
+        for doubt in diagnosis.doubts:
+            yield _indented(escape(doubt))
+
+
+def _title(text: str) -> RenderableType:
+    return Group(Text(), Rule(text, align="left", characters="─", style="dim"))
+
+
+def _indented(text: str) -> RenderableType:
+    return Padding(Text.from_markup(text), (0, 0, 0, 2))
+
+
+def _answer(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    """Where and why; the patch, which takes longer, follows."""
+    message = f": {escape(diagnosis.message)}" if diagnosis.message else ""
+    yield Text.from_markup(
+        f"[bold]{escape(diagnosis.model)}[/bold] {_STATUSES[diagnosis.status]} (mostly {diagnosis.base_dtype}, "
+        f"{diagnosis.device}, torch {diagnosis.torch_version}){message}"
+    )
+    first, raised = diagnosis.first_split, diagnosis.raised
+    if first is None:
+        yield Text.from_markup("[green]No fault: every meeting of unlike dtypes is on purpose, or harmless.[/green]")
+        return
+    if first.severity == "risk":
+        yield Text.from_markup("[green]No fault here; a risk:[/green]")
+    if raised is not None and raised is not first:
+        yield _labelled("error", _where(raised))
+    yield _labelled("where", _where(first), _COLOURS[first.severity])
+    yield _labelled("why", escape(_why(first)))
+
+
+def _labelled(label: str, text: str, colour: str = "default") -> RenderableType:
+    """One line of the answer; what it is comes first."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=7)
+    table.add_column(overflow="fold")
+    table.add_row(f"  [bold {colour}]{label}[/]", Text.from_markup(text))
+    return table
+
+
+def _where(finding: Finding) -> str:
+    inside = f"in [cyan]{escape(finding.module or 'the model itself')}[/cyan]: {escape(finding.op)}"
+    return f"[bold]{escape(str(finding.place))}[/bold], {inside}" if finding.place else inside
+
+
+def _why(finding: Finding) -> str:
+    """Say which operands are in which dtype, and what brought it; of what has none, the reason."""
+    groups = grouped((operand.dtype, operand) for operand in finding.operands)
+    if len(groups) < 2 and not (groups and finding.kind == "raise"):
+        return finding.reason
+    parts = []
+    for dtype, operands in groups.items():
+        names = " and ".join(dict.fromkeys(operand.expression or operand.name for operand in operands))
+        verb = "are" if len(operands) > 1 else "is"
+        parts.append(f"{names} {verb} {dtype} by {operands[0].brought_by}")
+    told = "" if finding.kind == "raise" and len(groups) > 1 else f"; {finding.reason}"
+    return ", ".join(parts) + told
+
+
+def _headline(first: Finding) -> str:
+    if first.severity != "fault":
+        return "a risk"
+    return "dtypes first split" if len({operand.dtype for operand in first.operands}) > 1 else "a fault"
+
+
+def _finding(finding: Finding, *, history: bool) -> RenderableType:
+    where = finding.module or "the model itself"
+    times = f", {finding.count}×" if finding.count > 1 else ""
+    lines: list[RenderableType] = [
+        Text.from_markup(
+            f"[{_COLOURS[finding.severity]}]{_KINDS[finding.kind]}[/]: [bold]{escape(finding.op)}[/bold] in "
+            f"[cyan]{escape(where)}[/cyan] ({escape(finding.module_class or 'no module')}){times}"
+        )
+    ]
+    if finding.place is not None:
+        lines.append(_indented(f"{escape(str(finding.place))} in {escape(finding.place.function)}"))
+        lines.append(_indented(f"[italic]{escape(finding.place.text)}[/italic]"))
+    lines.append(_indented(escape(finding.reason)))
+    for operand in finding.operands:
+        lines.append(_indented(_operand(operand)))
+        if history:
+            lines += [Padding(Text.from_markup(step), (0, 0, 0, 6)) for step in _history(operand)]
+    if finding.also_in:
+        more = f" and {len(finding.also_in) - 4} more" if len(finding.also_in) > 4 else ""
+        lines.append(_indented(f"also in {escape(', '.join(finding.also_in[:4]))}{more}"))
+    return Padding(Group(*lines), (0, 0, 0, 2))
+
+
+def _operand(operand: OperandHistory) -> str:
+    written = f" [dim]{escape(operand.expression)}[/dim]" if operand.expression else ""
+    return f"{escape(operand.name)}{written}: [bold]{operand.dtype}[/bold] by {escape(operand.brought_by)}"
+
+
+def _history(operand: OperandHistory) -> Iterator[str]:
+    if len(operand.history) < 2:
+        return
+    for step in operand.history:
+        place = f" at {step.place}" if step.place else ""
+        inside = f" in {step.module}" if step.module else ""
+        yield f"[dim]{step.dtype:>8}[/dim] {escape(step.what + inside + place)}"
+
+
+def _patch(patch: Patch, label: str) -> Iterator[RenderableType]:
+    if not (patch.diff or patch.code):
+        yield _labelled(label, escape(patch.origin))
+        return
+    yield _labelled(label, f"{escape(_state(patch))}; not applied", "green" if patch.verified else "yellow")
+    for line in (*patch.diff.rstrip("\n").splitlines(), *patch.code.splitlines()):
+        colour = {"+": "green", "-": "red"}.get(line[0], "dim") if patch.diff else "green"
+        yield Text(f"    {line}", style=colour, no_wrap=True, overflow="ignore")
+    if patch.price is not None:
+        yield _labelled("price", escape(str(patch.price)))
+    if patch.origin and not patch.verified:
+        yield _labelled("", f"[dim]origin: {escape(patch.origin)}[/dim]")
+
+
+def _cost(cost: SilentCost) -> Iterator[RenderableType]:
+    times = f", {cost.count}×" if cost.count > 1 else ""
+    where = f"[bold]{escape(str(cost.place))}[/bold], " if cost.place else ""
+    inside = f"in [cyan]{escape(cost.module or 'the model itself')}[/cyan]{times}: "
+    yield _labelled("cost", where + inside + escape(cost.reason), "yellow")
+    yield from _patch(cost.patch, "change")
+
+
+def _remedies(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    yield _title(f"Fixes tried from outside (drift to {diagnosis.reference or 'nothing'})")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    cures = "cures" if diagnosis.faults else "works"
+    for name in ("fix", cures, "drift", "latency", "peak", "stored"):
+        table.add_column(name, justify="left" if name in ("fix", cures) else "right", no_wrap=True)
+    tried = [remedy for remedy in diagnosis.remedies if remedy.status != "unsupported"]
+    for remedy in tried:
+        table.add_row(*_row(remedy))
+    yield Padding(table, (0, 0, 0, 2))
+    if left_out := [f"{remedy.fix} ({remedy.reason})" for remedy in diagnosis.remedies if remedy not in tried]:
+        yield _indented(f"[dim]not tried: {escape('; '.join(left_out))}[/dim]")
+    for remedy in tried:
+        if remedy.reason:
+            why = remedy.reason if remedy.status == "passed" else f"{remedy.status}: {remedy.reason}"
+            yield _indented(f"[dim]{remedy.fix} {escape(why)}[/dim]")
+    baseline = next((remedy.latency_baseline for remedy in diagnosis.remedies if remedy.latency_baseline), "")
+    if baseline:
+        yield _indented(f"[dim]latency: paired ratio to {baseline}; ★ none that cures is better in all three[/dim]")
+
+
+def _row(remedy: Remedy) -> tuple[str, ...]:
+    cures = ("[green]★ yes[/green]" if remedy.is_best else "[green]yes[/green]") if remedy.cures else "no"
+    drift = "" if remedy.relative_error is None else f"{remedy.relative_error:.2g}"
+    latency = "" if remedy.latency_ratio is None else f"{remedy.latency_ratio:.3g}"
+    if remedy.latency_low is not None and remedy.latency_high is not None:
+        latency += f" \\[{remedy.latency_low:.3g}, {remedy.latency_high:.3g}]"
+    return (
+        remedy.fix,
+        cures,
+        drift,
+        latency,
+        _memory(remedy.allocated_peak_bytes),
+        _memory(remedy.stored_bytes),
+    )
+
+
+def _memory(size_bytes: int | None) -> str:
+    return "" if size_bytes is None else memory_text(size_bytes)
+
+
+def _compiled(compiled: Compiled) -> str:
+    text = f"backend {compiled.backend}: {compiled.status}"
+    text += f"; [yellow]differs: {escape(compiled.how)}[/yellow]" if compiled.differs else "; as in eager"
+    if compiled.relative_difference:
+        text += f" (outputs differ by {compiled.relative_difference:.2g} relative)"
+    return text + (f"\n{escape(compiled.message)}" if compiled.message else "")
+
+
+def _looked_at(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    yield _title("What was looked at")
+    for held in diagnosis.held:
+        names = [name or "the model itself" for name in held.modules[:4]]
+        more = [f"{len(held.modules) - 4} more"] if len(held.modules) > 4 else []
+        yield _indented(f"held in {held.dtype}: {escape(join(names + more))} ({memory_text(held.stored_bytes)})")
+    for backend in diagnosis.backends:
+        yield _indented(f"attention: {backend['backend']} on {', '.join(backend['operands'])}, {backend['count']}×")
+    yield from (_indented(line) for line in _autocast(diagnosis))
+    yield from (_indented(line) for line in _casts(diagnosis))
+    for ranges in diagnosis.ranges:
+        if ranges.near_overflow or ranges.subnormal or ranges.non_finite:
+            yield _indented(_ranges(ranges))
+    notes = diagnosis.of("note")
+    for finding in notes[:MOST_NOTES]:
+        dtypes = ", ".join(dict.fromkeys(operand.dtype for operand in finding.operands))
+        where = f"{finding.module or 'the model'} at {finding.place}"
+        yield _indented(f"[dim]{_KINDS[finding.kind]} of {dtypes}: {escape(where)}; {escape(finding.reason)}[/dim]")
+    if len(notes) > MOST_NOTES:
+        yield _indented(f"[dim]and {len(notes) - MOST_NOTES} more on purpose; --json has them all[/dim]")
+
+
+def _autocast(diagnosis: Diagnosis) -> Iterator[str]:
+    for one in diagnosis.autocast:
+        yield f"autocast: {one['op']} of {', '.join(one['operands'])} gives {one['result']}, {one['count']}×"
+    if diagnosis.recast is not None:
+        recast: dict[str, Any] = diagnosis.recast
+        stored, copies = (memory_text(recast[name]) for name in ("stored_bytes", "copies_bytes"))
+        yield (
+            f"autocast casts {recast['parameters']} parameters at each call: {stored} stored, {copies} of "
+            f"{', '.join(recast['to'])} copies beside them"
+        )
+
+
+def _casts(diagnosis: Diagnosis) -> Iterator[str]:
+    for dead_cast in diagnosis.dead_casts:
+        if dead_cast["kind"] == "there and back":
+            there_and_back = f"{dead_cast['from']} → {dead_cast['to']} → {dead_cast['from']}"
+            yield f"dead cast: {there_and_back} at {dead_cast['place']}, {dead_cast['count']}×"
+    idle = sum(cast["count"] for cast in diagnosis.dead_casts if cast["kind"] == "same dtype")
+    if idle:
+        yield f"casts to the dtype that was there already, which cost nothing: {idle}"
+    for cast in diagnosis.lost:
+        yield (
+            f"cast {cast['from']} → {cast['to']} at {cast['place']}: of {cast['total']} values {cast['overflowed']} "
+            f"overflow, {cast['flushed']} become zero, {cast['subnormal']} subnormal"
+        )
+
+
+def _ranges(ranges: Ranges) -> str:
+    text = (
+        f"{ranges.dtype}: of {ranges.total} values {ranges.near_overflow} near overflow, {ranges.subnormal} subnormal"
+    )
+    text += f", {ranges.non_finite} not finite (masks included)"
+    for name, where in (("near overflow", ranges.first_near_overflow), ("subnormal", ranges.first_subnormal)):
+        if where:
+            text += f"; first {name} in {escape(where)}"
+    return text

@@ -1,0 +1,417 @@
+"""The examination: observe, judge, hold to the compiler, try the fixes; imports torch."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from precision_eval.cases.own import OwnCase
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.formats import short
+from precision_eval.core.formatting import grouped, memory_text
+from precision_eval.core.targets import first_line
+from precision_eval.doctor.accuracy import (
+    HARDLY_A_DIGIT,
+    Excess,
+    lost_before,
+    of_numbers,
+)
+from precision_eval.doctor.costs import costs_of
+from precision_eval.doctor.diagnosis import Compiled, Diagnosis, Finding, Held, Patch
+from precision_eval.doctor.findings import (
+    autocast_of,
+    backends_of,
+    dead_casts_of,
+    findings_of,
+    lost_of,
+    place_of,
+    raised_event,
+    ranges_of,
+    recast_of,
+)
+from precision_eval.doctor.remedies import BACKEND, Trials, prices_of, try_fixes
+from precision_eval.doctor.repairs import Repair, origin_text, repairs_of
+from precision_eval.doctor.source import source_line
+from precision_eval.explain import explain
+from precision_eval.fixes.apply import AppliedFix
+from precision_eval.fixes.catalog import fix_by_id
+from precision_eval.fixes.packing import ExaminedModel
+from precision_eval.measure.float64_reference import Reference, check_available, reference_of
+from precision_eval.measure.model_calls import (
+    CallOutcome,
+    Repeatability,
+    attempt,
+    base_dtype,
+    copied,
+    difference,
+    observe_call,
+    run_twice,
+    subject_of,
+)
+from precision_eval.trace.dtype_flow import DtypeFlow, Event
+from precision_eval.trace.provenance import named_tensors
+
+REPEATABLE = 1e-6
+"""Relative difference of two calls up to which a model is called repeatable though not bit-identical."""
+
+_OF_DTYPES = re.compile(
+    r"dtype|scalar type|result type|\bHalf\b|BFloat16|float16|bfloat16|data type|not implemented for '|a bool tensor",
+    re.IGNORECASE,
+)
+
+
+def examine(
+    model: nn.Module | Callable[..., Any],
+    *inputs: Any,
+    fixes: bool = True,
+    latency: bool = True,
+    costs: bool | None = None,
+    compiled: bool = False,
+    budget_s: float = 3.0,
+    available_bytes: int | None = None,
+    first: Callable[[Diagnosis], None] = lambda diagnosis: None,
+) -> Diagnosis:
+    """Find where dtypes split in a model, and what cures it.
+
+    Parameters
+    ----------
+    model : torch.nn.Module or method of one
+        As it is used: in eval mode, on its device; ``model.generate`` follows every step with its cache. It is copied
+        for each run, and left as it is.
+    *inputs : object
+        What it is called with; a single dict holds keyword arguments.
+    fixes : bool
+        Try every fix of ``FIXES``.
+    latency : bool
+        Time those that cure.
+    costs : bool, optional
+        Look for what raises nothing and costs time or memory, and price its changes; by default where fixes are timed.
+    compiled : bool
+        Also run under ``torch.compile`` (backend ``aot_eager``), and try the fix that needs it; takes most of the time.
+    budget_s : float
+        Seconds for the timing of all fixes together, and as many for that of the suggested changes, and of those that
+        save; latency is left out where it would take far longer.
+    available_bytes : int, optional
+        Main memory that the float64 copy, and the copies timed side by side, may use; what the machine has free by
+        default.
+    first : callable
+        Called with the findings as soon as they are known, before changes and fixes are tried.
+
+    Returns
+    -------
+    Diagnosis
+
+    Raises
+    ------
+    ParameterError
+        The inputs do not fit; the model raises something that has nothing to do with dtypes; it does not repeat; it
+        cannot be copied, or the machine has no room for a copy; it is on meta, sharded or held in a tensor subclass.
+    """
+    memory = check_available(available_bytes)
+    subject = subject_of(_callable_module(model, inputs), inputs)
+    _check_fits(subject, memory)
+    repeats = run_twice(subject)
+    _check_repeats(subject, repeats, strict=fixes)
+    costs = fixes and latency if costs is None else costs
+    diagnosis, reference, repairs, excess = _diagnosed(
+        subject, repeats, compiled=compiled, available_bytes=memory, first=first
+    )
+    if not fixes and not costs:
+        return diagnosis
+    trials = Trials(
+        reference=reference,
+        most_drift=HARDLY_A_DIGIT if excess is None else max(excess.allowed, excess.drift / 2),
+        compiles=compiled,
+        times=latency,
+        budget_s=budget_s,
+        repeats=not repeats.carries_state,
+        available_bytes=memory,
+        shipped=repeats.outcome.outputs or (),
+        cut=tuple(f"left: downcast at {f.place}" for f in diagnosis.faults if f.kind == "downcast")
+        if diagnosis.status == "passed"
+        else (),
+    )
+    if costs and diagnosis.status == "passed" and not repeats.carries_state:
+        diagnosis = replace(diagnosis, costs=costs_of(subject, trials))
+    if not fixes:
+        return diagnosis
+    remedies, more = try_fixes(subject, trials, repairs)
+    diagnosis = replace(diagnosis, remedies=remedies, doubts=(*diagnosis.doubts, *more))
+    if diagnosis.status == "passed" and repairs and len(repairs) == len(diagnosis.patches):
+        prices = prices_of(subject, repairs, trials)
+        patches = (replace(patch, price=price) for patch, price in zip(diagnosis.patches, prices, strict=True))
+        diagnosis = replace(diagnosis, patches=tuple(patches))
+    return diagnosis if any(patch.verified for patch in diagnosis.patches) else _with_fix(diagnosis)
+
+
+def _callable_module(model: nn.Module | Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+    """The module whose call is the one to examine: a method's owner is called through the method."""
+    if isinstance(model, nn.Module):  # compiled as a whole: it is examined as it is in eager
+        return getattr(model, "_orig_mod", model)
+    owner = getattr(model, "__self__", None)
+    if not isinstance(model, nn.Module) and isinstance(owner, nn.Module) and inspect.ismethod(model):
+        return OwnCase(model=owner, inputs=inputs, call=model.__func__).module()
+    return model
+
+
+def _check_fits(subject: ExaminedModel, available_bytes: int) -> None:
+    """Refuse a model of which main memory holds no copy; a device says so by itself."""
+    held = [tensor for _, _, tensor in named_tensors(subject, subject.tensors) if tensor.device.type == "cpu"]
+    needed_bytes = sum(tensor.nbytes for tensor in held)
+    if needed_bytes > available_bytes:
+        raise ParameterError(
+            f"a copy of {type(subject.own).__name__} needs {memory_text(needed_bytes)}, "
+            f"{memory_text(available_bytes)} are free; each run is on a copy: examine it with fewer layers, which have "
+            "the same dtypes"
+        )
+
+
+def _with_fix(diagnosis: Diagnosis) -> Diagnosis:
+    """Where no line could be changed so that it cures, suggest the fix from outside that does."""
+    best = next((remedy for remedy in diagnosis.remedies if remedy.cures), None)
+    first = diagnosis.first_split
+    if best is None or first is None or first.severity != "fault":
+        return diagnosis
+    patch = Patch(
+        place=first.place, diff="", code=f'model = precision_eval.fixed(model, "{best.fix}")', origin="",
+        verified=True, left=(),
+    )  # fmt: skip
+    return replace(diagnosis, patches=(patch, *diagnosis.patches))
+
+
+def _diagnosed(
+    subject: ExaminedModel,
+    repeats: Repeatability,
+    *,
+    compiled: bool,
+    available_bytes: int,
+    first: Callable[[Diagnosis], None],
+) -> tuple[Diagnosis, Reference, list[Repair], Excess | None]:
+    """Observe one call; return what it says, the reference, the changes that mend, and a stray drift."""
+    base = base_dtype(subject)
+    observer, seen, raised = _observed(subject, base)
+    reference = _reference(subject, repeats, available_bytes=available_bytes)
+    broken, total = repeats.outcome.broken(reference.outputs)
+    findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
+    excess, noted = None, None
+    if raised is None and not any(finding.severity == "fault" for finding in findings):
+        excess, noted = of_numbers(subject, repeats.outcome, reference, base, observer.angles)
+        findings = findings if noted is None else _with_numbers(findings, noted[0])
+    if raised is None:
+        findings = _with_lost_before(findings, subject, reference)
+    doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
+    diagnosis = Diagnosis(
+        model=type(subject.own).__name__,
+        status="raised" if raised is not None else "non_finite" if broken else "passed",
+        message=_message(seen, broken, total),
+        base_dtype=short(base),
+        findings=findings,
+        explanation=None if seen.error is None else explain(seen.error).to_dict(),
+        held=_held(subject, base),
+        autocast=autocast_of(observer),
+        recast=recast_of(observer, subject.own),
+        backends=backends_of(observer),
+        dead_casts=dead_casts_of(observer),
+        ranges=ranges_of(observer),
+        lost=lost_of(observer),
+        compiled=None,
+        remedies=(),
+        reference=reference.name,
+        patches=(),
+        doubts=doubts,
+        torch_version=torch.__version__,
+        device=str(next((t.device for t in (*subject.tensors, *subject.parameters())), "cpu")),
+    )
+    first(diagnosis)
+    split = diagnosis.first_split
+    event = None if split is None or split.kind == "drift" else events[findings.index(split)]
+    drifts = noted is not None
+    repairs = repairs_of(subject, reference, drifts=drifts) if diagnosis.faults or drifts else []
+    under_compiler = _compiled(subject, repeats.outcome, reference) if compiled else None
+    diagnosis = replace(diagnosis, patches=_patches(split, event, repairs, base), compiled=under_compiler)
+    return diagnosis, reference, repairs, excess
+
+
+def _observed(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, CallOutcome, Event | None]:
+    """Observe a call of a copy, and find the operation that raised, if any."""
+    fresh = copied(subject)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=True)
+    if seen.error is None:
+        return observer, seen, None
+    raised = raised_event(observer, seen.error)
+    _check_is_of_dtypes(seen.error, raised)
+    return observer, seen, raised
+
+
+def _with_lost_before(
+    findings: tuple[Finding, ...], subject: ExaminedModel, reference: Reference
+) -> tuple[Finding, ...]:
+    """Put what was rounded to nothing before the first result that is not finite for want of it."""
+    first = next((finding for finding in findings if finding.severity == "fault"), None)
+    if first is None or first.kind != "first_non_finite" or reference.name != "float64":
+        return findings
+    before = lost_before(subject, first)
+    return findings if before is None else (before, *findings)
+
+
+def _with_numbers(findings: tuple[Finding, ...], drift: Finding) -> tuple[Finding, ...]:
+    """Add what the numbers say; a rounding whose dtype then meets another is the fault of that meeting."""
+    for index, finding in enumerate(findings):
+        places = [step.place for operand in finding.operands for step in operand.history]
+        if finding.kind != "promotion" or finding.module != drift.module:
+            continue  # a cast in another module is where one would change it
+        if drift.severity == "fault" and drift.place in places:
+            fault = replace(finding, severity="fault", reason=f"{drift.reason} ({drift.place})")
+            return (*findings[:index], fault, *findings[index + 1 :])
+    return (*findings, drift)
+
+
+def _reference(subject: ExaminedModel, repeats: Repeatability, *, available_bytes: int) -> Reference:
+    hides = (
+        repeats.outcome.error is not None or repeats.outcome.broken()[0] > 0
+    )  # what is drawn may not reach the output
+    draws = repeats.draws or (None if hides else False)
+    return reference_of(subject, available_bytes=available_bytes, draws=draws)
+
+
+def _meant(outcome: CallOutcome, broken: int) -> tuple[str, ...]:
+    """Say that infinities were not counted."""
+    infinite, total = outcome.broken()
+    if infinite == broken:
+        return ()
+    return (f"{infinite - broken} of {total} output values are infinite in the reference too, and taken as meant",)
+
+
+def _check_repeats(subject: ExaminedModel, repeats: Repeatability, *, strict: bool) -> None:
+    """Refuse a model whose drift would mean nothing."""
+    if strict and repeats.difference > REPEATABLE:
+        raise ParameterError(
+            f"{type(subject.own).__name__} does not repeat: two calls from the same state with the same seeds differ "
+            f"by {repeats.difference:.2g} relative; take the randomness out, or examine it without trying fixes"
+        )
+
+
+def _check_is_of_dtypes(error: Exception, raised: Event) -> None:
+    """Refuse an error that has nothing to do with dtypes."""
+    dtypes = {record.dtype for _, _, record in raised.operands}
+    text = str(error)
+    known = explain(error).known if text.strip() else False
+    if known or (len(dtypes) > 1 and isinstance(error, RuntimeError | TypeError | ValueError)):
+        return
+    if _OF_DTYPES.search(text) and not isinstance(error, AttributeError | NameError):
+        return
+    first = first_line(error)[:300]
+    raise ParameterError(
+        f"the model raises {type(error).__name__} at {source_line(*raised.line)}: {first}; that is no error of "
+        "dtypes: give inputs with which it runs, or with which it raises the error that you want to understand"
+    ) from error
+
+
+def _message(seen: CallOutcome, broken: int, total: int) -> str:
+    if seen.error is not None:
+        lines = str(seen.error).strip().splitlines() or [""]
+        of_script = [line for line in lines if line.startswith("RuntimeError: ")]  # below TorchScript's own traceback
+        return of_script[-1] if of_script else f"{type(seen.error).__name__}: {lines[0]}"
+    return f"{broken} of {total} output values are not finite" if broken else ""
+
+
+def _held(subject: ExaminedModel, base: torch.dtype) -> tuple[Held, ...]:
+    """Group modules whose own tensors are in another dtype than most of the model."""
+    named = named_tensors(subject.own, ())
+    groups = grouped((short(t.dtype), (name.rpartition(".")[0], t)) for _, name, t in named if t.dtype is not base)
+    return tuple(
+        Held(
+            dtype=dtype, modules=tuple(dict.fromkeys(path for path, _ in of_dtype)),
+            elements=sum(t.numel() for _, t in of_dtype), stored_bytes=sum(t.nbytes for _, t in of_dtype),
+        )
+        for dtype, of_dtype in groups.items()
+    )  # fmt: skip
+
+
+def _doubts(subject: ExaminedModel, repeats: Repeatability, seen: CallOutcome) -> tuple[str, ...]:
+    doubts = []
+    if repeats.carries_state:
+        doubts.append(
+            f"a second call gives something else: the model carries state from call to call "
+            f"({', '.join(repeats.changed[:4]) or 'outside its tensors'}); every run here starts from the same state"
+        )
+    if repeats.difference > 0:
+        doubts.append(f"two calls from the same state differ by {repeats.difference:.2g} relative")
+    if seen.error is None and difference(repeats.outcome, CallOutcome(seen.outputs, None)) > repeats.difference:
+        doubts.append("the observed call's output differs from an unobserved one's")
+    if seen.error is None and not seen.outputs:
+        doubts.append(
+            "the output has no floating values, as that of generate() has none, so drift is not known and silent "
+            "rounding is not seen: have it return scores (return_dict_in_generate=True, output_scores=True)"
+        )
+    fused = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
+    if any(isinstance(module, fused) for module in subject.modules()):
+        doubts.append("torch's fused path of nn.MultiheadAttention was not taken while observing")
+    if any(isinstance(module, torch.jit.ScriptModule) for module in subject.modules()):
+        doubts.append("operations inside ScriptModules are not seen; their results count as made outside")
+    return tuple(doubts)
+
+
+def _patches(split: Finding | None, event: Event | None, repairs: list[Repair], base: torch.dtype) -> tuple[Patch, ...]:
+    if event is None:
+        if split is None or split.place is None or (split.severity != "fault" and not repairs):
+            return ()
+        wide = short(base) if split.result != short(base) else "float32"
+        advice = f"keep the result of {split.op} in {wide} there: what is rounded away does not come back"
+        return tuple(repair.as_patch(split.place, advice) for repair in repairs or [Repair()])
+    place, origin = place_of(event.caller or event.line), origin_text(event, base)
+    if not repairs and origin:
+        return (Repair().as_patch(place, origin),)
+    return tuple(repair.as_patch(place, origin) for repair in repairs)
+
+
+def _compiled(subject: ExaminedModel, eager: CallOutcome, reference: Reference) -> Compiled:
+    """Run the model under the compiler and hold it to eager."""
+    model = copied(subject)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with AppliedFix(fix_by_id("as_shipped"), model, mode="compiled", backend=BACKEND) as call:
+            outcome = attempt(lambda: call(*model.tensors))
+    status = (
+        "raised" if outcome.error is not None else "non_finite" if outcome.broken(reference.outputs)[0] else "passed"
+    )
+    how, distance = _how_it_differs(eager, outcome)
+    message = "" if outcome.error is None else _sentence(outcome.error)
+    return Compiled(
+        backend=BACKEND, status=status, message=message, differs=bool(how), how=how, relative_difference=distance
+    )
+
+
+def _sentence(error: BaseException) -> str:
+    """The sentence that matters in a compiler's long text."""
+    explained = explain(error)
+    if explained.known and explained.sentence:
+        own = (explained.frame or "").startswith("fixes/")
+        where = f" (at {explained.frame})" if explained.frame and not own else ""
+        return explained.sentence + where
+    return first_line(error, empty=type(error).__name__)
+
+
+def _how_it_differs(eager: CallOutcome, compiled: CallOutcome) -> tuple[str, float | None]:
+    if (eager.error is None) != (compiled.error is None):
+        return ("eager passes, compiled raises" if eager.error is None else "eager raises, compiled passes"), None
+    if eager.error is not None and compiled.error is not None:
+        one, other = explain(eager.error), explain(compiled.error)
+        if one.known and other.known and one.member != other.member:
+            return f"eager raises at {one.op or one.member}, compiled at {other.op or other.member}", None
+        return "", None
+    assert eager.outputs is not None
+    assert compiled.outputs is not None
+    dtypes = [[short(t.dtype) for t in outcome] for outcome in (eager.outputs, compiled.outputs)]
+    if dtypes[0] != dtypes[1]:
+        return f"outputs are {', '.join(dtypes[1])} compiled and {', '.join(dtypes[0])} in eager", None
+    return "", difference(compiled, eager)

@@ -1,0 +1,377 @@
+"""From what an observer noted to findings: which mixing is a fault, and how its operands are told; imports torch.
+
+Conventions: the rules are those of the package's text. Mixings of one kind at one line, with the same dtypes, are one
+finding that counts them; it tells the operands of the first.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from precision_eval.core.formats import short
+from precision_eval.doctor.diagnosis import (
+    Finding,
+    HistoryStep,
+    Kind,
+    OperandHistory,
+    Ranges,
+    Severity,
+    SourceLine,
+)
+from precision_eval.doctor.source import called, expressions, python_frames, source_line
+from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, inside_event, is_internal
+from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names
+from precision_eval.trace.provenance import Provenance, ancestors, dtype_bringer, dtype_chain, origin_of
+
+LONGEST_HISTORY = 12
+"""Steps of a history that are told."""
+
+_DEVICE_RISKS = {
+    "rms_norm": (
+        "this torch returns the input's dtype; torch 2.6, and CPU autocast of that time, return float32, which then "
+        "meets what is stored in half"
+    ),
+    "layer_norm": "the CPU's kernel takes a half input with float32 weights; CUDA's raises",
+    "group_norm": "the CPU's kernel takes a half input with float32 weights; CUDA's raises",
+    "scaled_dot_product_attention": (
+        "the CPU's kernel takes a mask that is not in the query's dtype; CUDA's memory-efficient one raises 'invalid "
+        "dtype for bias'"
+    ),
+    "instance_norm": "a norm whose weights are wider than its input is refused by other devices",
+}
+
+
+def raised_event(observer: DtypeFlow, error: BaseException) -> Event:
+    """Find the operation that raised an error, or the module whose own check did."""
+    chain = {id(error), id(error.__cause__), id(error.__context__)}
+    for known, event in observer.raised:
+        if id(known) in chain:
+            return event
+    return _python_event(observer, error)
+
+
+def _python_event(observer: DtypeFlow, error: BaseException) -> Event:
+    module: nn.Module | None = None
+    local: dict[str, Any] = {}
+    of_module = False
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, nn.Module):
+            module, local = owner, dict(frame.f_locals)
+            of_module = is_internal(frame.f_code.co_filename)
+        trace = trace.tb_next
+    frames = python_frames(error)
+    code, instruction = (frames[-1][0], frames[-1][1]) if frames else (_python_event.__code__, 0)
+    given = local.get("args", ())  # a tuple in the call of a module that is no Python inside
+    values = [*local.items(), *((f"input {at}", v) for at, v in enumerate(given if isinstance(given, tuple) else ()))]
+    named = {name: value for name, value in values if isinstance(value, torch.Tensor)}
+    for name, value in [] if module is None else [*module.named_parameters(recurse=False)]:
+        named.setdefault(name, value)
+    operands: list[tuple[Key, tuple[int, ...], Provenance]] = []
+    seen: set[int] = set()
+    for name, tensor in named.items():
+        if tensor.dtype in FLOATS and id(tensor) not in seen:
+            seen.add(id(tensor))
+            operands.append(((name,), tuple(tensor.shape), observer.tensors[tensor]))
+    call = None if module is None else observer.modules.called(module)
+    name = type(module).__name__ if module is not None else "the model"
+    result = operands[0][2].dtype if operands else observer.base
+    line, sort = (code, instruction), OperationKind.SKIP
+    event = Event("raise", observer.number + 1, name, sort, line, call, operands, result, of_module=of_module)
+    if not of_module and len(frames) > 1:
+        event.caller = (frames[-2][0], frames[-2][1])
+    return event
+
+
+def place_of(line: CodeLine) -> SourceLine | None:
+    """Name a line; None where no line of Python led to an operation, as of a scripted model."""
+    return None if line[0] is _python_event.__code__ else source_line(*line)
+
+
+def findings_of(
+    observer: DtypeFlow, outputs: tuple[torch.Tensor, ...], raised: Event | None, *, broken: bool
+) -> tuple[tuple[Finding, ...], list[Event]]:
+    """Judge what an observer noted."""
+    for tensor in outputs:
+        event = observer.tensors[tensor].event
+        if event is not None and not event.leaked:
+            event.reached_output = tensor.dtype is event.result
+            event.leaked = "" if event.deliberate else "reached the model's output"
+    events = list(observer.events)
+    if raised is not None:
+        events.append(raised)
+        for _, _, record in raised.operands:
+            if record.event is not None and not record.event.leaked and _brings(record.event, record):
+                record.event.leaked = "raised an error further on"
+    events += list(observer.uses.values())
+    if broken and observer.numbers is not None:
+        events += _broken_events(observer.numbers.broken, [observer.tensors[t] for t in outputs], observer.number)
+    _spread(events, observer.base)
+    groups: dict[Any, list[Event]] = {}
+    for event in sorted(events, key=lambda e: e.number):
+        severity, reason = _judged(event)
+        dtypes = tuple(record.dtype for _, _, record in event.operands)
+        groups.setdefault((event.kind, event.line, event.name, dtypes, event.result, severity, reason), []).append(
+            event
+        )
+    findings = [finding_of(group, cast(Severity, key[5]), key[6], observer.base) for key, group in groups.items()]
+    return tuple(findings), [group[0] for group in groups.values()]
+
+
+def _brings(event: Event, record: Provenance) -> bool:
+    """Whether a mixing is what a tensor has its dtype from; one on purpose is not where a stored tensor brings it."""
+    origin = origin_of(record)
+    return not event.deliberate or not origin.is_stored or any(origin is origin_of(r) for _, _, r in event.operands)
+
+
+def _spread(events: list[Event], base: torch.dtype) -> None:
+    """Mark contained promotions by a tensor that does harm elsewhere: the first meeting is where it came in."""
+    harmful = {
+        id(origin_of(record))
+        for event in events
+        if event.leaked and not event.deliberate
+        for _, _, record in event.operands
+        if record.dtype is not base and not record.deliberate
+    }
+    for event in events:
+        if event.kind == "promotion" and not (event.leaked or event.deliberate):
+            strays = [record for _, _, record in event.operands if record.dtype is not base]
+            if any(id(origin_of(record)) in harmful for record in strays):
+                event.leaked = "was cast back, but the same tensor does harm further on"
+
+
+def _broken_events(broken: list[Provenance], outputs: list[Provenance], number: int) -> list[Event]:
+    """The first result that is not finite though its operands are, of those that went into an output if any did."""
+    entered = {id(record) for output in outputs for record in (output, *ancestors(output))}
+    record = next((one for one in broken if id(one) in entered), broken[0] if broken else None)
+    return [] if record is None or record.code is None else [inside_event("first_non_finite", record, number)]
+
+
+def _judged(event: Event) -> tuple[Severity, str]:
+    """Say whether an event is a fault, and why."""
+    if event.kind == "raise":
+        return "fault", "it raised"
+    if event.kind == "promotion":
+        if event.leaked:
+            asked = "an operand was brought to its dtype by the code" if event.deliberate else "nothing asked for it"
+            return "fault", f"the result is {short(event.result)}: {asked}, and it {event.leaked}"
+        if event.deliberate and event.reached_output:
+            return (
+                "risk",
+                f"an operand was brought to its dtype by the code; the model's output is {short(event.result)}",
+            )
+        if event.deliberate:
+            return "note", "an operand was brought to its dtype by the code"
+        if event.was_cast_back:
+            return "risk", "it was cast back before it went on; nothing asked for it, so it hangs on that cast"
+        return "risk", "nothing asked for it; it went no further than its own module"
+    if event.kind == "downcast":
+        if event.deliberate:
+            return "note", "what is written was widened on purpose, or the destination was made for it"
+        return "fault", event.leaked
+    if event.kind in ("mixed_norm", "mixed_mask"):
+        return "risk", _DEVICE_RISKS.get(event.name, "weights wider than the input")
+    if event.kind == "kept_narrowed":
+        why = "its values overflow it" if event.result is torch.float16 else "it holds too few digits"
+        return "fault", f"the model's class keeps this in float32; it is stored in {short(event.result)}, and {why}"
+    if event.kind == "first_non_finite":
+        return "fault", "the first result that is not finite though its operands are, and the output is not finite"
+    return "note", "a wider destination: exact"
+
+
+def finding_of(group: list[Event], severity: Severity, reason: str, base: torch.dtype) -> Finding:
+    """Write events of one line as a finding."""
+    event = group[0]
+    paths = dict.fromkeys(other.call.path if other.call else "" for other in group)
+    module = event.call.path if event.call else ""
+    return Finding(
+        kind=cast(Kind, event.kind),
+        severity=severity,
+        op=event.name,
+        module=module,
+        module_class=type(event.call.module).__name__ if event.call else "",
+        place=place_of(event.line),
+        operands=operands_of(event, base),
+        result="" if event.kind == "raise" else short(event.result),
+        count=len(group),
+        also_in=tuple(path for path in paths if path != module),
+        reason=reason,
+    )
+
+
+def operands_of(event: Event, base: torch.dtype) -> tuple[OperandHistory, ...]:
+    """Tell an event's operands: name, dtype, how they are written, and their history."""
+    keys = [key for key, _, _ in event.operands]
+    names = operand_names(event.name, event.sort, keys)
+    written = written_operands(event)
+    return tuple(
+        OperandHistory(
+            name=name,
+            dtype=short(record.dtype),
+            shape=shape,
+            expression=text,
+            brought_by=brought_by(record),
+            history=history_of(record, base),
+        )
+        for name, (_, shape, record), text in zip(names, event.operands, written, strict=True)
+    )
+
+
+def written_operands(event: Event) -> list[str]:
+    """Tell how an event's operands are written at its line."""
+    keys = [key for key, _, _ in event.operands]
+    if event.sort is OperationKind.SKIP:
+        return [str(key[0]) if event.caller else "" for key in keys]
+    texts = expressions(*event.line, event.name, keys, of_module=event.of_module)
+    if event.of_module:
+        owner = owner_of(called(*event.line), event.call.path if event.call else "")
+        for index, (_, _, record) in enumerate(event.operands):
+            if owner and not texts[index] and record.kind in ("parameter", "buffer"):
+                texts[index] = f"{owner}.{record.name.rpartition('.')[2]}"
+    return texts
+
+
+def owner_of(expression: str, path: str) -> str:
+    """Write the module at a path, of which a line calls the expression: ``self.net`` and ``a.net.0`` →
+    ``self.net[0]``.
+    """
+    last = re.split(r"\.|\[", expression)[-1].rstrip("]")
+    parts = path.split(".")
+    if last not in parts:
+        return expression
+    rest = parts[len(parts) - parts[::-1].index(last) :]
+    return expression + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in rest)
+
+
+def left_faults(observer: DtypeFlow, outputs: tuple[torch.Tensor, ...]) -> list[str]:
+    """Name the faults that an observed call still has, for instance under a fix."""
+    findings, _ = findings_of(observer, outputs, None, broken=False)
+    return [f"{finding.kind} at {finding.place}" for finding in findings if finding.severity == "fault"]
+
+
+def brought_by(record: Provenance) -> str:
+    """Say in a few words what brought a tensor's dtype."""
+    return _words_of(origin_of(record))
+
+
+def _words_of(record: Provenance) -> str:
+    if record.is_stored:
+        return f"{record.kind} {record.name}"
+    if record.kind == "made":
+        return f"{record.name}, a new tensor"
+    if record.kind == "cast":
+        return record.name
+    if record.kind == "op" and record.parents and dtype_bringer(record) is None:
+        return f"{record.name} of {' and '.join(dict.fromkeys(short(parent.dtype) for parent in record.parents))}"
+    stored = [parent.name for parent in record.parents if parent.kind == "parameter"]
+    return f"{record.name} with {stored[0]}" if stored else record.name
+
+
+def history_of(record: Provenance, base: torch.dtype) -> tuple[HistoryStep, ...]:
+    """Tell how a tensor came by its dtype."""
+    chain = dtype_chain(record)
+    steps = [_step(chain[0])]
+    if chain[0].kind in ("op", "cast"):
+        steps = [_step(origin_of(parent)) for parent in chain[0].parents] + steps
+    for at in chain[1:]:
+        with_stored = at.dtype is not base and any(p.kind == "parameter" and p.dtype is at.dtype for p in at.parents)
+        if (
+            at is record
+            or at.kind == "cast"
+            or with_stored
+            or any(parent.dtype is not at.dtype for parent in at.parents)
+        ):
+            steps.append(_step(at))
+    return tuple(steps[:LONGEST_HISTORY])
+
+
+def _step(record: Provenance) -> HistoryStep:
+    place = None if record.code is None else source_line(record.code, record.instruction)
+    return HistoryStep(
+        what=_words_of(record), dtype=short(record.dtype), module=record.call.path if record.call else "", place=place
+    )
+
+
+def autocast_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
+    """What autocast changed: operation, dtypes of operands and result, and how often."""
+    return tuple(
+        {"op": op, "operands": list(operands), "result": result, "count": count}
+        for (op, operands, result), count in observer.autocast.most_common()
+    )
+
+
+def recast_of(observer: DtypeFlow, model: nn.Module) -> dict[str, Any] | None:
+    """Parameters that autocast casts at each call: how many, what they take stored, and what their copies take."""
+    parameters = dict(model.named_parameters())
+    recast = [(parameters[name], dtype) for name, dtype in observer.recast.items() if name in parameters]
+    if not recast:
+        return None
+    return {
+        "parameters": len(recast),
+        "stored_bytes": sum(p.numel() * p.element_size() for p, _ in recast),
+        "copies_bytes": sum(p.numel() * dtype.itemsize for p, dtype in recast),
+        "to": sorted({short(dtype) for _, dtype in recast}),
+    }
+
+
+def backends_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
+    """Which attention backend ran, on which dtypes of query, key and value."""
+    return tuple(
+        {"backend": backend, "operands": list(dtypes), "count": count}
+        for (backend, dtypes), count in observer.attention.most_common()
+    )
+
+
+def dead_casts_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
+    """Casts that do nothing, or that the line after undoes."""
+    return tuple(
+        {"kind": kind, "from": source, "to": target, "place": str(source_line(code, instruction)), "count": count}
+        for (kind, source, target, code, instruction), count in observer.dead.most_common()
+    )
+
+
+def _where(record: Provenance | None) -> str:
+    if record is None or record.code is None:
+        return ""
+    path = record.call.path if record.call else ""
+    return f"{path or 'the model'} at {source_line(record.code, record.instruction)}"
+
+
+def ranges_of(observer: DtypeFlow) -> tuple[Ranges, ...]:
+    """Values near overflow, subnormal and not finite, per format."""
+    if observer.numbers is None:
+        return ()
+    return tuple(
+        Ranges(
+            dtype=short(dtype),
+            total=count.total,
+            near_overflow=count.near_overflow,
+            subnormal=count.subnormal,
+            non_finite=count.non_finite,
+            first_near_overflow=_where(count.first_near),
+            first_subnormal=_where(count.first_subnormal),
+        )
+        for dtype, count in sorted(observer.numbers.counts.items(), key=lambda item: str(item[0]))
+    )
+
+
+def lost_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
+    """Casts that turn values into infinity, zero or subnormals."""
+    lost = []
+    for (code, instruction, path, source, target), accounts in (
+        observer.numbers.casts.items() if observer.numbers else ()
+    ):
+        sums = {
+            name: sum(getattr(account, name) for account in accounts)
+            for name in ("total", "overflowed", "flushed", "subnormal")
+        }
+        if sums["overflowed"] or sums["flushed"] or sums["subnormal"]:
+            place = str(source_line(code, instruction))
+            lost.append({"from": source, "to": target, "module": path, "place": place, **sums})
+    return tuple(lost)

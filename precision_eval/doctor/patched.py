@@ -1,0 +1,162 @@
+"""Source edited in memory: functions run as edited for the time of a block, and no file is written.
+
+Conventions: an edit changes text within lines and adds none, so that a function is known again by its qualified name
+and first line in the source compiled anew; the functions alive that have its code run the new one meanwhile.
+"""
+
+from __future__ import annotations
+
+import difflib
+import gc
+import linecache
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from types import CodeType, FunctionType
+
+from precision_eval.doctor.source import Insertion, forget_source, shortened
+from precision_eval.trace.dtype_flow import is_installed
+
+_CHANGES_NOTHING = re.compile(r"\s*(\w+) = \1\s*")
+
+
+class PatchedSource:
+    """Edits of source files, which hold while it is active."""
+
+    def __init__(self) -> None:
+        self._original: dict[str, list[str]] = {}
+        self._edited: dict[str, list[str]] = {}
+        self._at: dict[str, set[int]] = {}  # file → edited lines
+        self._swaps: list[tuple[FunctionType, CodeType]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._edited)
+
+    @property
+    def size(self) -> int:
+        """Lines that are edited."""
+        return sum(len(lines) for lines in self._at.values())
+
+    @property
+    def of_library(self) -> bool:
+        """Whether a file of an installed package is edited."""
+        return any(map(is_installed, self._edited))
+
+    def insert(self, insertions: Iterable[Insertion]) -> None:
+        """Put text into lines as they now stand.
+
+        Raises
+        ------
+        SyntaxError
+            What comes out is no Python; nothing is changed then.
+        """
+        files: dict[str, list[Insertion]] = {}
+        for insertion in insertions:
+            files.setdefault(insertion.file, []).append(insertion)
+        for file, of_file in files.items():
+            original = self._original.get(file) or linecache.getlines(file)
+            lines = list(self._edited.get(file, original))
+            for insertion in sorted(of_file, key=lambda i: (i.line, i.column), reverse=True):
+                raw = lines[insertion.line - 1].encode()
+                text = insertion.text.encode()
+                lines[insertion.line - 1] = (
+                    raw[: insertion.column] + text + raw[insertion.column + insertion.removed :]
+                ).decode()
+            compile("".join(lines), file, "exec", dont_inherit=True)
+            self._original[file], self._edited[file] = original, lines
+            self._at.setdefault(file, set()).update(insertion.line for insertion in of_file)
+        self._swaps = self._functions()
+
+    def diff(self) -> str:
+        """Write a unified diff, with paths below the working directory or below site-packages."""
+        parts: list[str] = []
+        for file in self._edited:
+            name = shortened(file)
+            parts += difflib.unified_diff(self._original[file], self._written(file), f"a/{name}", f"b/{name}")
+        return "".join(part if part.endswith("\n") else f"{part}\n\\ No newline at end of file\n" for part in parts)
+
+    def _written(self, file: str) -> list[str]:
+        """Lines without those that a cast taken out leaves as ``t = t``, unless their block has no other."""
+        lines = list(self._edited[file])
+        for line in sorted(self._at[file], reverse=True):
+            if _CHANGES_NOTHING.fullmatch(lines[line - 1]):
+                rest = lines[: line - 1] + lines[line:]
+                with suppress(SyntaxError):
+                    compile("".join(rest), file, "exec", dont_inherit=True)
+                    lines = rest
+        return lines
+
+    @property
+    def reaches(self) -> bool:
+        """Whether each edited line is one of a function that is alive; lines at the top of a module are not."""
+        spans = [(f.__code__.co_filename, *_span(f.__code__)) for f, _ in self._swaps]
+        return all(
+            any(file == name and first <= line <= last for name, first, last in spans)
+            for file, lines in self._at.items()
+            for line in lines
+        )
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Run the functions as edited, and read the source so."""
+        cached = {file: linecache.cache.get(file) for file in self._edited}
+        try:
+            for file, lines in self._edited.items():
+                linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
+            forget_source()
+            with self.running():
+                yield
+        finally:
+            for file, entry in cached.items():
+                linecache.cache.pop(file, None)
+                if entry is not None:
+                    linecache.cache[file] = entry
+            forget_source()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the functions as edited, for timing: nothing but their code is exchanged."""
+        before = [(function, function.__code__) for function, _ in self._swaps]
+        for function, code in self._swaps:
+            function.__code__ = code
+        try:
+            yield
+        finally:
+            for function, code in before:
+                function.__code__ = code
+
+    def _functions(self) -> list[tuple[FunctionType, CodeType]]:
+        """Find the functions alive whose lines are edited, with their new code."""
+        new: dict[tuple[str, str, int], list[CodeType]] = {}
+        for file, lines in self._edited.items():
+            for code in _codes_in(compile("".join(lines), file, "exec", dont_inherit=True)):
+                new.setdefault((file, code.co_qualname, code.co_firstlineno), []).append(code)
+        swaps = []
+        functions = [
+            value for value in gc.get_objects() if type(value) is FunctionType
+        ]  # isinstance runs code of proxies
+        for function in functions:
+            code = function.__code__
+            if code.co_filename not in self._edited:
+                continue
+            first, last = _span(code)
+            codes = new.get((code.co_filename, code.co_qualname, code.co_firstlineno), [])
+            edited = any(first <= line <= last for line in self._at[code.co_filename])
+            # two lambdas of one line have one name: which is which cannot be told
+            if edited and len(codes) == 1 and codes[0].co_freevars == code.co_freevars:
+                swaps.append((function, codes[0]))
+        return swaps
+
+
+def _codes_in(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _codes_in(constant)
+
+
+def _span(code: CodeType) -> tuple[int, int]:
+    """First and last line of a code object, those of functions inside it too."""
+    lines = [line for _, _, line in code.co_lines() if line]
+    inner = [_span(constant)[1] for constant in _codes_in(code)]
+    return code.co_firstlineno, max([code.co_firstlineno, *lines, *inner])

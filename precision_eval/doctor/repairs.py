@@ -1,0 +1,527 @@
+"""Suggested changes, each run on a copy until no fault is left; imports torch.
+
+Conventions: there are four ways to mend a fault. *At the meeting*: the operand that strays is cast where the dtypes
+meet. *At the origin*: what brought the stray dtype is cast where it is made. *Stored*: the parameter, buffer or input
+is kept in the other dtype. *Widened*: the operation whose result loses digits or range works in float32, and what then
+meets another dtype is cast at that meeting. Each way is followed fault by fault, since a mended line shows the next
+one; a change is *verified* when the model then passes, its output is finite, and the observer finds no fault. Nothing
+is written.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from precision_eval.core.formats import short
+from precision_eval.core.targets import first_line
+from precision_eval.doctor.accuracy import HARDLY_A_DIGIT, excess_drift, of_numbers
+from precision_eval.doctor.diagnosis import Finding, Patch, Price, SourceLine
+from precision_eval.doctor.findings import findings_of, owner_of, raised_event, written_operands
+from precision_eval.doctor.patched import PatchedSource
+from precision_eval.doctor.source import (
+    Insertion,
+    called,
+    dtype_of,
+    expressions,
+    imports_torch,
+    source_line,
+    variables,
+    with_casts,
+    with_dtype,
+    with_keyword_cast,
+    with_result_cast,
+    without_cast,
+)
+from precision_eval.fixes.packing import ExaminedModel
+from precision_eval.fixes.storage import tensors_in
+from precision_eval.measure.float64_reference import Reference
+from precision_eval.measure.model_calls import CallOutcome, base_dtype, copied, observe_call, output_error
+from precision_eval.trace.dtype_flow import CodeLine, Event, inside_event, is_internal
+from precision_eval.trace.operations import ASSIGNMENTS, SLOTS, OperationKind, loses, operand_names
+from precision_eval.trace.provenance import Provenance, named_tensors, origin_of
+
+MOST_STEPS = 16
+"""Faults that are mended one after the other before a way is given up."""
+
+Stored = dict[tuple[str, str], torch.dtype]
+"""Kind and name of a stored tensor → the dtype it is kept in."""
+
+
+@dataclass
+class Repair:
+    """Changes to source and to stored tensors, made in memory."""
+
+    source: PatchedSource = field(default_factory=PatchedSource)
+    stored: Stored = field(default_factory=dict)
+    left: tuple[str, ...] = ()
+    outputs: tuple[torch.Tensor, ...] | None = None
+    setting: str = ""
+    change: Callable[[ExaminedModel], None] | None = None
+
+    @property
+    def verified(self) -> bool:
+        """Whether the model ran without a fault."""
+        return self.outputs is not None and not self.left
+
+    @property
+    def title(self) -> str:
+        """Name of the change in tables."""
+        return "suggested change" if self.source else "stored otherwise"
+
+    def copy(self, subject: ExaminedModel) -> ExaminedModel:
+        """Copy a subject, its tensors stored as they should be."""
+        model = copied(subject)
+        if self.change is not None:
+            self.change(model)
+        given = dict(zip(model.names, model.tensors, strict=True))
+        for kind, name, tensor in named_tensors(model, given, prefix=model.prefix) if self.stored else ():
+            dtype = self.stored.get((kind, name))
+            if dtype is not None and kind != "input":
+                tensor.data = tensor.data.to(dtype)
+        for path, tensor in _in_objects(model):
+            tensor.data = tensor.data.to(self.stored.get(("input", path), tensor.dtype))
+        inputs = zip(model.names, model.tensors, strict=True)
+        model.tensors = tuple(tensor.to(self.stored.get(("input", name), tensor.dtype)) for name, tensor in inputs)
+        return model
+
+    @property
+    def changes_tensors(self) -> bool:
+        """Whether the model itself is another one, not only its code."""
+        return bool(self.stored) or self.change is not None
+
+    def as_patch(self, place: SourceLine | None, origin: str, price: Price | None = None) -> Patch:
+        """Write the change down."""
+        return Patch(
+            place=place, diff=self.source.diff(), code=self.setting or _code(self.stored), origin=origin,
+            verified=self.verified, left=self.left, price=price,
+        )  # fmt: skip
+
+
+Step = Callable[[Event, torch.dtype], tuple[Insertion, ...] | Stored]
+Faults = list[tuple[Finding, Event | None]]
+"""What is wrong, and the operation to mend where it is known."""
+
+
+def repairs_of(subject: ExaminedModel, reference: Reference, *, drifts: bool = False) -> list[Repair]:
+    """Follow each way to mend a model, and return a change of the source and one of what is stored, the better first.
+
+    Of casts at the meetings and at the origin the fewer lines are kept, unless they cost digits. A change of what is
+    stored goes before one of a library's source, and one that leaves no drift beyond the format before one that does.
+    Where it is the numbers that say that something is wrong, operations are widened, as where no cast mends a model.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the model's own were shown when it first ran
+        repairs = [] if drifts else _repairs_of_dtypes(subject, reference)
+        if any(repair.verified for repair in repairs):
+            return repairs
+        widened = _followed("widened", _widened, subject, reference)
+    return [widened] if widened.verified else repairs
+
+
+def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Repair]:
+    meeting, origin, stored = (
+        _followed(way, step, subject, reference)
+        for way, step in (("meeting", _at_meeting), ("origin", _at_origin), ("stored", _as_stored))
+    )
+    shorter = origin.verified and origin.source and origin.source.size < meeting.source.size
+    if origin.verified and (not meeting.verified or (shorter and _as_exact(origin, meeting, reference))):
+        meeting = origin
+    changes = [repair for repair in (meeting, stored) if repair.source or repair.stored]
+    changes = [repair for repair in changes if repair.verified] or changes[:1]
+    drifts = [not _explained(repair, subject, reference) for repair in changes]
+    ranked = sorted(zip(drifts, changes, strict=True), key=lambda p: (not p[1].verified, p[0], p[1].source.of_library))
+    return [repair for _, repair in ranked]
+
+
+def _explained(repair: Repair, subject: ExaminedModel, reference: Reference) -> bool:
+    """Whether a change leaves no drift beyond the format: a cast that says aloud what was lost in silence does."""
+    outcome = CallOutcome(repair.outputs, None)
+    return excess_drift(subject, outcome, reference, base_dtype(subject)) is None
+
+
+def _as_exact(one: Repair, other: Repair, reference: Reference) -> bool:
+    """Whether a change drifts no more than another does, or nothing is known of it."""
+    one_error, other_error = (output_error(repair.outputs, reference.outputs) for repair in (one, other))
+    return one_error is None or other_error is None or one_error <= 2 * other_error
+
+
+def _followed(way: str, step: Step, subject: ExaminedModel, reference: Reference) -> Repair:
+    """Mend one fault after the other until none is left, or until one cannot be mended this way."""
+    repair = Repair()
+    mended: set[object] = set()
+    base = base_dtype(subject)
+    for _ in range(MOST_STEPS + 1):
+        with repair.source.active():
+            model = repair.copy(subject)
+            faults, outcome = _observed(model, base, reference, numbers=way == "widened")
+            if not faults:
+                repair.outputs, repair.left = outcome.outputs, _still_wrong(outcome, reference)
+                return repair
+            event = _last_meeting(faults) if way == "widened" else _to_mend(faults)
+            at = None if event is None else _identity(event)
+            tries = event is not None and (event.kind in _INSIDE or at not in mended)
+            if event is not None and event.kind == "raise" and not event.operands:
+                tries = False  # it knows none of what it was given, and nothing of it floats
+            change = step(event, base) if event is not None and tries else ()
+        repair.left = tuple(dict.fromkeys(f"{finding.kind} at {finding.place}" for finding, _ in faults))
+        if not change:
+            return repair
+        mended.add(at)
+        if isinstance(change, dict):
+            repair.stored |= _alike(change, subject)
+            continue
+        try:
+            repair.source.insert(change)
+        except SyntaxError:
+            return repair
+        if not repair.source.reaches:
+            return repair
+    return repair
+
+
+def _observed(
+    model: ExaminedModel, base: torch.dtype, reference: Reference, *, numbers: bool
+) -> tuple[Faults, CallOutcome]:
+    """Observe a copy; return its faults and, if asked for, what is wrong by the numbers where none is left."""
+    fresh = copied(model) if numbers else model
+    observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=True)
+    raised = None if seen.error is None else raised_event(observer, seen.error)
+    broken, _ = seen.broken(reference.outputs)
+    findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
+    faults: Faults = [
+        (finding, event)
+        for finding, event in zip(findings, events, strict=True)
+        if finding.severity == "fault" or (numbers and event.reached_output and event.result is not base)
+    ]
+    if numbers and not faults and not broken:
+        _, noted = of_numbers(model, seen, reference, base, observer.angles)
+        faults = [] if noted is None else [noted]
+        for _, event in faults:
+            writes = [e for e in observer.events if event is not None and (e.line, e.kind) == (event.line, "downcast")]
+            if event is not None and writes:  # where it is written to is known of the write
+                event.operands, event.stored = writes[0].operands, writes[0].stored
+    return faults, seen
+
+
+def _still_wrong(outcome: CallOutcome, reference: Reference) -> tuple[str, ...]:
+    if outcome.error is not None:
+        return (f"{type(outcome.error).__name__}: {first_line(outcome.error, empty='')}",)
+    broken, total = outcome.broken(reference.outputs)
+    if broken:
+        return (f"{broken} of {total} output values are not finite",)
+    drift = output_error(outcome.outputs, reference.outputs)
+    return (f"a drift of {drift:.2g}",) if drift is not None and drift > HARDLY_A_DIGIT else ()
+
+
+def _to_mend(faults: Faults) -> Event | None:
+    """The first fault; where that is a write into what is stored and something raised, what raised."""
+    first = faults[0][1]
+    if first is None:
+        return None
+    raised = next((event for finding, event in faults if finding.kind == "raise"), None)
+    writes = first.sort is OperationKind.WRITE and first.kind == "downcast"
+    return raised if writes and raised is not None else first
+
+
+def _last_meeting(faults: Faults) -> Event | None:
+    """The last promotion, since what was widened stays wide until then; else the first fault."""
+    promotions = [event for finding, event in faults if finding.kind == "promotion" and event is not None]
+    return promotions[-1] if promotions else faults[0][1]
+
+
+def _identity(event: Event) -> object:
+    """What makes a fault the same as one before, though its line was edited meanwhile."""
+    place = source_line(*(event.caller or event.line))
+    records = [record for _, _, record in event.operands]
+    dtypes = tuple(record.dtype for record in records)
+    stored = tuple(any_layer(record.name) for record in records if record.is_stored)  # one line may call two layers
+    path = event.call.path if event.call else ""
+    written = event.stored and any_layer(event.stored.name)
+    return event.kind, place.file, place.line, event.name, dtypes, stored, re.sub(r"\d+", "*", path), written
+
+
+def _alike(change: Stored, subject: ExaminedModel) -> Stored:
+    """Widen a change to tensors of the same name in other layers, where they are in the same dtype."""
+    given = dict(zip(subject.names, subject.tensors, strict=True))
+    dtypes = {(kind, name): t.dtype for kind, name, t in named_tensors(subject, given, prefix=subject.prefix)}
+    dtypes |= {("input", path): tensor.dtype for path, tensor in _in_objects(subject)}
+    patterns = {(kind, any_layer(name)): (dtypes.get((kind, name)), to) for (kind, name), to in change.items()}
+    return change | {
+        key: patterns[key[0], any_layer(key[1])][1]
+        for key, dtype in dtypes.items()
+        if patterns.get((key[0], any_layer(key[1])), (None, None))[0] is dtype
+    }
+
+
+def _in_objects(subject: ExaminedModel) -> list[tuple[str, torch.Tensor]]:
+    """List the floating tensors inside objects among the inputs, such as caches."""
+    return [pair for name, value in subject.objects() for pair in tensors_in(name, value)]
+
+
+def any_layer(name: str) -> str:
+    """Write a tensor's name for every layer: ``layers.0.keys`` → ``layers.*.keys``."""
+    return re.sub(r"\[\d+\]", "[*]", re.sub(r"\.\d+\.", ".*.", name))
+
+
+# At the meeting -------------------------------------------------------------------------------------------------------
+
+
+def _at_meeting(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    path = event.call.path if event.call else ""
+    if is_internal((event.caller or event.line)[0].co_filename):
+        return ()  # torch's own modules one after the other: there is no line of anybody's to change
+    if event.kind in ("kept_narrowed", "first_non_finite"):
+        return ()
+    if event.caller is not None:
+        return _around_module(event, event.caller, path="", cast_result=False)
+    if event.of_module:
+        of_norm = event.sort is OperationKind.NORM and event.kind != "raise"
+        if by_keyword := _given_by_keyword(event, base):
+            return by_keyword
+        return _around_module(event, event.line, path=path, cast_result=of_norm)
+    if any(key == ("out",) for key, _, _ in event.operands):
+        return ()  # a cast of what is written to would be written to in its place
+    if event.kind == "downcast" and event.name not in ASSIGNMENTS:
+        return ()  # a cast of what is added would hide that the sum is held in less
+    written = written_operands(event)
+    keep = _kept(event, base)
+    to = event.operands[keep][2].dtype
+    dtype = _dtype_text(written[keep], to, event.line[0].co_filename)
+    casts = {
+        text: dtype
+        for text, (_, _, record) in zip(written, event.operands, strict=True)
+        if text and record.dtype is not to
+    }
+    return with_casts(*event.line, casts) if casts else ()
+
+
+def _dtype_text(expression: str, dtype: torch.dtype, file: str) -> str:
+    """Write a dtype as an operand's own where that costs nothing to read, else by its name."""
+    if expression and _costs_nothing(expression):
+        return dtype_of(expression)
+    return f"torch.{short(dtype)}" if imports_torch(file) or not expression else dtype_of(expression)
+
+
+def _costs_nothing(expression: str) -> bool:
+    try:
+        node: ast.AST = ast.parse(expression, mode="eval").body
+    except SyntaxError:
+        return False
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)
+
+
+def _around_module(event: Event, line: CodeLine, *, path: str, cast_result: bool) -> tuple[Insertion, ...]:
+    """Cast what a module is given to its weight's dtype, or what it returns to its input's."""
+    code, instruction = line
+    (given,) = expressions(code, instruction, "", [(0,)], of_module=True)
+    owner = called(code, instruction)
+    if not given or not owner:
+        return ()
+    if cast_result:
+        return with_result_cast(code, instruction, _dtype_text(given, event.operands[0][2].dtype, code.co_filename))
+    return with_casts(code, instruction, {given: _weight_dtype(event, owner_of(owner, path), code.co_filename)})
+
+
+def _given_by_keyword(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    """Cast what a module is given by a keyword and hands on under the same name; what it is called on is no stray."""
+    if event.sort is not OperationKind.ATTENTION or event.operands[0][2].dtype is not base:
+        return ()
+    names = operand_names(event.name, event.sort, [key for key, _, _ in event.operands])
+    strays = [name for name, (_, _, record) in zip(names, event.operands, strict=True) if record.dtype is not base]
+    words = tuple(word for name in strays if name in SLOTS["sdpa"] for word in SLOTS["sdpa"][name][1])
+    (given,) = expressions(*event.line, "", [(0,)], of_module=True)
+    return with_keyword_cast(*event.line, words, _dtype_text(given, base, event.line[0].co_filename))
+
+
+def _weight_dtype(event: Event, owner: str, file: str) -> str:
+    """Write the dtype of a module's weight by a name that the module has."""
+    module = event.call.module if event.call else None
+    own = dict(module.named_parameters(recurse=False)) if module is not None else {}
+    if module is not None and next(module.parameters(), None) is None:
+        return "torch.float32"  # packed, as a quantised layer: what refuses half and has no weight of its own
+    given = event.operands[0][2].dtype if event.operands else None
+    for name, parameter in own.items():
+        if parameter.dtype is not given and name.isidentifier():
+            return f"{owner}.{name}.dtype"
+    weights = [record.dtype for _, _, record in event.operands[1:] if record.dtype is not given]
+    if weights and imports_torch(file):
+        return f"torch.{short(weights[0])}"
+    return f"next({owner}.parameters()).dtype"
+
+
+def _kept(event: Event, base: torch.dtype) -> int:
+    """Index of the operand whose dtype the others are cast to."""
+    dtypes = [record.dtype for _, _, record in event.operands]
+    if event.sort is OperationKind.WRITE or event.sort is OperationKind.ATTENTION:
+        return 0
+    if base in dtypes:
+        return dtypes.index(base)
+    return 1 if event.sort is OperationKind.PRODUCT and len(dtypes) > 1 else 0
+
+
+# Widened --------------------------------------------------------------------------------------------------------------
+
+WIDE = "torch.float32"
+_INSIDE = ("drift", "first_non_finite")
+
+
+def _widened(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
+    """Have an operation that loses digits or range keep them; what is wrong by its dtypes is cast where they meet."""
+    if event.kind == "raise" and not event.of_module and event.caller is None:
+        return _wide(event)  # it stays wide until a module with weights of its own
+    if event.kind not in _INSIDE:
+        return _at_meeting(event, base)
+    at: Event | None = event
+    for _ in range(MOST_STEPS):
+        if at is None:
+            return ()
+        if change := _wide(at):
+            return change
+        at = _producer(at)
+    return ()
+
+
+def _wide(event: Event) -> tuple[Insertion, ...] | Stored:
+    """Widen one operation; nothing where that is done, or where it is not written in somebody's line."""
+    file = event.line[0].co_filename
+    if event.of_module or is_internal(file) or not imports_torch(file):
+        return ()
+    if event.sort is OperationKind.WRITE:
+        return _wide_destination(event)
+    if event.sort is OperationKind.CAST:
+        return without_cast(*event.line)
+    narrow = [key for key, _, record in event.operands if loses(torch.float32, record.dtype)]
+    if ("out",) in [key for key, _, _ in event.operands]:
+        return ()  # what is written to would be another tensor
+    if change := with_dtype(*event.line, WIDE):
+        return change if narrow or not event.operands else ()
+    written = variables(*event.line, event.name, narrow) if narrow else []
+    return with_casts(*event.line, dict.fromkeys(written, WIDE)) if written else ()
+
+
+def _producer(event: Event) -> Event | None:
+    """What made the first operand that is, or was, narrow."""
+    for _, _, record in event.operands:
+        before = record
+        while not loses(torch.float32, before.dtype) and before.parents:
+            before = before.parents[0]
+        if loses(torch.float32, before.dtype) and before.code is not None:
+            return inside_event(event.kind, before, event.number)
+    return None
+
+
+def _wide_destination(event: Event) -> tuple[Insertion, ...] | Stored:
+    """Keep what is written to in float32: as it is stored, or where it is made."""
+    made = event.stored or origin_of(event.operands[0][2])
+    if made.is_stored:
+        return {(made.kind, made.name): torch.float32}
+    if made.code is None or not imports_torch(made.code.co_filename):
+        return ()
+    line = made.code, made.instruction
+    return with_dtype(*line, WIDE) or with_result_cast(*line, WIDE)
+
+
+# At the origin, and as stored -----------------------------------------------------------------------------------------
+
+
+def _stray(event: Event, base: torch.dtype) -> Provenance | None:
+    """What brought the dtype that is not the model's."""
+    if event.kind == "downcast" and event.stored is not None and event.stored.dtype is not base:
+        return event.stored
+    return next((origin_of(record) for _, _, record in event.operands if record.dtype is not base), None)
+
+
+def _at_origin(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    stray = _stray(event, base)
+    if stray is None or stray.code is None or stray.is_stored or is_internal(stray.code.co_filename):
+        return ()
+    if not imports_torch(stray.code.co_filename):
+        return ()
+    line = stray.code, stray.instruction
+    rounded = stray.kind == "cast" and stray.parents and stray.parents[0].dtype is base
+    taken_out = without_cast(*line) if rounded else ()  # what a cast rounds away does not come back
+    return taken_out or with_result_cast(*line, f"torch.{short(base)}")
+
+
+def _as_stored(event: Event, base: torch.dtype) -> Stored:
+    stray = _stray(event, base)
+    if stray is None or event.kind in ("kept_narrowed", "first_non_finite"):
+        return {}
+    if stray.is_stored:
+        return {(stray.kind, stray.name): base}
+    # a product or a norm brings its weight's dtype to what it returns
+    return {("parameter", p.name): base for p in stray.parents if p.kind == "parameter" and p.dtype is stray.dtype}
+
+
+def origin_text(event: Event, base: torch.dtype) -> str:
+    """Say what to change where the stray dtype comes from."""
+    records = [record for _, _, record in event.operands]
+    if event.kind == "kept_narrowed":
+        return (
+            f"load {records[-1].name} in float32, and do not call .half() or .to(float16) on the whole model afterwards"
+        )
+    if event.kind == "downcast" and event.stored is not None and event.stored.dtype is not base:
+        other = next((record for record in records[1:] if record.dtype is not event.stored.dtype), None)
+        if other is not None:
+            return f"make {event.stored.kind} {event.stored.name} in {short(other.dtype)}, or cast it where it is read"
+    stray = _stray(event, base)
+    return "" if stray is None else _where(stray, base)
+
+
+def _where(origin: Provenance, base: torch.dtype) -> str:
+    name = short(base)
+    if origin.kind in ("parameter", "buffer", "attribute"):
+        return f"store {origin.kind} {origin.name} in {name}; it is in {short(origin.dtype)}"
+    if origin.kind == "input":
+        return f"give input {origin.name} in {name}; it is in {short(origin.dtype)}"
+    place = "" if origin.code is None else f" at {source_line(origin.code, origin.instruction)}"
+    if origin.kind == "cast" and origin.parents and loses(origin.parents[0].dtype, origin.dtype):
+        return f"leave out the cast to {short(origin.dtype)}{place}: what it rounds away does not come back"
+    if origin.kind == "cast":
+        return f"cast the result back to {name} after the cast to {short(origin.dtype)}{place}"
+    if origin.kind == "made":
+        return f"make it in {name}: {origin.name}{place} makes {short(origin.dtype)}"
+    return f"{origin.name}{place} brings {short(origin.dtype)}"
+
+
+# Writing it down ------------------------------------------------------------------------------------------------------
+
+
+def _code(stored: Stored) -> str:
+    """Write stored tensors' changes as lines of Python, one for each name, its layers together."""
+    blocks: dict[str, list[str]] = {}  # a line, and those below it
+    groups: dict[tuple[str, str, torch.dtype], list[str]] = {}
+    for (kind, name), dtype in stored.items():
+        groups.setdefault((kind, any_layer(name), dtype), []).append(name)
+    for (kind, pattern, dtype), names in groups.items():
+        target = f"torch.{short(dtype)}"
+        listed, inside, own = pattern.partition("[*].")
+        if inside and sorted(names) == sorted(f"{listed}[{index}].{own}" for index in range(len(names))):
+            parts = listed if kind == "input" else _path(listed)
+            blocks.setdefault(f"for part in {parts}[:{len(names)}]:", []).append(
+                f"    part.{own} = part.{own}.to({target})"
+            )
+        elif kind == "input":
+            blocks |= {f"{name} = {name}.to({target})": [] for name in names}
+        elif len(names) == 1 or kind == "attribute":
+            blocks |= {f"{path}.data = {path}.data.to({target})": [] for path in map(_path, names)}
+        else:
+            regex = r"\.".join(r"\d+" if part == "*" else part for part in pattern.split("."))
+            below = [f'    if re.fullmatch(r"{regex}", name):', f"        tensor.data = tensor.data.to({target})"]
+            named = "named_parameters" if kind == "parameter" else "named_buffers"
+            blocks = {"import re": []} | blocks
+            blocks.setdefault(f"for name, tensor in model.{named}():", []).extend(below)
+    return "\n".join(line for first, below in blocks.items() for line in (first, *below))
+
+
+def _path(name: str) -> str:
+    """Write the path of a module's tensor as code: ``layers.0.keys`` → ``model.layers[0].keys``."""
+    return "model" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in name.split("."))

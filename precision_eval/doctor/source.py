@@ -1,0 +1,327 @@
+"""Lines of source: where an operation was called, how its operands are written there, and the line with a cast in it.
+
+Conventions: a line is named by a code object and an instruction in it, which is all that is kept while a model runs;
+files are read when something is reported. Python 3.11 and later record the columns of each instruction, so that the
+very call is known where a line has several. Source that cannot be read (a notebook's, generated code) gives no text.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from types import CodeType
+
+from precision_eval.doctor.diagnosis import SourceLine
+from precision_eval.trace.dtype_flow import is_internal
+from precision_eval.trace.operations import CASTS
+
+
+def shortened(file: str) -> str:
+    """Shorten a path: below site-packages, or below the working directory, else its last two parts."""
+    path = Path(file)
+    for marker in ("site-packages", "dist-packages"):
+        if marker in path.parts:
+            return Path(*path.parts[path.parts.index(marker) + 1 :]).as_posix()
+    try:
+        return path.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return "/".join(path.parts[-2:])
+
+
+def _span(code: CodeType, instruction: int) -> tuple[int, int, int, int] | None:
+    """First and last line, first and last column (in bytes) of an instruction."""
+    span = next(islice(code.co_positions(), instruction // 2, None), None)
+    if span is None or None in span:
+        return None
+    return span  # type: ignore[return-value]
+
+
+def line_of(code: CodeType, instruction: int) -> int:
+    """Line of an instruction."""
+    span = next(islice(code.co_positions(), instruction // 2, None), None)
+    return span[0] if span is not None and span[0] is not None else code.co_firstlineno
+
+
+def source_line(code: CodeType, instruction: int) -> SourceLine:
+    """Name the line of an instruction."""
+    line = line_of(code, instruction)
+    text = linecache.getline(code.co_filename, line).strip()
+    return SourceLine(file=shortened(code.co_filename), line=line, function=code.co_qualname, text=text)
+
+
+@lru_cache(maxsize=64)
+def _tree(file: str) -> tuple[str, ast.Module] | None:
+    lines = linecache.getlines(file)
+    if not lines:
+        return None
+    text = "".join(lines)
+    try:
+        return text, ast.parse(text)
+    except SyntaxError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _node(code: CodeType, instruction: int) -> ast.AST | None:
+    """Find the call, operator or assignment that an instruction belongs to."""
+    span, parsed = _span(code, instruction), _tree(code.co_filename)
+    if span is None or parsed is None:
+        return None
+    first, last, start, end = span
+    best: ast.AST | None = None
+    for node in ast.walk(parsed[1]):
+        if not isinstance(node, ast.Call | ast.BinOp | ast.AugAssign | ast.Subscript | ast.Assign | ast.Attribute):
+            continue
+        if (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset) == (first, last, start, end):
+            best = node
+    if isinstance(best, ast.Subscript):  # an assignment's instruction spans its target
+        for node in [node for node in ast.walk(parsed[1]) if isinstance(node, ast.Assign)]:
+            if best in node.targets:
+                return node
+            target = node.targets[0]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and best in target.elts:
+                return ast.Assign([best], dict(zip(target.elts, node.value.elts, strict=False))[best])
+    return best
+
+
+def _text(file: str, node: ast.AST) -> str:
+    parsed = _tree(file)
+    return (ast.get_source_segment(parsed[0], node) or "") if parsed else ""
+
+
+def _written(node: ast.AST | None) -> dict[tuple[int | str, ...], ast.expr]:
+    """Operands of a call as written, by position (a method's object is the first) or by keyword."""
+    if isinstance(node, ast.BinOp):
+        return {(0,): node.left, (1,): node.right}
+    if isinstance(node, ast.AugAssign):
+        return {(0,): node.target, (1,): node.value}
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return {(0,): node.targets[0].value, (2,): node.value}
+    if not isinstance(node, ast.Call):
+        return {}
+    operands: dict[tuple[int | str, ...], ast.expr] = {}
+    for index, part in enumerate(node.args):
+        if isinstance(part, ast.Starred):
+            break
+        operands[(index,)] = part
+        if isinstance(part, ast.Tuple | ast.List):
+            operands |= {(index, at): inner for at, inner in enumerate(part.elts)}
+    return operands | {(word.arg,): word.value for word in node.keywords if word.arg}
+
+
+@lru_cache(maxsize=64)
+def _names_of_torch(file: str) -> frozenset[str]:
+    """Names that a file imports from torch: modules, functions and classes, none of them a tensor."""
+    names = {"torch", "F", "functional"}
+    parsed = _tree(file)
+    for node in ast.walk(parsed[1]) if parsed else ():
+        if isinstance(node, ast.Import):
+            imported = [alias for alias in node.names if alias.name.partition(".")[0] == "torch"]
+            names.update(alias.asname or "torch" for alias in imported)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
+            names.update(alias.asname or alias.name for alias in node.names)
+    return frozenset(names)
+
+
+def _is_method(node: ast.AST | None, op: str, file: str) -> bool:
+    """Whether the call is of a tensor's method, so that its object is the first operand."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != op:
+        return False
+    root = node.func.value
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return not (isinstance(root, ast.Name) and root.id in _names_of_torch(file))
+
+
+def _object_of(node: ast.AST | None) -> ast.expr:
+    """The tensor whose method is called."""
+    assert isinstance(node, ast.Call)
+    assert isinstance(node.func, ast.Attribute)
+    return node.func.value
+
+
+def expressions(
+    code: CodeType, instruction: int, op: str, keys: list[tuple[int | str, ...]], *, of_module: bool
+) -> list[str]:
+    """Tell how operands are written at a line."""
+    node = _node(code, instruction)
+    if of_module:
+        return [_text(code.co_filename, part) if part else "" for part in _of_module(node, len(keys))]
+    written = _written(node)
+    if _is_method(node, op, code.co_filename):
+        shifted = {((k[0] + 1, *k[1:]) if isinstance(k[0], int) else k): part for k, part in written.items()}
+        written = {(0,): _object_of(node), **shifted}
+    return [_text(code.co_filename, written[key]) if key in written else "" for key in keys]
+
+
+def variables(code: CodeType, instruction: int, op: str, keys: list[tuple[int | str, ...]]) -> list[str]:
+    """Tell how operands are written at a line, literals left out: ``1 - x`` is ``x.__rsub__(1)`` to torch."""
+    node = _node(code, instruction)
+    if keys == [(0,)] and isinstance(node, ast.BinOp) and (op.startswith("__r") or isinstance(node.left, ast.Constant)):
+        keys = [(1,)]
+    first = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    if (0,) in keys and isinstance(first, ast.Constant) and isinstance(first.value, str):  # an equation of einsum
+        keys = [(key[0] + 1, *key[1:]) if isinstance(key[0], int) else key for key in keys]
+    return [text for text in expressions(code, instruction, op, keys, of_module=False) if text]
+
+
+def _of_module(node: ast.AST | None, count: int) -> list[ast.expr | None]:
+    first = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    return [None if isinstance(first, ast.Starred) else first, *[None] * (count - 1)]
+
+
+def called(code: CodeType, instruction: int) -> str:
+    """Tell what a line calls, as written: ``self.proj`` of ``self.proj(x)``; empty where it is no call."""
+    node = _node(code, instruction)
+    return _text(code.co_filename, node.func) if isinstance(node, ast.Call) else ""
+
+
+def _wrapped(expression: str) -> str:
+    """Put parentheses around what a method cannot be called on as it stands."""
+    try:
+        node = ast.parse(expression, mode="eval").body
+    except SyntaxError:
+        return f"({expression})"
+    simple = isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
+    return expression if simple else f"({expression})"
+
+
+def dtype_of(expression: str) -> str:
+    """Write the dtype of an operand: ``x.dtype``, ``(x * 2).dtype``."""
+    return f"{_wrapped(expression)}.dtype"
+
+
+@dataclass(frozen=True)
+class Insertion:
+    """Text put into a line of a file, at a column counted in bytes, in the place of so many bytes."""
+
+    file: str
+    line: int
+    column: int
+    text: str
+    removed: int = 0
+
+
+def _parts_to_cast(node: ast.AST, file: str, casts: dict[str, str]) -> list[tuple[str, ast.expr]]:
+    """Find the operands to cast, all of them; what is no operand of its own is cast where it first stands."""
+    operands = [(_text(file, part), part) for part in _written(node).values() if not isinstance(part, ast.Starred)]
+    parts = [(text, part) for text, part in operands if text in casts]
+    rest = set(casts) - {text for text, _ in parts}
+    for part in ast.walk(node):
+        text = _text(file, part) if rest and isinstance(part, ast.expr) else ""
+        if text in rest:
+            parts.append((text, part))  # type: ignore[arg-type]
+            rest.discard(text)
+    return parts
+
+
+def with_casts(code: CodeType, instruction: int, casts: dict[str, str]) -> tuple[Insertion, ...]:
+    """Write casts around some of a line's operands; nothing where one of them does not stand there.
+
+    `casts` holds the text of each operand and that of the dtype it is cast to.
+    """
+    return with_calls(code, instruction, {text: f".to({dtype})" for text, dtype in casts.items()})
+
+
+def with_calls(code: CodeType, instruction: int, calls: dict[str, str], *, result: str = "") -> tuple[Insertion, ...]:
+    """Write method calls behind some of a line's operands, such as ``.contiguous()``, and behind the whole."""
+    node, file = _node(code, instruction), code.co_filename
+    parts = _parts_to_cast(node, file, calls) if node is not None else []
+    if {text for text, _ in parts} != set(calls):
+        return ()
+    ends = tuple(inserted for text, part in parts for inserted in _called(file, part, calls[text]))
+    if not result:
+        return ends
+    return (*ends, *_called(file, node, result)) if isinstance(node, ast.expr) else ()
+
+
+def with_backend(code: CodeType, instruction: int, backend: str) -> tuple[Insertion, ...]:
+    """Name another backend where a ``with sdpa_kernel(SDPBackend.MATH)`` of the same file holds a line."""
+    span, parsed = _span(code, instruction), _tree(code.co_filename)
+    for node in ast.walk(parsed[1]) if span and parsed else ():
+        if not (isinstance(node, ast.With) and span and node.lineno <= span[0] <= (node.end_lineno or 0)):
+            continue
+        for part in [part for item in node.items for part in ast.walk(item.context_expr)]:
+            if isinstance(part, ast.Attribute) and part.attr == "MATH" and part.end_lineno and part.end_col_offset:
+                return (Insertion(code.co_filename, part.end_lineno, part.end_col_offset - 4, backend, removed=4),)
+    return ()
+
+
+def with_result_cast(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
+    """Write a cast around the whole call or expression of a line."""
+    return with_calls(code, instruction, {}, result=f".to({dtype})")
+
+
+def without_cast(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
+    """Take a cast out: ``x.half()`` becomes ``x``."""
+    node = _node(code, instruction)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in CASTS:
+        return ()
+    inner, file = node.func.value, code.co_filename
+    if len(node.args) + len(node.keywords) > 1 or not inner.end_lineno == node.end_lineno == node.func.end_lineno:
+        return ()  # `to(device, dtype)` does more than cast
+    assert inner.end_lineno is not None
+    assert inner.end_col_offset is not None
+    assert node.end_col_offset is not None
+    raw = linecache.getline(file, inner.end_lineno).encode()
+    start = raw.index(b".", inner.end_col_offset)  # behind the parentheses around what is cast
+    return (Insertion(file, inner.end_lineno, start, "", removed=node.end_col_offset - start),)
+
+
+def with_dtype(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
+    """Write another dtype where a call names one: ``zeros(n, dtype=x.dtype)``."""
+    node = _node(code, instruction)
+    words = node.keywords if isinstance(node, ast.Call) else []
+    value = next((word.value for word in words if word.arg == "dtype"), None)
+    if value is None or value.end_lineno != value.lineno or value.end_col_offset is None:
+        return ()
+    length = value.end_col_offset - value.col_offset
+    return (Insertion(code.co_filename, value.lineno, value.col_offset, dtype, removed=length),)
+
+
+def with_keyword_cast(code: CodeType, instruction: int, words: tuple[str, ...], dtype: str) -> tuple[Insertion, ...]:
+    """Write a cast around what a call is given by one of some keywords."""
+    node = _node(code, instruction)
+    given = [word.value for word in node.keywords if word.arg in words] if isinstance(node, ast.Call) else []
+    return tuple(inserted for part in given for inserted in _called(code.co_filename, part, f".to({dtype})"))
+
+
+def imports_torch(file: str) -> bool:
+    """Whether a file knows torch by its name."""
+    parsed = _tree(file)
+    imports = [node for node in ast.walk(parsed[1]) if isinstance(node, ast.Import)] if parsed else []
+    return any(alias.name == "torch" and alias.asname is None for node in imports for alias in node.names)
+
+
+def _called(file: str, part: ast.expr, call: str) -> tuple[Insertion, ...]:
+    assert part.end_lineno is not None
+    assert part.end_col_offset is not None
+    if isinstance(part, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
+        return (Insertion(file, part.end_lineno, part.end_col_offset, call),)
+    return (
+        Insertion(file, part.lineno, part.col_offset, "("),
+        Insertion(file, part.end_lineno, part.end_col_offset, f"){call}"),
+    )
+
+
+def forget_source() -> None:
+    """Forget what was read of files, since one was changed in memory."""
+    _tree.cache_clear()
+    _node.cache_clear()
+    _names_of_torch.cache_clear()
+
+
+def python_frames(error: BaseException) -> list[tuple[CodeType, int, dict[str, object]]]:
+    """List the frames of an error outside torch, outermost first, with their local variables."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        if not is_internal(frame.f_code.co_filename):
+            frames.append((frame.f_code, trace.tb_lasti, dict(frame.f_locals)))
+        trace = trace.tb_next
+    return frames

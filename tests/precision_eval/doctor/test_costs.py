@@ -1,0 +1,169 @@
+"""What raises nothing and costs: found with its line and a change that runs, and shown only where it saves."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from precision_eval.doctor import remedies
+from precision_eval.doctor.costs import LEAST_SAVING
+from precision_eval.doctor.examination import examine
+
+D = 64
+BRAIN = torch.bfloat16
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Let every change take so much of the time as it is; nothing is timed."""
+
+    def set_ratio(low, high, verdict="faster"):
+        ratio = SimpleNamespace(ratio=(low + high) / 2, ratio_low=low, ratio_high=high, verdict=verdict, doubts=())
+        compare = lambda candidates, **_: {name: ratio for name in candidates if name != remedies.AS_IT_IS}  # noqa: E731
+        monkeypatch.setattr(remedies, "compare_latency", compare)
+
+    set_ratio(0.7, 0.8)
+    return set_ratio
+
+
+def costs_of(model, *inputs):
+    return examine(model.eval().requires_grad_(False), *inputs, fixes=False, costs=True, budget_s=100.0).costs
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(D, D, bias=False), nn.Linear(D, D, bias=False)
+        self.register_buffer("table", torch.randn(2 * D, D))
+
+
+class WidensItsWeight(Model):
+    def forward(self, x):
+        return self.first(x) + F.linear(x.float(), self.second.weight.float()).to(x.dtype)
+
+
+class KeepsOneWide(Model):
+    def forward(self, x):
+        wide = self.second(x.float())
+        return self.first(x) + wide.to(x.dtype)
+
+
+class CastsItsTable(Model):
+    def forward(self, x):
+        return self.first(x) @ self.table.to(x.dtype).T
+
+
+class CastsFourTimes(Model):
+    def forward(self, x):
+        memory = self.first(x).float().tanh()
+        for _ in range(4):
+            x = x + memory.to(x.dtype)
+        return self.second(x)
+
+
+class ThereAndBack(Model):
+    def forward(self, x):
+        return self.second(self.first(x).float().to(x.dtype))
+
+
+class LeavesAutocast(Model):
+    def forward(self, x):
+        with torch.autocast("cpu", BRAIN):
+            return self.first(x) + torch.addmm(torch.zeros(D), x, self.table[:D], out=torch.empty(len(x), D))
+
+
+class Pinned(Model):
+    def forward(self, x):
+        q = self.first(x).view(1, 4, -1, D // 4)
+        with sdpa_kernel(SDPBackend.MATH):
+            return F.scaled_dot_product_attention(q, q, q)
+
+
+slow_when_flat = pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14),
+    reason="newer torch fuses attention of three dimensions",
+)
+
+
+class Flat(Model):
+    def forward(self, x):
+        q = self.first(x).view(4, -1, D // 4)
+        return F.scaled_dot_product_attention(q, q, q)
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "kind", "line", "change"),
+    [
+        (WidensItsWeight, BRAIN, "wide_product", "F.linear(", "F.linear(x, self.second.weight).to(x.dtype)"),
+        (CastsFourTimes, BRAIN, "repeated_cast", "memory.to(", ".float().tanh().to(torch.bfloat16)"),
+        (ThereAndBack, BRAIN, "there_and_back", "self.first(x).float()", "self.second(self.first(x))"),
+        (Pinned, torch.float32, "slow_attention", "scaled_dot", "SDPBackend.FLASH_ATTENTION"),
+        pytest.param(
+            Flat, torch.float32, "slow_attention", "scaled_dot", "q.unsqueeze(0)).squeeze(0)", marks=slow_when_flat
+        ),
+    ],
+    ids=["weight", "four", "back", "pinned", "flat"],
+)  # fmt: skip
+def test_a_cost_in_the_source_is_named_with_the_line_that_saves(timed, model, dtype, kind, line, change):
+    (cost,) = costs_of(model().to(dtype), torch.randn(2 * D, D, dtype=dtype))
+    assert (cost.kind, cost.patch.verified) == (kind, True)
+    assert line in cost.place.text
+    assert any(change in text for text in cost.patch.diff.splitlines() if text.startswith("+"))
+    assert (cost.price.latency_low, cost.price.latency_high) == (0.7, 0.8)
+
+
+def test_what_is_stored_otherwise_is_a_line_too_and_saves_its_bytes(timed):
+    model = CastsItsTable().to(BRAIN)
+    model.table.data = model.table.data.float()
+    (cost,) = costs_of(model, torch.randn(D, D, dtype=BRAIN))
+    assert (cost.kind, cost.patch.code) == (
+        "repeated_cast", "model.table.data = model.table.data.to(torch.bfloat16)",
+    )  # fmt: skip
+    assert cost.price.saved_bytes >= model.table.numel() * 2
+    assert cost.price.relative_error == cost.price.relative_error_now
+
+
+def test_a_module_left_in_float32_is_stored_in_half_and_its_input_no_longer_cast(timed):
+    model = KeepsOneWide().to(BRAIN)
+    model.second.float()
+    (cost,) = costs_of(model, torch.randn(D, D, dtype=BRAIN))
+    assert cost.kind == "wide_product"
+    assert "+        wide = self.second(x)" in cost.patch.diff
+    assert "second.weight.data.to(torch.bfloat16)" in cost.patch.code
+
+
+def test_a_declared_float32_module_is_meant_so(timed):
+    class Declared(KeepsOneWide):
+        _keep_in_fp32_modules_strict = ("second",)
+
+    model = Declared().to(BRAIN)
+    model.second.float()
+    assert costs_of(model, torch.randn(D, D, dtype=BRAIN)) == ()
+
+
+def test_autocast_that_a_product_ignores_and_weights_that_it_casts_at_each_call(timed):
+    costs = costs_of(LeavesAutocast(), torch.randn(D, D))
+    assert {cost.kind for cost in costs} == {"autocast_ignored", "repeated_cast"} or len(costs) == 1
+    assert any("first.weight" in cost.patch.code for cost in costs)
+
+
+def test_nothing_is_shown_where_nothing_is_saved(timed):
+    x = torch.randn(2 * D, D)
+    timed(0.99 - LEAST_SAVING, 1.01 - LEAST_SAVING)
+    flat = costs_of(Flat(), x)
+    assert all(cost.price.saved_bytes > 0 for cost in flat)  # of the scores, which are not written
+    timed(1.1, 1.2, "slower")
+    assert costs_of(Flat(), x) == ()
+    timed(0.7, 0.8)
+    assert costs_of(nn.Sequential(nn.Linear(D, D), nn.LayerNorm(D)).to(BRAIN), x.to(BRAIN)) == ()
+
+
+def test_a_cost_is_printed_with_its_change_and_price(timed):
+    model = WidensItsWeight().to(BRAIN).eval()
+    text = " ".join(str(examine(model, torch.randn(2 * D, D, dtype=BRAIN), fixes=False, costs=True)).split())
+    assert "Costs: nothing is wrong here, and a change saves" in text
+    assert "linear in float32 where all around is bfloat16" in text
+    assert "0.75 [0.7, 0.8] of the time as it is" in text

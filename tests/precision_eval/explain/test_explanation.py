@@ -1,0 +1,242 @@
+"""Causes, fixes, links and the text of an explanation, and the command."""
+
+import io
+import json
+import sys
+import time
+
+import pytest
+import typer
+from made_messages import as_raised
+
+from precision_eval.cli.application import EXIT_COULD_NOT_TELL
+from precision_eval.cli.own_model import explain as explain_command
+from precision_eval.explain import CAUSES, FAMILY, explain
+from precision_eval.explain.messages import SPELLINGS, dtype_name
+from precision_eval.fixes.catalog import FIXES
+
+SDPA = (
+    "Expected query, key, and value to have the same dtype, but got query.dtype: {} key.dtype: {} and value.dtype: {}"
+)
+MIXED = SDPA.format("float", "c10::Half", "c10::Half") + " instead."
+LINEAR = "RuntimeError: mat1 and mat2 must have the same dtype, but got {} and {}"
+
+
+def causes_of(text):
+    return [cause.id for cause in explain(text).causes]
+
+
+def verdict(text, fix):
+    return {one.fix: one for one in explain(text).fixes}[fix].verdict
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("struct c10::Half", "float16"),
+        ("class c10::complex<float>", "complex64"),
+        ("long unsigned int", "uint64"),
+        ("unsigned __int64", "uint64"),
+        ("torch.cuda.BFloat16Tensor", "bfloat16"),
+        ("CUDABFloat16Type", "bfloat16"),
+        ("c10::Float8_e4m3fn", "float8_e4m3fn"),
+        ("long\n  int", "int64"),
+        ("bf16", "bfloat16"),
+    ],
+)
+def test_spellings_come_to_one_name(spelling, name):
+    assert dtype_name(spelling) == name
+
+
+def test_every_canonical_name_is_a_dtype_of_torch():
+    import torch
+
+    for name in set(SPELLINGS.values()):
+        if name not in ("float8_e8m0fnu",):  # since 2.7
+            assert isinstance(getattr(torch, name), torch.dtype), name
+
+
+def test_the_bare_report_fits_metavoice_and_dia_and_says_that_it_cannot_tell():
+    found = explain(MIXED)
+    assert causes_of(MIXED) == ["metavoice_fast", "metavoice_cpu", "norm_promotes"]
+    assert not any(cause.is_named for cause in found.causes)
+    assert "the text does not tell which" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ('  File "/content/metavoice-src/fam/llm/fast_model.py", line 160, in forward\n' + MIXED, "metavoice_fast"),
+        ('  File "/app/dia/layers.py", line 210, in forward\n' + MIXED, "norm_promotes"),
+        ('  File "imaginairy/modules/x.py", in f\n    emb = self.time_embed(t)\n' + LINEAR.format("Float", "Half"),
+         "float32_embedding"),
+        ('  File "peft/tuners/lora/layer.py", line 1, in forward\n' + LINEAR.format("Float", "BFloat16"),
+         "adapter_weights"),
+        ('  File "apex/normalization/fused_layer_norm.py", line 75\nexpected scalar type Float but found Half',
+         "t5_fused_norm"),
+        ("with torch.autocast('cuda'):\n    q = self.q_norm(q)\nFlashAttention only support fp16 and bf16 data type",
+         "autocast_norm"),
+    ],
+)  # fmt: skip
+def test_a_word_of_the_text_names_the_cause(text, first):
+    causes = explain(text).causes
+    assert causes[0].id == first
+    assert causes[0].is_named
+
+
+NO_BFLOAT16 = "RuntimeError: Current CUDA Device does not support bfloat16. Please switch dtype to float16."
+
+
+def test_a_card_without_bfloat16_is_told_what_stays_and_what_does_not():
+    found = explain('  File "/content/metavoice-src/fam/llm/sample.py", line 81, in __init__\n' + NO_BFLOAT16)
+    assert [cause.id for cause in found.causes] == ["no_bfloat16"]
+    assert found.causes[0].is_named
+    assert "including_emulation=False" in str(found)
+    verdicts = {fix: verdict(NO_BFLOAT16, fix) for fix in ("bfloat16", "float16", "kv_to_query", "autocast")}
+    assert verdicts == {
+        "bfloat16": "does_not_cure", "float16": "depends", "kv_to_query": "does_not_cure", "autocast": "depends",
+    }  # fmt: skip
+
+
+def test_torch_still_raises_the_sentence_where_the_card_lacks_bfloat16(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_: False)
+    with pytest.raises(RuntimeError) as caught:
+        torch.autocast("cuda", dtype=torch.bfloat16)
+    assert explain(caught.value).member == "autocast_no_bfloat16"
+
+
+def test_directions_are_told_apart():
+    opposite = SDPA.format("c10::BFloat16", "float", "float") + " instead."
+    assert causes_of(opposite) == ["cache_wider"]
+    assert causes_of(LINEAR.format("Half", "BFloat16"))[0] == "metavoice_fast"
+    assert "metavoice_fast" not in causes_of(LINEAR.format("Float", "Half"))
+    assert causes_of(SDPA.format("float", "float", "c10::Half") + " instead.") == ["autocast_norm"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fix", "expected"),
+    [
+        (MIXED, "query_to_half", "applies"),
+        (MIXED, "kv_to_query", "applies"),
+        (MIXED, "full_float32", "applies"),
+        (MIXED, "float16", "depends"),
+        (MIXED, "autocast", "applies"),
+        (LINEAR.format("Half", "BFloat16"), "float16", "applies"),
+        ("RuntimeError: FlashAttention only support fp16 and bf16 data type", "full_float32", "does_not_cure"),
+        ("RuntimeError: FlashAttention only support fp16 and bf16 data type", "autocast", "does_not_cure"),
+        ("RuntimeError: query and key must have the same dtype", "kv_to_query", "out_of_reach"),
+        ("Input type (float) and bias type (c10::Half) should be the same", "query_to_half", "out_of_reach"),
+        ("Input type (float) and bias type (c10::Half) should be the same", "autocast", "applies"),
+        ("Index put requires the source and destination dtypes match, got Half for the destination and Float for the "
+         "source", "query_to_half", "applies"),
+        ("Index put requires the source and destination dtypes match, got Half for the destination and Float for the "
+         "source", "autocast", "does_not_cure"),
+        ("expected scalar type Half but found Float", "query_to_half", "depends"),
+        ("expected scalar type Half but found Float", "kv_to_query", "depends"),
+        ("expected scalar type Half but found Float", "autocast", "depends"),
+        ("scatter(): Expected self.dtype to be equal to src.dtype", "query_to_half", "out_of_reach"),
+        ("Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
+         "torch.HalfTensor instead", "full_float32", "does_not_cure"),
+    ],
+)  # fmt: skip
+def test_each_fix_is_judged_for_the_call(text, fix, expected):
+    assert verdict(text, fix) == expected
+
+
+def test_what_is_said_to_apply_at_attention_does_in_a_run():
+    """The judgement is checked on the bare call: what applies cures it, what does not cure raises it again."""
+    from precision_eval.cases.systems import case_by_id
+    from precision_eval.fixes.apply import AppliedFix
+
+    built = case_by_id("attention-decode").build("tiny", device="cpu", seed=0)
+    with pytest.raises(RuntimeError) as caught, AppliedFix(FIXES[0], built.model) as call:
+        call(*built.inputs)
+    verdicts = {one.fix: one.verdict for one in explain(caught.value).fixes}
+    for fix in FIXES:
+        if "eager" not in fix.modes or fix.id in ("as_shipped", "upstream"):
+            continue
+        assert verdicts[fix.id] in ("applies", "depends"), fix.id
+        with AppliedFix(fix, built.model) as call:
+            call(*call.prepare(built.inputs))
+
+
+def test_every_fix_but_the_control_is_judged_for_every_member():
+    for member in FAMILY:
+        found = explain(as_raised(member, member.sentences[0]))
+        assert found.member == member.id
+        assert [one.fix for one in found.fixes] == [fix.id for fix in FIXES if fix.id != "as_shipped"]
+        assert all(one.reason for one in found.fixes)
+        assert all(len(line) <= 130 for line in str(found).splitlines())
+
+
+def test_causes_are_named_once_and_raise_known_members():
+    assert len({cause.id for cause in CAUSES}) == len(CAUSES)
+    known = {member.id for member in FAMILY}
+    for cause in CAUSES:
+        assert cause.sources
+        assert cause.tell
+        assert {member for when in cause.when for member in when.members} <= known, cause.id
+
+
+def test_the_command_reads_standard_input_and_ends_with_4_on_unknown_text(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Traceback ...\nRuntimeError: " + MIXED))
+    explain_command("-", as_json=False)
+    assert "query: float32" in capsys.readouterr().out
+    with pytest.raises(typer.Exit) as end:
+        explain_command("CUDA error: invalid argument", as_json=True)
+    assert end.value.exit_code == EXIT_COULD_NOT_TELL
+    assert json.loads(capsys.readouterr().out)["known"] is False
+
+
+def test_each_fix_that_helps_is_two_lines_of_code_for_the_operands_named():
+    found = explain("Expected query, key, and value to have the same dtype, but got query.dtype: float key.dtype: Half")
+    snippets = {fix.fix: fix.snippet for fix in found.fixes}
+    assert snippets["query_to_half"][0] == "query = query.to(key.dtype)"
+    assert snippets["kv_to_query"][0] == "key, value = key.to(query.dtype), value.to(query.dtype)"
+    assert snippets["full_float32"][0].startswith("model.float()")
+    assert snippets["dynamo_fallback"] == ()
+    for lines in snippets.values():
+        compile("\n".join(lines), "snippet", "exec")
+    assert "precision-eval doctor" in repr(found).splitlines()[-1] + str(found)
+    assert found._repr_html_().startswith("<pre>")
+
+
+def test_very_many_blank_lines_take_no_longer_than_other_text():
+    blank, begun = "\n" * 300_000, time.process_time()
+    assert explain(f"{blank}RuntimeError: expected scalar type Half but found Float{blank}").member is not None
+    assert time.process_time() - begun < 5.0  # minutes, where each line is begun at every other
+
+
+def test_the_command_reads_a_file(tmp_path, capsys):
+    text = b"\xff step 3\nexpected m1 and m2 to have the same dtype, but got: float != c10::Half\n"
+    (tmp_path / "train.log").write_bytes(text)
+    explain_command(str(tmp_path / "train.log"))
+    assert "mat1 = mat1.to(mat2.dtype)" in capsys.readouterr().out
+
+
+OVER_SEVERAL_LINES = """\
+Traceback (most recent call last):
+  File "/home/me/app.py", line 8, in <lambda>
+    lambda: F.embedding_bag(torch.tensor([[0]]), ones(2, 2), per_sample_weights=w, mode="sum"),
+            ~~~~~~~~~~~~~~~^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/env/lib/python3.13/site-packages/torch/nn/functional.py", line 2822, in embedding_bag
+    ret, _, _, _ = torch.embedding_bag(
+                   ~~~~~~~~~~~~~~~~~~~^
+        weight,
+        ^^^^^^^
+    ...<7 lines>...
+        padding_idx,
+        ^^^^^^^^^^^^
+    )
+    ^
+RuntimeError: Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 \
+'per_sample_weights'; but type torch.FloatTensor does not equal torch.HalfTensor \
+(while checking arguments for embedding_bag)
+"""
+
+
+def test_a_call_that_python_3_13_shows_over_several_lines_is_read():
+    assert explain(OVER_SEVERAL_LINES).op == "embedding_bag"

@@ -1,0 +1,410 @@
+"""Errors raised for real by the torch at hand, in eager, compiled and exported, and explained from the exception."""
+
+import warnings
+
+import pytest
+import torch
+import torch._dynamo
+from torch import distributed, nn
+from torch._subclasses import FakeTensorMode
+from torch.nn import functional as F
+from torch.nn.attention import bias
+from torch.nn.utils import parametrize
+from torch.testing._internal.optests import OpCheckError
+from torch.utils import checkpoint
+
+from precision_eval.core.errors import entry_of
+from precision_eval.explain import FAMILY, explain
+
+H, B, D = torch.float16, torch.bfloat16, torch.float64
+
+
+def ones(*size, dtype=torch.float32):
+    return torch.ones(*size, dtype=dtype)
+
+
+INDEX, E = torch.tensor([0]), torch.float8_e4m3fn
+NAMES = {"f": "float32", "h": "float16", "b": "bfloat16", "d": "float64", "e": "float8_e4m3fn"}
+
+
+def attention(query, other, **rest):
+    return F.scaled_dot_product_attention(ones(1, 1, 2, 4, dtype=query), *[ones(1, 1, 2, 4, dtype=other)] * 2, **rest)
+
+
+SDPA, KERNEL = "scaled_dot_product_attention", "an elementwise kernel or its backward"
+# name: (call, member, operation, dtypes in the sentence's order by their first letter)
+EAGER = {
+    "sdpa": (lambda: attention(torch.float32, H), "sdpa", SDPA, "fhh"),
+    "sdpa other way": (lambda: attention(B, torch.float32), "sdpa", SDPA, "bff"),
+    "mask": (lambda: attention(H, H, attn_mask=ones(2, 2, dtype=B)), "sdpa_mask", SDPA, "bh"),
+    "linear": (lambda: nn.Linear(4, 4).half()(ones(2, 4)), "mat1_mat2", "linear", "fh"),
+    "linear without bias": (lambda: nn.Linear(4, 4, False).to(B)(ones(2, 4, dtype=H)), "m1_m2", "linear", "hb"),
+    "bias": (lambda: F.linear(ones(2, 4, dtype=H), ones(4, 4, dtype=H), ones(4)), "self_mat2", "addmm", "fh"),
+    "bmm": (lambda: torch.bmm(ones(1, 2, 2), ones(1, 2, 2, dtype=H)), "scalar_type", "bmm", "fh"),
+    "matmul": (lambda: ones(1, 2, 2) @ ones(1, 2, 2, dtype=H), "scalar_type", "matmul", "fh"),
+    "einsum": (
+        lambda: torch.einsum("bij,bjk->bik", ones(2, 2, 2), ones(2, 2, 2, dtype=H)), "scalar_type", "einsum", "fh",
+    ),
+    "dot": (lambda: torch.dot(ones(2), ones(2, dtype=H)), "dot", "dot", "fh"),
+    "tensordot": (lambda: torch.tensordot(ones(2, 2), ones(2, 2, dtype=H), 1), "tensordot", None, ""),
+    "baddbmm": (
+        lambda: torch.baddbmm(ones(1, 2, 2, dtype=H), ones(1, 2, 2), ones(1, 2, 2)), "baddbmm", "baddbmm", "hff",
+    ),
+    "index_put": (
+        lambda: ones(4, 2, dtype=H).index_put_((INDEX,), ones(1, 2)), "index_put", "index_put", "hf",
+    ),
+    "assignment": (lambda: ones(4, 2, dtype=H).__setitem__(INDEX, ones(1, 2)), "index_put", "index_put", "hf"),
+    "index_copy": (lambda: ones(4, dtype=H).index_copy_(0, INDEX, ones(1)), "index_copy", "index_copy", "hf"),
+    "index_add": (lambda: ones(4, dtype=H).index_add_(0, INDEX, ones(1)), "index_add", None, "hf"),
+    "scatter": (lambda: ones(4, dtype=H).scatter_(0, INDEX, ones(1)), "scatter", None, ""),
+    "masked_scatter": (
+        lambda: ones(1, dtype=H).masked_scatter_(torch.tensor([True]), ones(2)), "masked_scatter", "masked_scatter",
+        "hf",
+    ),
+    "put": (lambda: ones(4, dtype=H).put_(INDEX, ones(1)), "put", "put", "hf"),
+    "layer_norm": (lambda: nn.LayerNorm(4).half()(ones(2, 4)), "norm_cpu", "layer_norm", "f"),
+    "group_norm": (lambda: nn.GroupNorm(2, 4).half()(ones(2, 4)), "norm_cpu", "group_norm", "f"),
+    "conv": (lambda: nn.Conv1d(2, 2, 1).half()(ones(1, 2, 3)), "conv_bias", "conv", "fh"),
+    "conv without bias": (
+        lambda: nn.Conv1d(2, 2, 1, bias=False).half()(ones(1, 2, 3)), "scalar_type", "conv", "fh",
+    ),
+    "lstm": (lambda: nn.LSTM(4, 4).half()(ones(1, 1, 4)), "rnn", None, "fh"),
+    "embedding": (lambda: nn.Embedding(4, 4)(ones(2, dtype=H)), "indices", "embedding", "h"),
+    "prelu": (lambda: F.prelu(ones(1, 2, dtype=H), ones(1)), "prelu", "prelu", "hf"),
+    "lerp": (lambda: torch.lerp(ones(1), ones(1, dtype=H), 0.5), "lerp", "lerp", "fh"),
+    "out": (lambda: torch.mm(ones(2, 2), ones(2, 2), out=ones(2, 2, dtype=H)), "out", "an operation with out=", "fh"),
+    "loss": (lambda: F.binary_cross_entropy(ones(2), ones(2, dtype=H)), "found_dtype", KERNEL, "hf"),
+    "gradient": (
+        lambda: setattr(nn.Parameter(ones(2)), "grad", ones(2, dtype=H)), "gradient", "Tensor.grad =", "hf",
+    ),
+    "solve": (lambda: torch.linalg.solve(torch.eye(2), torch.eye(2).double()), "linalg", None, "fd"),
+    "autocast": (
+        lambda: torch.autocast("cpu", dtype=B)(torch.cat)([ones(2, dtype=H), ones(2)]), "autocast_other_half", None, "",
+    ),
+    "complex": (lambda: torch.complex(ones(2), ones(2, dtype=H)), "object_type", "complex", "fh"),
+    "polar": (lambda: torch.polar(ones(2), ones(2, dtype=B)), "object_type", "polar", "fb"),
+    "bias of attention": (
+        lambda: F.scaled_dot_product_attention(
+            ones(1, 1, 4, 16), *[ones(1, 1, 8, 16, dtype=H)] * 2, attn_mask=bias.causal_lower_right(4, 8)
+        ), "sdpa", SDPA, "fhh",
+    ),
+    "cache in float8": (lambda: attention(B, E), "sdpa", SDPA, "bee"),
+    "weight in float8": (lambda: F.linear(ones(2, 4, dtype=B), ones(4, 4).to(E)), "m1_m2", "linear", "be"),
+    "float8 added": (lambda: ones(4).to(E) + ones(4, dtype=B), "float8_promotion", None, "eb"),
+    "float8 joined": (lambda: torch.cat([ones(4).to(E), ones(4, dtype=B)]), "float8_promotion", "cat", "eb"),
+    "float8 written": (lambda: ones(4, 2).to(E).__setitem__(INDEX, ones(1, 2)), "index_put", "index_put", "ef"),
+    "addmv": (lambda: torch.eye(2).to_sparse_csr() @ ones(2, dtype=D), "addmv", "addmv", "dfd"),
+    "vecdot": (lambda: torch.linalg.vecdot(ones(2), ones(2, dtype=H)), "vecdot", "linalg.vecdot", "fh"),
+    "multi_dot": (
+        lambda: torch.chain_matmul(ones(2, 2), ones(2, 2, dtype=H)), "multi_dot", "linalg.multi_dot", "fh",
+    ),
+    "sampled_addmm": (
+        lambda: torch.sparse.sampled_addmm(torch.eye(2).to_sparse_csr(), ones(2, 2).double(), ones(2, 2).double()),
+        "sampled_addmm", "sparse.sampled_addmm", "df",
+    ),
+    "sparse reduce": (
+        lambda: torch.sparse.mm(torch.eye(2).to_sparse_csr(), ones(2, 2).double(), "sum"),
+        "sparse_mm_reduce", "sparse.mm", "fd",
+    ),
+    "sparse": (
+        lambda: torch.sparse.mm(torch.eye(2).to_sparse(), ones(2, 2, dtype=H)), "scalar_type", "sparse.mm", "fh",
+    ),
+    "bilinear": (
+        lambda: F.bilinear(ones(2, 2), ones(2, 2), ones(2, 2, 2, dtype=H)), "bilinear", "bilinear", "ffh",
+    ),
+    "cholesky_solve": (
+        lambda: torch.cholesky_solve(ones(2, 1), torch.eye(2).double()), "linalg", "cholesky_solve", "df",
+    ),
+    "lstsq": (lambda: torch.linalg.lstsq(torch.eye(2), ones(2, 1).double()), "linalg", "linalg.lstsq", "fd"),
+    "lu_solve": (
+        lambda: torch.linalg.lu_solve(*torch.linalg.lu_factor(torch.eye(2)), ones(2, 1).double()), "linalg",
+        "linalg.lu_solve", "fd",
+    ),
+    "ormqr": (lambda: torch.ormqr(torch.eye(2), ones(2).double(), torch.eye(2)), "linalg", "ormqr", "fd"),
+    "ldl_solve": (
+        lambda: torch.linalg.ldl_solve(*torch.linalg.ldl_factor(torch.eye(2)), ones(2, 1).double()), "linalg",
+        "linalg.ldl_solve", "fd",
+    ),
+    "int8 weight": (
+        lambda: torch._weight_int8pack_mm(ones(16, 16, dtype=B), torch.ones(16, 16, dtype=torch.int8), ones(16)),
+        "scalar_type", "_weight_int8pack_mm", "bf",
+    ),
+    "int_mm": (
+        lambda: torch._int_mm(torch.ones(32, 32, dtype=torch.int8), ones(32, 32, dtype=B)), "int_mm", "_int_mm", "b",
+    ),
+    "quantised scale": (
+        lambda: torch.fake_quantize_per_channel_affine(ones(4, 4), ones(4, dtype=H), torch.zeros(4), 0, 0, 255),
+        "quantised_scale", "fake_quantize_per_channel_affine", "h",
+    ),
+    "quantised half": (
+        lambda: torch.quantize_per_channel(ones(4, 4, dtype=H), ones(4), torch.zeros(4), 0, torch.qint8),
+        "quantised_scale", "quantize_per_channel", "h",
+    ),
+    "quantised add": (
+        lambda: torch.ops.quantized.add(
+            *(torch.quantize_per_tensor(ones(4), 1.0, 0, dtype) for dtype in (torch.quint8, torch.qint8)), 1.0, 0
+        ), "dtypes_not_named", "quantized.add", "",
+    ),
+    "meshgrid": (lambda: torch.meshgrid(ones(2), ones(2, dtype=H)), "dtypes_not_named", "meshgrid", ""),
+    "chunk_cat": (
+        lambda: torch._chunk_cat([ones(2), ones(2, dtype=H)], 0, 1), "dtypes_not_named", "_chunk_cat", "",
+    ),
+    "heaviside": (lambda: torch.heaviside(ones(2), ones(2, dtype=H)), "dtypes_not_named", "heaviside", ""),
+    "quantile": (lambda: torch.quantile(ones(4), ones(2, dtype=D)), "dtypes_not_named", "quantile", ""),
+    "nested": (
+        lambda: torch.nested.as_nested_tensor([ones(3, 8), ones(2, 8, dtype=H)], layout=torch.jagged),
+        "dtypes_not_named", "nested tensor", "",
+    ),
+    "allclose": (lambda: torch.allclose(ones(2), ones(2, dtype=H)), "allclose", "allclose", "fh"),
+    "histogram": (lambda: torch.histogram(ones(4), torch.tensor([0.0, 1.0]).double()), "histogram", "histogram", "fd"),
+    "weighted histogram": (
+        lambda: torch.histogram(ones(4), 2, weight=ones(4).double()), "histogram", "histogram", "fd",
+    ),
+    "take": (lambda: torch.take(ones(2), INDEX, out=ones(1, dtype=H)), "out", "an operation with out=", "fh"),
+    "index_select": (
+        lambda: torch.index_select(ones(2), 0, INDEX, out=ones(1, dtype=H)), "out", "an operation with out=", "",
+    ),
+    "masked_select": (
+        lambda: torch.masked_select(ones(2), ones(2).bool(), out=ones(1, dtype=H)), "out", "an operation with out=", "",
+    ),
+    "conv weight": (lambda: traced_conv(), "conv_weight", None, "bf"),
+    "embedding_bag": (
+        lambda: F.embedding_bag(torch.tensor([[0]]), ones(2, 2), per_sample_weights=ones(1, 1, dtype=H), mode="sum"),
+        "argument_types", "embedding_bag", "fh",
+    ),
+    "norm's input": (
+        lambda: F.group_norm(ones(2, 4, dtype=D), 2, ones(4), ones(4)), "norm_cpu_input", "group_norm", "",
+    ),
+    "set_": (lambda: ones(2).set_(ones(2, dtype=H)), "set_data", "Tensor.set_", "hf"),
+    "storage": (
+        lambda: ones(2).set_(torch.TypedStorage(4, dtype=H, device="cpu")), "set_data", "Tensor.set_", "hf",
+    ),
+    "parametrization": (
+        lambda: parametrize.register_parametrization(nn.Linear(2, 2), "weight", ToHalf()), "parametrization",
+        "register_parametrization", "fh",
+    ),
+    "recomputed": (lambda: recomputed(), "recomputed", "torch.utils.checkpoint", "bf"),
+    "optimizer": (lambda: half_state(), "optimizer", "an optimizer's step", ""),
+    "reference": (lambda: torch.ops.prims.add(ones(2), ones(2, dtype=H)), "reference", "a decomposition", "hf"),
+    "assert_close": (
+        lambda: torch.testing.assert_close(ones(2), ones(2, dtype=H)), "assert_close", "torch.testing.assert_close",
+        "fh",
+    ),
+    "cond": (
+        lambda: torch.cond(ones(2).sum() > 0, lambda x: x.half(), lambda x: x + 1, (ones(2),)), "branches", "cond",
+        "hf",
+    ),
+    "opcheck": (lambda: fake_differs(), "fake_implementation", "torch.library.opcheck", "hf"),
+    "fsdp": (lambda: alone(fully_sharded), "fsdp", "FSDP", "fh"),
+    "collective": (
+        lambda: alone(lambda: distributed.all_gather([ones(2, dtype=H)], ones(2))), "collective", "a collective", "hf",
+    ),
+    "diffusers": (lambda: diffusers_attention(), "diffusers_attention", "diffusers' attention dispatch", ""),
+    "scaled_mm": (lambda: scaled(ones(1, dtype=B)), "scaled_mm", "_scaled_mm", "eebf"),
+    "grouped_mm": (
+        lambda: torch._grouped_mm(ones(16, 16, dtype=B), ones(2, 16, 16), offs=torch.tensor([8, 16]).int()),
+        "grouped_mm", "grouped_mm", "bf",
+    ),
+    "static cache": (lambda: static_cache(), "index_copy", "index_copy", "hf"),
+}  # fmt: skip
+
+
+class ToHalf(nn.Module):
+    def forward(self, weight):
+        return weight.half()
+
+
+def recomputed():
+    runs, layer = [], nn.Linear(4, 4)
+
+    def run(x):
+        runs.append(x)
+        with torch.autocast("cpu", enabled=len(runs) == 1):
+            return torch.sin(layer(x))
+
+    checkpoint.checkpoint(run, ones(2, 4).requires_grad_(), use_reentrant=False).sum().backward()
+
+
+def half_state():
+    weight = nn.Parameter(ones(2))
+    weight.grad = ones(2)
+    optimizer = torch.optim.AdamW([weight], fused=True)
+    optimizer.step()
+    optimizer.state[weight]["exp_avg"] = optimizer.state[weight]["exp_avg"].half()
+    optimizer.step()
+
+
+def traced_conv():
+    if not is_of_torch(2, 13):
+        pytest.skip("older torch lets it pass while tracing")
+    with FakeTensorMode():  # in eager a CPU says so only where oneDNN has bfloat16
+        F.conv1d(ones(1, 2, 3, dtype=B), ones(2, 2, 1))
+
+
+def fake_differs():
+    with torch.library._scoped_library("explained", "DEF") as library:
+        torch.library.define("explained::narrow", "(Tensor x) -> Tensor", lib=library)
+        torch.library.impl("explained::narrow", "CPU", lambda x: x.half(), lib=library)
+        torch.library.register_fake("explained::narrow", torch.empty_like, lib=library)
+        torch.library.opcheck(torch.ops.explained.narrow.default, (ones(2),), test_utils="test_faketensor")
+
+
+def alone(call):
+    """Call in a process group of one."""
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        call()
+    finally:
+        distributed.destroy_process_group()
+
+
+def fully_sharded():
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    FullyShardedDataParallel(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).half()), device_id=torch.device("cpu"))
+
+
+def diffusers_attention():
+    dispatch = pytest.importorskip("diffusers.models.attention_dispatch")
+    dispatch._check_device(ones(1), ones(1, dtype=H), ones(1, dtype=H))
+
+
+@pytest.mark.slow  # imports transformers' image processors
+def test_an_error_of_retrieval_is_explained():
+    processing = pytest.importorskip("transformers.models.colpali.processing_colpali")
+    with pytest.raises(ValueError, match="must have the same dtype") as caught:
+        processing.ColPaliProcessor.score_retrieval(None, [ones(2, 4)], [ones(2, 4, dtype=H)])
+    assert explain(caught.value).member == "score_retrieval"
+
+
+def scaled(scale):
+    factor = ones(16, 16).to(E)
+    torch._scaled_mm(factor, factor.t(), scale, ones(1))
+
+
+def static_cache():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "num_key_value_heads": 2}
+    cache = transformers.StaticCache(config=transformers.LlamaConfig(**sizes), max_cache_len=4)
+    for dtype in (H, torch.float32):
+        cache.update(*[ones(1, 2, 1, 4, dtype=dtype)] * 2, 0)
+
+
+# name: the dtypes of what flows, and of what is kept, where the sentence says which is which
+DIRECTIONS = {
+    "sdpa": "f>h", "sdpa other way": "b>f", "linear": "f>h", "linear without bias": "h>b", "dot": "f>h",
+    "baddbmm": "f>fh", "index_put": "f>h", "assignment": "f>h", "index_copy": "f>h", "index_add": "f>h",
+    "masked_scatter": "f>h", "put": "f>h", "conv": "f>h", "lstm": "f>h", "prelu": "h>f", "out": "f>h", "loss": "h>f",
+    "gradient": "h>f", "bias of attention": "f>h", "cache in float8": "b>e", "weight in float8": "b>e",
+    "float8 written": "f>e", "addmv": "f>d", "vecdot": "f>h", "sampled_addmm": "d>f", "sparse reduce": "d>f",
+    "bilinear": "f>h", "take": "f>h", "conv weight": "b>f", "set_": "h>f", "storage": "h>f", "static cache": "f>h",
+    "grouped_mm": "b>f", "scaled_mm": "e>e",
+}  # fmt: skip
+IN_OTHER_TESTS = {"flex_mixed", "score_retrieval"}
+
+
+def test_each_member_that_a_cpu_raises_has_a_program():
+    raised = {member for _, member, _, _ in EAGER.values()} | IN_OTHER_TESTS
+    assert raised == {member.id for member in FAMILY if member.seen_on == "cpu"}
+
+
+def is_of_torch(*first, last=(9,)):
+    return first <= tuple(map(int, torch.__version__.split(".")[:2])) <= last
+
+
+def is_raised_here(member):
+    """Say whether a member's versions span the torch at hand."""
+    if member.versions == "any":
+        return True
+    first, last = (tuple(map(int, part.split("."))) for part in member.versions.split("–"))
+    return is_of_torch(*first, last=last)
+
+
+@pytest.mark.filterwarnings("ignore")  # of what is beta or deprecated
+@pytest.mark.parametrize("name", EAGER)
+def test_a_real_error_is_explained(name):
+    call, member, op, dtypes = EAGER[name]
+    if not is_raised_here(entry_of("member", member, FAMILY)):
+        pytest.skip("torch at hand does not raise it")
+    with pytest.raises((RuntimeError, ValueError, AssertionError, OpCheckError)) as caught:
+        call()
+    found = explain(caught.value)
+    assert found.member == member
+    assert found.op == op or (op is None and found.op in found.candidates)
+    assert [operand.dtype for operand in found.operands if operand.dtype] == [NAMES[letter] for letter in dtypes]
+    if name in DIRECTIONS:
+        letters = {dtype: letter for letter, dtype in NAMES.items()}
+        flows, kept = (
+            {letters[operand.dtype] for operand in found.operands if operand.dtype and operand.role == role}
+            for role in ("activation", "storage")
+        )
+        assert f"{''.join(sorted(flows))}>{''.join(sorted(kept))}" == DIRECTIONS[name]
+    assert found.frame is None or "test_raised.py" in found.frame
+    alone = explain(str(caught.value))
+    assert (alone.member, alone.operands) == (member, found.operands)
+
+
+class Attend(nn.Module):
+    def forward(self, query, key):
+        return F.scaled_dot_product_attention(query, key, key)
+
+
+class Project(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 4).half()
+
+    def forward(self, x):
+        return self.out(x)
+
+
+@pytest.fixture
+def compiled():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's own parts, imported here
+        torch._dynamo.reset()
+        yield lambda model: torch.compile(model, backend="eager")
+        torch._dynamo.reset()
+
+
+def test_a_compiled_error_names_the_traced_call(compiled):
+    with pytest.raises(RuntimeError) as caught:
+        compiled(Attend())(ones(1, 2, 3, 4), ones(1, 2, 5, 4, dtype=H))
+    found = explain(caught.value)
+    assert (found.member, found.op, found.how) == ("sdpa", "scaled_dot_product_attention", "while tracing")
+    assert [operand.dtype for operand in found.operands] == ["float32", "float16", "float16"]
+    assert found.traced[:2] == (("(1, 2, 3, 4)", "default"), ("(1, 2, 5, 4)", "float16"))
+    assert "test_raised.py" in found.frame
+    assert explain(str(caught.value)).member == "sdpa"
+    advice = {one.fix: one for one in found.fixes}
+    assert advice["dynamo_fallback"].verdict == "does_not_cure"
+    assert "falls back to eager" in advice["dynamo_fallback"].reason
+
+
+@pytest.mark.slow  # Inductor lowers it
+def test_mixed_flex_attention_is_explained(compiled):
+    from torch.nn.attention.flex_attention import flex_attention
+
+    if not is_raised_here(entry_of("member", "flex_mixed", FAMILY)):
+        pytest.skip("torch at hand does not raise it")
+    with pytest.raises(Exception, match="Mixed query, key, and value dtype") as caught:
+        torch.compile(flex_attention)(ones(1, 1, 16, 16), *[ones(1, 1, 16, 16, dtype=H)] * 2)
+    found = explain(caught.value)
+    assert (found.member, found.op) == ("flex_mixed", "flex_attention")
+    assert [operand.dtype for operand in found.operands] == ["float32", "float16", "float16"]
+
+
+def test_a_compiled_error_at_run_time_is_told_from_one_while_tracing(compiled):
+    with pytest.raises(RuntimeError) as caught:
+        compiled(Project())(ones(2, 4))
+    found = explain(caught.value)
+    assert (found.member, found.op, found.how) == ("mat1_mat2", "linear", "compiled, at run time")
+
+
+def test_frames_of_the_suite_are_not_the_users():
+    from precision_eval.measure import model_calls
+
+    sentence = "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half"
+    text = f'  File "{{}}", line 91, in forward\n    y = self.model(x)\n{sentence}'
+    assert explain(text.format(model_calls.__file__)).frame is None
+    assert explain(text.format("/home/me/work/model.py")).frame == "work/model.py line 91 in forward"

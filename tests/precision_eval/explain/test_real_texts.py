@@ -1,0 +1,171 @@
+"""Every member on text that was really raised, whole, cut, folded or in JSON; a mutated pattern must be caught."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_messages import as_raised
+
+from precision_eval.explain import FAMILY, explain, messages
+from precision_eval.explain.messages import lowered
+
+SDPA = "Expected query, key, and value to have the same dtype, but got query.dtype: "
+
+ROWS = json.loads(Path(__file__).with_name("messages.json").read_text(encoding="utf-8"))["real"]
+REAL = [(row["text"], row["member"], row["op"], row["dtypes"]) for row in ROWS]
+"""Each as it stood in the issue that ``from`` names, or as torch raised it."""
+
+
+def dtypes_of(found):
+    return {operand.name: operand.dtype for operand in found.operands if operand.dtype is not None}
+
+
+@pytest.mark.parametrize(("text", "member", "op", "dtypes"), REAL)
+def test_real_text_is_read(text, member, op, dtypes):
+    found = explain(text)
+    assert (found.member, found.op, dtypes_of(found)) == (member, op, dtypes)
+    assert found.op is not None or len(found.candidates) > 1
+
+
+def test_every_member_has_a_real_text():
+    assert {member for _, member, _, _ in REAL} == {member.id for member in FAMILY}
+
+
+def test_members_are_named_once_and_say_where_they_come_from():
+    ids = [member.id for member in FAMILY]
+    assert len(ids) == len(set(ids))
+    for member in FAMILY:
+        assert member.sources
+        assert member.asks
+        assert member.where
+        named = {name for sentence in member.sentences for name in messages.compiled_sentence(sentence).groupindex}
+        assert named == {operand.name for operand in member.operands}, member.id
+
+
+@pytest.mark.parametrize(("text", "member", "op", "dtypes"), REAL)
+def test_capitals_do_not_count(text, member, op, dtypes):
+    for changed in (text.lower(), text.upper()):
+        found = explain(changed)
+        assert (found.member, dtypes_of(found)) == (member, dtypes)
+        assert found.sentence in " ".join(changed.split())
+
+
+def mutated(sentence):
+    """Change one letter of the longest literal word before the first place where it may be cut off."""
+    beginning, *rest = sentence.split("{|}")
+    longest = max((word for word in beginning.split() if word.isalpha()), key=len)
+    return "{|}".join([beginning.replace(longest, longest[:-1] + ("x" if longest[-1] != "x" else "y")), *rest])
+
+
+@pytest.mark.parametrize(("text", "member", "op", "dtypes"), REAL)
+def test_a_mutated_pattern_is_caught(text, member, op, dtypes, monkeypatch):
+    broken = [replace(m, templates=tuple(map(mutated, m.templates))) if m.id == member else m for m in FAMILY]
+    monkeypatch.setattr(messages, "FAMILY", tuple(broken))
+    assert explain(text).member != member
+
+
+LINES = st.sampled_from(
+    [
+        "Traceback (most recent call last):",
+        '  File "/usr/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1751, in _wrapped_call_impl',
+        "    return self._call_impl(*args, **kwargs)",
+        "           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+        '  File "C:\\ai\\automatic\\modules\\sd_unet.py", line 91, in forward',
+        "[2026-01-02 03:04:05] INFO loading pipeline components: 100%|██████| 5/5",
+        "│ ❱ 1553 │   │   │   return self._call_impl(*args, **kwargs)        │",
+        "The above exception was the direct cause of the following exception:",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
+        "",
+    ]
+)
+
+
+@settings(max_examples=25, derandomize=True)
+@given(real=st.sampled_from(REAL), before=st.lists(LINES, max_size=60), after=st.lists(LINES, max_size=30))
+def test_a_sentence_is_found_anywhere_in_a_long_log(real, before, after):
+    text, member, _, dtypes = real
+    found = explain("\n".join([*before, text, *after]))
+    assert (found.member, dtypes_of(found)) == (member, dtypes)
+
+
+@settings(max_examples=15, derandomize=True)
+@given(text=st.text(max_size=300))
+def test_arbitrary_text_is_not_claimed(text):
+    if text.strip():
+        assert not explain(text).known
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_a_sentence_folded_by_a_terminal_is_found(width):
+    text = f"{SDPA}float key.dtype: c10::Half and value.dtype: c10::Half instead."
+    folded, line = [], ""
+    for word in text.split(" "):
+        if len(line) + len(word) > width:
+            folded.append(f"│ {line} │")
+            line = ""
+        line += f" {word}"
+    found = explain("\n".join([*folded, f"│ {line} │"]))
+    assert dtypes_of(found) == {"query": "float32", "key": "float16", "value": "float16"}
+
+
+def test_the_last_of_several_sentences_is_the_one_that_surfaced():
+    first = f"{SDPA}float key.dtype: c10::Half and value.dtype: c10::Half instead."
+    found = explain(
+        f"suppressed: {first}\n\nRuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half"
+    )
+    assert found.member == "mat1_mat2"
+    assert found.also == (first.removesuffix("."),)
+
+
+@pytest.mark.parametrize("member", [m for m in FAMILY if m.beginnings], ids=lambda member: member.id)
+def test_a_beginning_begins_a_sentence(member):
+    whole = [lowered(as_raised(member, sentence)) for sentence in member.sentences]
+    for beginning in member.beginnings:
+        cut = messages.compiled_sentence(beginning)
+        assert any(cut.match(sentence) for sentence in whole), beginning
+        assert set(cut.groupindex) <= {operand.name for operand in member.operands}
+
+
+@pytest.mark.parametrize("member", [m for m in FAMILY if m.beginnings], ids=lambda member: member.id)
+def test_a_sentence_that_was_cut_is_known(member):
+    for beginning in member.beginnings:
+        found = explain(f"RuntimeError: {as_raised(member, beginning)} · Issue #1")
+        assert found.member == member.id
+        assert set(dtypes_of(found)) == set(messages.compiled_sentence(beginning).groupindex)
+    for sentence in member.sentences:  # the whole one wins where it is there
+        assert set(dtypes_of(explain(as_raised(member, sentence)))) == set(
+            messages.compiled_sentence(sentence).groupindex
+        )
+
+
+WHOLE = f"{SDPA}float key.dtype: c10::Half and value.dtype: c10::Half instead."
+
+
+def test_the_sentence_of_attention_is_known_wherever_it_was_cut():
+    whole = {"query": "float32", "key": "float16", "value": "float16"}
+    for length in range(len("Expected query, key, and value to have the same dtype"), len(WHOLE)):
+        found = explain(f"RuntimeError: {WHOLE[:length]}...")
+        named = (("query", "float"), ("key", "c10::Half"))
+        least = sum(f"{name}.dtype: {spelling} " in WHOLE[:length] for name, spelling in named)
+        assert found.member == "sdpa"
+        assert dtypes_of(found).items() <= whole.items()
+        assert len(dtypes_of(found)) >= least
+        assert found.causes
+
+
+def test_a_log_of_json_is_read():
+    traceback = (
+        'Traceback (most recent call last):\n  File "C:\\new\\layers.py", line 7, in forward\n    y = attend(q)\n'
+        f"RuntimeError: {WHOLE}"
+    )
+    inside = json.dumps({"level": "error", "text": traceback})
+    found, plain = explain(inside), explain(traceback)
+    assert (found.sentence, found.how, found.frame) == (plain.sentence, "eager", "new/layers.py line 7 in forward")
+    folded = json.dumps("RuntimeError: " + WHOLE.replace(" key", "\n  key"))
+    assert dtypes_of(explain(folded)) == dtypes_of(plain)
+    assert explain(folded).sentence == plain.sentence
+    written = 'File "C:\\new\\table.py", line 1, in f\nRuntimeError: ' + WHOLE  # a path is not unescaped
+    assert explain(written).frame == "new/table.py line 1 in f"

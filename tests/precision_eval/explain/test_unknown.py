@@ -1,0 +1,61 @@
+"""Texts that are no dtype mismatch are not claimed; real shape and device errors of the torch at hand among them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.explain import explain
+
+MESSAGES = json.loads(Path(__file__).with_name("messages.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("text", MESSAGES["others"])
+def test_other_errors_are_not_claimed(text):
+    found = explain(text)
+    assert not found.known
+    assert (found.member, found.op, found.causes, found.fixes) == (None, None, (), ())
+    assert found.reason == "no sentence of the family is in the text"
+    assert found.nearest is not None
+    assert 0 <= found.nearest.likeness < 1
+
+
+@pytest.mark.parametrize("text", MESSAGES["look_alikes"])
+def test_a_known_sentence_about_something_else_is_refused_with_its_reason(text):
+    """It is a member's, and speaks of devices, shapes or integers."""
+    found = explain(text)
+    assert not found.known
+    assert found.reason.startswith("the sentence is that of '")
+
+
+SHAPES = [
+    lambda: F.linear(torch.ones(2, 3), torch.ones(4, 5)),
+    lambda: torch.bmm(torch.ones(1, 2, 3), torch.ones(1, 4, 5)),
+    lambda: torch.ones(2, 3) + torch.ones(2, 4),
+    lambda: F.scaled_dot_product_attention(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 2, 8), torch.ones(1, 1, 2, 8)),
+    lambda: F.conv1d(torch.ones(1, 3, 4), torch.ones(2, 2, 1)),
+    lambda: F.layer_norm(torch.ones(2, 4), (3,)),
+    lambda: torch.ones(4).index_copy_(0, torch.tensor([0, 1]), torch.ones(3)),
+    lambda: torch.ones(2, device="meta") + torch.ones(2),
+]
+
+
+@pytest.mark.parametrize("number", range(len(SHAPES)))
+def test_shape_and_device_errors_of_this_torch_are_not_claimed(number):
+    with pytest.raises((RuntimeError, IndexError)) as caught:
+        SHAPES[number]()
+    assert not explain(caught.value).known
+
+
+def test_the_nearest_sentence_is_that_of_a_near_miss():
+    found = explain("RuntimeError: mat1 and mat2 must have the same shape, but got 2x3 and 4x5")
+    assert found.nearest.sentence.startswith("mat1 and mat2 must have the same dtype")
+
+
+@pytest.mark.parametrize("nothing", ["", "  \n", None, 3])
+def test_nothing_to_explain_is_bad_input(nothing):
+    with pytest.raises(ParameterError, match="expected an exception, or the text of its message"):
+        explain(nothing)
