@@ -188,12 +188,6 @@ def _read_asv(folder: Path, whole: Path) -> Calls:
     return [("gate", gate), ("versions", versions)]
 
 
-def _read_expectations(folder: Path, whole: Path) -> Calls:
-    from precision_eval.results.expectations import load_table
-
-    return [("expectations", lambda: repr(load_table(folder / "expectations.json")))]
-
-
 def _read_sweep(folder: Path, whole: Path) -> Calls:
     choose = _command("choose", folder / "run", "--case", "metavoice-decode", "--length", 1500, "--sweep", folder)
     return [("choose --sweep", choose), ("sweep --report", _command("sweep", "--report-only", "--out", folder))]
@@ -252,19 +246,6 @@ def _lay_asv(folder: Path) -> list[Path]:
     return [home / name for name in names] * 4 + others
 
 
-def _lay_expectations(folder: Path) -> list[Path]:
-    """Some cells of the newest versions."""
-    from precision_eval.results.expectations import TABLE
-
-    content = json.loads(TABLE.read_text(encoding="utf-8"))
-    columns = {
-        version: {**column, "cells": dict(list(column["cells"].items())[:20])}
-        for version, column in list(content["columns"].items())[-3:]
-    }
-    (folder / TABLE.name).write_text(json.dumps({**content, "columns": columns}), encoding="utf-8")
-    return [folder / TABLE.name]
-
-
 def _lay_sweep(folder: Path) -> list[Path]:
     """Every sixth record of three of the twelve configurations, and the run that they add lengths to."""
     source, run = RESULTS / "sweep", folder / "run"
@@ -303,7 +284,6 @@ TARGETS: Mapping[str, tuple[Callable[[Path], Sequence[Path]], Callable[[Path, Pa
     "report": (_lay_run, lambda folder, whole: [("report", _command("report", folder))], 24),
     "merge": (_lay_machine, _read_machines, 4),
     "asv": (_lay_asv, _read_asv, 2),
-    "expectations": (_lay_expectations, _read_expectations, 1),
     "sweep": (_lay_sweep, _read_sweep, 3),
     "sensitivity": (
         _lay_sensitivity,
@@ -418,13 +398,12 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "message": ("Expected query, key, and value to have the same dtype", "case.py", "-"), "model": ("metavoice-1b",),
     "kv_dtype": ("float16",), "shape": ("metavoice",), "format_": ("bfloat16",), "cache_dtype": ("float16",),
     "machine": ("two-shared-cores",), "require": ("latency", "drift"), "markdown": ("gate.md",), "metric": ("latency",),
-    "by": ("torch", "commit"), "html": ("v.html",), "csv": ("v.csv",), "table": ("expectations.json",),
+    "by": ("torch", "commit"), "html": ("v.html",), "csv": ("v.csv",),
     "plot": ("p.png",), "sdpa_backend": ("math",), "tf32": ("on",),
 }  # fmt: skip
 """Parameter to values that are mostly sensible in a folder that :func:`_lay_commands` has laid out."""
 
-_LEFT_OUT = {"open_report", "record"}
-"""A browser; and the table that the package ships."""
+_LEFT_OUT = {"open_report"}
 
 _CASE = """
 def factory():
@@ -450,7 +429,6 @@ def _lay_commands(folder: Path) -> None:
     for name, lay in (("run", _lay_run), ("versions", _lay_asv), ("sweep", _lay_sweep), ("empty", lambda path: [])):
         (folder / name).mkdir()
         lay(folder / name)
-    _lay_expectations(folder)
     (folder / "case.py").write_text(_CASE)
     noise = np.random.default_rng(0).normal(0, 0.1, 16_000)
     for name in ("a.wav", "b.wav"):

@@ -86,11 +86,6 @@ COMMANDS = {
         "precision_eval.cli.versions:versions",
         "Show what torch releases changed: status, drift, latency and memory of each fix, version by version.",
     ),
-    "expect": (
-        TRACK,
-        "precision_eval.cli.expect:expect",
-        "Run every fix on every case at its smallest size, and hold the statuses to the recorded table.",
-    ),
     "audio": (
         AUDIO,
         "precision_eval.cli.audio:audio",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-COMMANDS: Mapping[str, str] = {}
+COMMANDS: Mapping[str, str] = {
+    "expect": "`precision-eval run --size tiny` shows the statuses under the installed torch",
+}
 
 OPTIONS: Mapping[str, str] = {
     "run --workload": "use --case",

@@ -19,8 +19,7 @@ from precision_eval.core.formatting import command_line
 from precision_eval.core.records import RECORDS_NAME, Record, RecordFile, latest
 from precision_eval.core.targets import is_target
 from precision_eval.gate.source_trees import commit_of
-from precision_eval.results.asv import AsvPoint, ResultSet, compared_hardware, read_results, status_of
-from precision_eval.results.expectations import version_key
+from precision_eval.results.asv import AsvPoint, ResultSet, compared_hardware, read_results, status_of, version_key
 from precision_eval.results.model import figure_of
 
 Judgement = Literal["status", "paired", "drift", "memory", "shown"]

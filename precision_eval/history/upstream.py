@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import IntegrityError
-from precision_eval.results.asv import Key
-from precision_eval.results.expectations import version_key
+from precision_eval.results.asv import Key, version_key
 
 DATA = Path(__file__).with_name("upstream.json")
 SCHEMA_VERSION = 1

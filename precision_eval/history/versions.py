@@ -40,8 +40,7 @@ from precision_eval.history.series import (
 )
 from precision_eval.history.tracking import DEVICE
 from precision_eval.history.upstream import Upstream, UpstreamChange, load_upstream
-from precision_eval.results.asv import ResultSet, check_one_build, check_one_machine
-from precision_eval.results.expectations import version_key
+from precision_eval.results.asv import ResultSet, check_one_build, check_one_machine, version_key
 from precision_eval.run.plan import matching
 
 AXES = ("torch", "commit")

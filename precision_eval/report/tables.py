@@ -9,29 +9,18 @@ in per cent; with the cross-term, which may be negative, they add up to 100.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import MISSING, duration_long, fixed, grouped, join, scientific
 from precision_eval.core.shapes import DATA as SHAPES
-from precision_eval.core.table import Code, MarkdownText, Table, make_table, to_csv
+from precision_eval.core.table import Table, make_table, to_csv
 from precision_eval.explain.messages import short_reason
 from precision_eval.report.facts import COSTS, SOUND, TRACED, Fact, fact_table, figure, record_of
-from precision_eval.results.expectations import (
-    SIZE,
-    Column,
-    ExpectationChange,
-    changes,
-    column_for,
-    load_table,
-    release,
-    spans_text,
-)
 from precision_eval.results.minutes import courses_of, flags_text
-from precision_eval.results.model import Group, Row, figure_of, node_of
+from precision_eval.results.model import Group, Row, figure_of
 from precision_eval.results.reading import Run
 from precision_eval.results.sound import SOUND_METRICS
 
@@ -348,61 +337,3 @@ def scalars_of(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from scalars_of(value, f"{prefix}{name}.")
         elif value is not None and not isinstance(value, list):
             yield f"{prefix}{name}", value
-
-
-def version_table(run: Run, *, case: str | None = None, table: Mapping[str, Column] | None = None) -> Table | None:
-    """Return what a run found in cells whose status turns over between torch versions; None where there are none.
-
-    The expectation table was recorded at size ``tiny`` on the CPU; a run's own size stands in its rows. A compiled cell
-    is held to what was recorded with Inductor for its torch version where that was, else to ``aot_eager``, which traces
-    alike. Cells with pinned settings are left out.
-    """
-    table, version = load_table() if table is None else table, node_of(run.environment, "torch", "version")
-    if not isinstance(version, str):
-        return None
-    try:
-        recorded_for, own = column_for(dict(table), version)
-        held = f"this run is held to what was recorded for {recorded_for}"
-    except ParameterError:  # older than everything recorded
-        own, held = Column(), "nothing is recorded for this torch version or an older one"
-    by_cell, rows, kinds = _turning(changes(table)), [], []
-    for group in run.sections:
-        for row in group.fixes if case in (None, group.case) and not group.pins else ():
-            cell = f"{group.case}/{row.fix}/{group.mode}"
-            if cell in by_cell:
-                recorded = _recorded(own, group, row.fix)
-                agrees = recorded in (None, row.status)
-                said = "as recorded" if agrees else f"differs from the record ({recorded})"
-                agreement = MISSING if recorded is None else said
-                rows.append((Code(cell), group.size, row.status, spans_text(by_cell[cell]), agreement))
-                kinds.append("passed" if agrees else "failed")
-    if not rows:
-        return None
-    origin = (
-        f"Recorded at size {SIZE} on the CPU for torch {', '.join(table)} (compiled by aot_eager; by Inductor where it "
-        f"was run); {held}. `precision-eval expect` runs these cells here."
-    )
-    return Table(
-        title="Statuses that depend on the torch version",
-        columns=("cell", "size", f"here, torch {release(version)}", "recorded versions", "agreement"),
-        rows=tuple(rows),
-        kinds=tuple(kinds),
-        notes=(MarkdownText(origin),),
-    )
-
-
-def _turning(found: Sequence[ExpectationChange]) -> dict[str, ExpectationChange]:
-    """Return the changes by ``case/fix/mode`` of a run; of two compilers, the one recorded on more versions."""
-    by_cell: dict[str, ExpectationChange] = {}
-    for change in found:
-        name, _, mode = change.cell.rpartition("/")
-        key = f"{name}/{mode.partition('-')[0]}"
-        if key not in by_cell or len(change.by_version) > len(by_cell[key].by_version):
-            by_cell[key] = change
-    return by_cell
-
-
-def _recorded(column: Column, section: Group, fix: str) -> str | None:
-    modes = ("eager",) if section.mode == "eager" else _COMPILED
-    found = (column.cells.get(f"{section.case}/{fix}/{mode}") for mode in modes)
-    return next((expectation.status for expectation in found if expectation is not None), None)

@@ -15,7 +15,7 @@ from precision_eval.core.records import Record
 from precision_eval.core.table import Code, markdown_text, print_lines, print_table, to_markdown
 from precision_eval.report.findings import findings_of
 from precision_eval.report.self_test import self_test_line
-from precision_eval.report.tables import tables_of, version_table
+from precision_eval.report.tables import tables_of
 from precision_eval.results.model import figure_of, node_of
 from precision_eval.results.reading import Run
 
@@ -123,9 +123,6 @@ def print_report(run: Run, said: Findings, *, console: Console, files: Sequence[
         for table in tables_of(run, section):
             print_table(table, console)
             console.print()
-    if (versions := version_table(run)) is not None:
-        print_table(versions, console)
-        console.print()
     console.print("What the numbers say", style="bold")
     for title, sentences in said:
         console.print(f"  [bold]{escape(title)}[/bold]. {escape(' '.join(sentences))}", highlight=False)
@@ -177,8 +174,6 @@ def markdown_report(run: Run, said: Findings, *, figures: Sequence[Path], left_o
         parts += [f"- {markdown_text(note)}." for note in section.notes]
         for table in tables_of(run, section):
             parts.append(to_markdown(table, heading=table.title != section.title))
-    if (versions := version_table(run)) is not None:
-        parts += [f"## {versions.title}", to_markdown(versions, heading=False)]
     parts.append("## Figures")
     parts += [f"![{_caption(path)}]({path.relative_to(run.directory).as_posix()})" for path in figures]
     parts += [f"- Left out: {markdown_text(line)}" for line in left_out]

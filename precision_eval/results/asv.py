@@ -21,10 +21,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from precision_eval.core.errors import ParameterError, RecordError, check_known
 from precision_eval.core.formatting import visible
 from precision_eval.core.records import STATUSES
-from precision_eval.results.expectations import release, version_key
 
 COMPARED_HARDWARE = ("arch", "cpu", "num_cpu")
 """What makes a machine another one; the system's version and the memory it reports change with a kernel."""
@@ -306,8 +307,13 @@ def _torch_version(
     return ran
 
 
+def version_key(version: str) -> tuple[int, ...]:
+    """Sort torch versions as numbers: 2.10 after 2.9."""
+    return Version(version).release
+
+
 def _three_numbers(version: str) -> str:
-    parts = release(version).split(".")
+    parts = str(Version(version).base_version).split(".")
     return ".".join([*parts, "0", "0"][: max(3, len(parts))])
 
 

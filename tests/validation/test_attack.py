@@ -16,7 +16,7 @@ def test_mutated_records_are_refused_or_read(seed):
 
 @pytest.mark.parametrize(
     ("target", "mutations"),
-    [("expectations", 30), ("asv", 20), ("merge", 10), pytest.param("sweep", 4, marks=pytest.mark.slow)],
+    [("asv", 20), ("merge", 10), pytest.param("sweep", 4, marks=pytest.mark.slow)],
 )
 def test_other_result_files(target, mutations):
     assert attack.attack(target, 1, mutations=mutations)["faults"] == []
@@ -74,7 +74,7 @@ def test_a_run_of_limited_time_has_trials_of_every_target():
 @pytest.mark.parametrize(
     "target",
     [
-        *("records", "merge", "expectations"),
+        *("records", "merge"),
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("report", "asv", "sweep", "sensitivity")),
     ],
 )

@@ -26,7 +26,7 @@ from precision_eval.report.text import environment_line, environment_markdown, f
 from precision_eval.results.machines import MachineComparison, merged
 from precision_eval.results.reading import Run, load_run
 from precision_eval.studies.sensitivity.report import answer, contest_markdown
-from tools.docs.systems import ENVIRONMENT, OPERATIONS, VERSIONS, system_markdown
+from tools.docs.systems import ENVIRONMENT, system_markdown
 from tools.docs.versions import versions_markdown
 from validation import candidates, lengths, summary
 from validation.report import reported_markdown, stored_markdown
@@ -270,7 +270,7 @@ def page_text(page: Path, results: Path) -> str:
     names = _MARKER.findall(text)
     if not names:
         raise ParameterError(f"{page} has no markers; put <!-- NAME:begin --> and <!-- NAME:end --> in it")
-    is_case = [name for name in names if name not in (ENVIRONMENT, OPERATIONS) and not name.endswith(VERSIONS)]
+    is_case = [name for name in names if name != ENVIRONMENT]
     systems = cache(lambda: load_run(results / "systems"))
     for name in names:
         if name in BLOCKS:

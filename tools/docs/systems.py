@@ -11,15 +11,12 @@ from precision_eval.core.formatting import MISSING, fixed, join, memory_text, sc
 from precision_eval.core.records import Record
 from precision_eval.core.table import Code, MarkdownText, Table, to_markdown
 from precision_eval.explain.messages import short_reason
-from precision_eval.report.tables import confidence_text, shares_of, version_table
+from precision_eval.report.tables import confidence_text, shares_of
 from precision_eval.report.text import environment_markdown
 from precision_eval.results.model import Group, Row, figure_of, memory_bytes
-from precision_eval.results.operations import operations_table
 from precision_eval.results.reading import Run
 
-VERSIONS = ".versions"
 ENVIRONMENT = "environment"
-OPERATIONS = "operations"
 
 FEWEST_POSITIONS = 20
 """Fewer positions make no share."""
@@ -30,14 +27,9 @@ _LONGEST_DOUBT = 200
 
 
 def system_markdown(run: Run, name: str, cases: Collection[str]) -> str:
-    """Return the block of a system's page: a case, ``CASE.versions``, ``operations`` or ``environment``."""
+    """Return the block of a system's page: a case or ``environment``."""
     if name == ENVIRONMENT:
         return environment_markdown(run, cases or None)
-    if name == OPERATIONS:
-        return to_markdown(operations_table(), heading=True)
-    if name.endswith(VERSIONS):
-        versions = version_table(run, case=name.removesuffix(VERSIONS))
-        return "Nothing here depends on it." if versions is None else to_markdown(versions, heading=True)
     return to_markdown(system_table(run, name), heading=True)
 
 
