@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from precision_eval.cases.adapters.generation import generation_case
     from precision_eval.cases.own import OwnCase
     from precision_eval.cases.systems import CASES, Case, case_by_id
-    from precision_eval.cli.run import evaluate
     from precision_eval.core.errors import (
         CandidateError,
         IntegrityError,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     )
     from precision_eval.doctor.diagnosis import Diagnosis
     from precision_eval.doctor.examination import examine
+    from precision_eval.evaluation import evaluate
     from precision_eval.explain import Explanation, explain
     from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
     from precision_eval.fixes.outside import fixed
@@ -113,7 +113,7 @@ _HOMES = {
     "choose": "precision_eval.report.loading",
     "compare": "precision_eval.studies.compare",
     "compare_latency": "precision_eval.measure.latency",
-    "evaluate": "precision_eval.cli.run",
+    "evaluate": "precision_eval.evaluation",
     "examine": "precision_eval.doctor.examination",
     "explain": "precision_eval.explain",
     "Case": "precision_eval.cases.systems",

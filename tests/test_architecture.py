@@ -22,6 +22,7 @@ FLOORS = (
     ("run",),
     ("results",),
     ("report", "doctor", "history", "studies", "gate"),
+    ("evaluation",),
     ("cli",),
     ("__init__", "__main__", "asv", "pytest_plugin"),
 )

@@ -13,7 +13,7 @@ import os
 import pickle
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -212,6 +212,12 @@ def kept_live(made: Any, run_dir: Path) -> str:
     with written_whole(run_dir / f"{target.removeprefix(LIVE)}.pickle") as partial:
         partial.write_bytes(content)
     return target
+
+
+def refuse_live(cases: Sequence[str]) -> None:
+    """Refuse names that `evaluate` alone may use, having written the pickle: a run's folder is data, not code."""
+    if any(name.startswith(LIVE) for name in cases):
+        raise ParameterError("a case named live: is of another program's memory; run it there, by evaluate(model, ...)")
 
 
 def _of_pair(target: str, model: Any, inputs: Any) -> OwnCase:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column
 from rich.text import Text
 
+from precision_eval.core.table import print_lines
 from precision_eval.measure.registry import Measure, measure_by_name
 
 if TYPE_CHECKING:
@@ -231,3 +232,23 @@ def progress_on(console: Console, plan: Plan, *, verbose: bool = False) -> Itera
             yield live
     before = f"{live.tally.resumed_text()}; " if live.tally.resumed else ""
     console.print(f"{before}{live.tally.left()}", highlight=False)
+
+
+class ConsoleListener:
+    """Prints the notes and the progress of a run."""
+
+    def __init__(self, console: Console, *, verbose: bool) -> None:
+        self._console = console
+        self._verbose = verbose
+
+    def note(self, line: str) -> None:
+        """Print a line."""
+        print_lines([line], self._console)
+
+    def waiting(self, what: str) -> AbstractContextManager[object]:
+        """Show what takes a while."""
+        return self._console.status(what)
+
+    def progress(self, plan: Plan) -> AbstractContextManager[RunProgress]:
+        """Show the progress of a plan."""
+        return progress_on(self._console, plan, verbose=self._verbose)

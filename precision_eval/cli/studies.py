@@ -135,7 +135,7 @@ def run_policy(
 
 def _held_out(target: str, out: Path, policy: Path, *, seed: int, console: Console) -> None:
     """Hold a policy against every fix, and in drift and memory against today's other candidates."""
-    from precision_eval.cli.run import evaluate
+    from precision_eval.evaluation import evaluate
     from precision_eval.report.summary import print_summary
 
     others = tuple(fix.id for fix in ALL_FIXES if "eager" in fix.modes and not fix.caches.endswith(("keys", "values")))

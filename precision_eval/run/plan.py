@@ -135,6 +135,16 @@ def make_plan(
     return Plan(cells, after, {entry.id: entry.digest for entry in chosen}, tuple(measures), dict(candidates or {}))
 
 
+def first_size(selection: Selection, cases: Sequence[Case]) -> tuple[str, str]:
+    """Return the first case that a selection asks for, and its size."""
+    chosen = [case for case in _cases_of(selection.cases, cases) if case.id not in selection.without]
+    sizes = _sizes_of(selection.sizes, chosen)
+    case = next((case for case in chosen if sizes[case.id]), None)
+    if case is None:
+        raise ParameterError("the selection comes to no case: none of these has such a size")
+    return case.id, sizes[case.id][0]
+
+
 def _pinned(selection: Selection) -> list[Options]:
     """Return the run's options once per attention backend asked for."""
     for name in selection.sdpa_backends:

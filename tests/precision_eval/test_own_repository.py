@@ -16,7 +16,6 @@ import pytest
 from precision_eval import ParameterError, write_report
 from precision_eval.asv import benchmarks_for
 from precision_eval.cases.own import case_of
-from precision_eval.cli.run import with_plugins
 from precision_eval.core.records import RecordFile
 from precision_eval.core.targets import called, target_of
 from precision_eval.measure.admission import admitted_candidate, admitted_case
@@ -25,6 +24,7 @@ from precision_eval.pytest_plugin import Precision
 from precision_eval.report.html import write_html
 from precision_eval.run.plan import Selection, make_plan
 from precision_eval.run.runner import run_plan
+from precision_eval.run.session import resolve_plugins
 from precision_eval.studies.starter import FILES, write_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,7 +142,7 @@ def test_entry_points_name_cases_and_fixes(monkeypatch):
     }
     monkeypatch.setattr("precision_eval.core.targets.entry_points", lambda group: entries[group])
     selection = Selection(cases=("mine", "voice"), fixes=("float16", "ours"))
-    named, candidates = with_plugins(selection, ())
+    named, candidates = resolve_plugins(selection, ())
     assert (named.cases, named.fixes) == (("pkg.cases:factory", "voice"), ("float16",))
     assert candidates == ("pkg.fixes:half",)
 

@@ -108,13 +108,16 @@ def test_two_calls_side_by_side(folder):
 
 @pytest.mark.parametrize("given", [{}, {"quick": True}, {"thorough": True, "steps": 7, "budget_s": 0.5}])
 def test_evaluate_asks_for_what_run_does(folder, monkeypatch, given):
+    from precision_eval import evaluation
     from precision_eval.cli import run as command
 
     asked = []
-    monkeypatch.setattr(
-        command, "run_selection", lambda selection, *rest, tier, **more: asked.append((selection, tier)) or ()
-    )
-    monkeypatch.setattr("precision_eval.report.loading.load", lambda folder: folder)
+    for module in (command, evaluation):
+        monkeypatch.setattr(
+            module, "run_selection", lambda selection, *rest, tier, **more: asked.append((selection, tier)) or ()
+        )
+    for name in ("loading.load", "writer.write_report", "html.write_html"):
+        monkeypatch.setattr(f"precision_eval.report.{name}", lambda folder: folder)
     options = {"budget" if name == "budget_s" else name: value for name, value in given.items()}
     command.run(["my_case.py:factory"], out=folder / "out", **options)
     evaluate("my_case.py:factory", out=folder / "out", **given)
@@ -122,13 +125,13 @@ def test_evaluate_asks_for_what_run_does(folder, monkeypatch, given):
 
 
 def test_what_the_suite_failed_to_measure_ends_with_its_own_code(capsys):
-    from precision_eval.cli.run import _check_own_failures
+    from precision_eval.cli.run import _check_suite_failures
 
     lost = SimpleNamespace(cell="a/b/eager@cpu:own#drift", reason=f"{SUITE_FAILED}KeyError: 'x'")
     fine = SimpleNamespace(cell="a/c/eager@cpu:own#drift", reason=None)
-    _check_own_failures((fine, fine))
+    _check_suite_failures((fine, fine))
     with pytest.raises(typer.Exit) as ended:
-        _check_own_failures((fine, lost))
+        _check_suite_failures((fine, lost))
     assert ended.value.exit_code == 3
     assert (
         "1 of 2 measurements failed in the suite itself, the first a/b/eager@cpu:own#drift" in capsys.readouterr().err

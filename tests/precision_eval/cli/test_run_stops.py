@@ -13,11 +13,12 @@ from rich.console import Console
 
 from precision_eval.cli.application import run_application
 from precision_eval.cli.commands import app
-from precision_eval.cli.run import _tell_how_to_resume, _unwritable
+from precision_eval.cli.run import _print_how_to_resume
 from precision_eval.cli.studies import _print_answer
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import claimed
 from precision_eval.core.records import RecordFile
+from precision_eval.run.session import _unwritable
 
 ARGUMENTS = [
     *("run", "--case", "attention-decode", "--size", "tiny", "--measure", "trace", "--device", "cpu"),
@@ -72,7 +73,7 @@ def test_a_folder_that_another_command_holds_is_left_alone(tmp_path, monkeypatch
 
 def test_a_path_that_reads_as_markup_is_text(tmp_path, capsys):
     records = RecordFile(tmp_path / "[/b][red]" / "records.jsonl")
-    _tell_how_to_resume(records, Console(width=500))
+    _print_how_to_resume(records, Console(width=500))
     _print_answer(["[/b]"], [records.path], Console(width=500))
     assert capsys.readouterr().out.count(str(records.path)) == 2
 

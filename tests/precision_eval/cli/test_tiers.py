@@ -1,9 +1,12 @@
 """What a run measures that names neither case nor measure: what the terminal shows; with --thorough everything."""
 
+from dataclasses import replace
+
 import pytest
 
 from precision_eval.cli import run as command
 from precision_eval.measure.registry import MEASURES
+from precision_eval.run.session import plan_of
 
 EVERYTHING = {measure.name for measure in MEASURES} - {"sampler", "transcription"}  # of cases not in by default
 
@@ -13,8 +16,8 @@ def planned(program, monkeypatch, tmp_path):
     """Return what a command would run: the cells of its plan."""
     plans = []
 
-    def kept(selection, execution, *, tier, checkpoint_dtype):
-        plans.append(command.plan_of(selection, tier, checkpoint_dtype, "cpu"))
+    def kept(selection, execution, *, tier, checkpoint_dtype, listener):
+        plans.append(plan_of(replace(selection, device="cpu"), tier, checkpoint_dtype))
         return ()
 
     monkeypatch.setattr(command, "run_selection", kept)

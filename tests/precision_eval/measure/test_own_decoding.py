@@ -11,8 +11,7 @@ from made_cells import cell as made_cell
 from precision_eval import OwnCase, ParameterError, evaluate
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.modes import SharedNoise
-from precision_eval.cases.own import built, kept_live, own_case, parts_of
-from precision_eval.cli.run import _given_cases
+from precision_eval.cases.own import built, kept_live, own_case, parts_of, refuse_live
 from precision_eval.core.targets import RUN_DIR, called
 from precision_eval.measure.admission import admitted_case
 from precision_eval.measure.registry import run_cell
@@ -190,7 +189,7 @@ def test_a_case_in_memory_is_kept_for_other_processes_of_that_run_alone(target, 
     assert named == "live:Speaker"
     (outcome,) = measured(named, tmp_path / "run", "drift", "full_float32").values()
     assert outcome.status == "passed"
-    for refused in (partial(evaluate, named, out=tmp_path / "run"), partial(_given_cases, [named], None)):
+    for refused in (partial(evaluate, named, out=tmp_path / "run"), partial(refuse_live, [named])):
         with pytest.raises(ParameterError, match="of another program's memory"):
             refused()
     monkeypatch.delenv(RUN_DIR)

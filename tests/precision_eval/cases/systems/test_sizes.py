@@ -36,11 +36,11 @@ def test_a_size_that_cannot_fit_is_refused_before_it_is_built():
     ],
 )
 def test_what_a_cell_holds_beside_the_model(measure, fixes, copies):
-    from precision_eval.cli.run import _copies
     from precision_eval.fixes.catalog import FIXES
+    from precision_eval.run.resources import copied_bytes
 
     cell = made_cell(measure, *fixes, case="metavoice-decode", size="full")
-    assert _copies(cell, 2.0, {fix.id: fix.storage for fix in FIXES}) == copies
+    assert copied_bytes(cell, 2.0, {fix.id: fix.storage for fix in FIXES}) == copies
 
 
 def on_meta(case):

@@ -1,0 +1,254 @@
+"""A run from what was asked for to its records: device, cases from outside, one plan, workers.
+
+Conventions: nothing is printed here; a :class:`RunListener` hears of it. Ctrl-C ends a run in order, with every result
+kept, and goes on to the caller.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from precision_eval.cases.own import SIZE, case_of
+from precision_eval.cases.systems import all_cases
+from precision_eval.cases.voice.assets import VOICES, check_files
+from precision_eval.core.environment import keep_self_test, store_environment
+from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.files import NO_SPACE, check_own_folder, remove_unfinished
+from precision_eval.core.records import Record, RecordFile
+from precision_eval.core.targets import RUN_DIR, is_target, plugins
+from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
+from precision_eval.fixes.catalog import ALL_FIXES, Fix
+from precision_eval.measure.registry import all_measures
+from precision_eval.run.engines import EngineExecutor, NodeCall, engine_named
+from precision_eval.run.executor import IsolatedExecutor, environment_seen_by, modules_to_preload
+from precision_eval.run.plan import Plan, Selection, first_size, make_plan
+from precision_eval.run.resources import MEMORY_SHARE, check_fits, default_workers, memory_limit_bytes, resolve_device
+from precision_eval.run.runner import Progress, Silent, run_plan
+from precision_eval.run.tiers import DEFAULT, Tier
+
+if TYPE_CHECKING:
+    from precision_eval.cases.base import Case
+    from precision_eval.measure.admission import AdmittedCandidate, AdmittedCase
+
+_CHECKPOINT_SIZES = {"bfloat16": "bfloat16-checkpoint"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """What a run needs besides its selection."""
+
+    out: Path
+    timeout_s: float
+    workers: int | None = None
+    candidates: tuple[str, ...] = ()
+    executor: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether cells run on this machine, whose memory has to hold them."""
+        return self.executor is None or self.executor.startswith("local:")
+
+
+class RunListener(Protocol):
+    """What hears of a run."""
+
+    def note(self, line: str) -> None:
+        """Hear something about the records."""
+
+    def waiting(self, what: str) -> AbstractContextManager[object]:
+        """Hear what takes a while."""
+
+    def progress(self, plan: Plan) -> AbstractContextManager[Progress]:
+        """Return what hears of the cells of a plan."""
+
+
+class NoListener:
+    """Hears nothing."""
+
+    def note(self, line: str) -> None:
+        """Ignore it."""
+
+    def waiting(self, what: str) -> AbstractContextManager[object]:
+        """Ignore it."""
+        return nullcontext()
+
+    def progress(self, plan: Plan) -> AbstractContextManager[Progress]:
+        """Ignore it."""
+        return nullcontext(Silent())
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """What has been seen of cases and candidates from outside."""
+
+    cases: tuple[AdmittedCase, ...] = ()
+    candidates: tuple[AdmittedCandidate, ...] = ()
+
+
+def run_selection(
+    selection: Selection,
+    execution: Execution,
+    *,
+    tier: Tier = DEFAULT,
+    checkpoint_dtype: str = "float32",
+    listener: RunListener | None = None,
+) -> tuple[Record, ...]:
+    """Measure what a selection asks for and is not recorded yet; return every record of its plan."""
+    listener = listener or NoListener()
+    check_own_folder(execution.out, "records.jsonl")
+    records = RecordFile(execution.out / "records.jsonl")
+    try:
+        selection, candidates = resolve_plugins(selection, execution.candidates)
+        selection = replace(selection, device=resolve_device(selection.device))
+        with listener.waiting("calling the factory"):
+            admitted = admit(selection, candidates, tier, timeout_s=execution.timeout_s, run_dir=execution.out)
+        plan = plan_of(selection, tier, checkpoint_dtype, admitted)
+        if execution.is_local:
+            check_fits(plan)
+        for case in {cell.case for cell in plan.cells} & set(VOICES):
+            check_files(VOICES[case])
+        with records.claimed():
+            return _measure(plan, execution, records, listener)
+    except OSError as error:
+        raise _unwritable(error, records.path) from error
+
+
+def resolve_plugins(selection: Selection, candidates: tuple[str, ...]) -> tuple[Selection, tuple[str, ...]]:
+    """Replace plugin names by their import targets."""
+    cases, fixes = plugins("precision_eval.cases"), plugins("precision_eval.fixes")
+    from_plugins = tuple(fixes[name] for name in selection.fixes if name in fixes)
+    resolved = replace(
+        selection,
+        cases=None if selection.cases is None else tuple(cases.get(name, name) for name in selection.cases),
+        fixes=tuple(name for name in selection.fixes if name not in fixes),
+    )
+    return resolved, (*from_plugins, *(fixes.get(name, name) for name in candidates))
+
+
+def admit(
+    selection: Selection, candidates: tuple[str, ...], tier: Tier, *, timeout_s: float, run_dir: Path
+) -> Admitted:
+    """Call what comes from outside once, in a process of its own.
+
+    Candidates are tried on the first target, or else on the first of the selection's cases.
+    """
+    targets = tuple(name for name in selection.cases or () if is_target(name))
+    if not targets and not candidates:
+        return Admitted()
+    subject = (targets[0], SIZE) if targets else first_size(selection, _sized(all_cases(), tier, None))
+    seed, out = selection.options.seed, str(run_dir.resolve())
+    try:
+        cases, fixes = call_isolated(
+            _admitted, targets, candidates, subject, selection.device, seed, out, timeout_s=timeout_s
+        )
+    except WorkerRaisedError as error:
+        raise error.__cause__ or error from None
+    except WorkerError as error:
+        names = " and ".join((*targets, *candidates))
+        raise ParameterError(f"calling {names} once: {error}; expected that it returns") from error
+    return Admitted(tuple(cases), tuple(fixes))
+
+
+def _admitted(*arguments: Any) -> Any:
+    from precision_eval.measure.admission import admitted  # which loads torch, in a process of its own alone
+
+    *subjects, os.environ[RUN_DIR] = arguments
+    return admitted(*subjects)
+
+
+def plan_of(
+    selection: Selection, tier: Tier, checkpoint_dtype: str = "float32", admitted: Admitted | None = None
+) -> Plan:
+    """Work a selection out into cells; a tier or a checkpoint decides the sizes where none was named."""
+    size = _CHECKPOINT_SIZES.get(checkpoint_dtype)
+    if size is not None and selection.sizes is not None:
+        raise ParameterError(f"checkpoint_dtype {checkpoint_dtype} is --size {size}; give one of the two")
+    admitted = admitted or Admitted()
+    outside = (case_of(case.case, digest=case.digest, measures=case.measures) for case in admitted.cases)
+    candidates = {candidate.fix: candidate.digest for candidate in admitted.candidates}
+    fixes = (Fix(id=entry.fix, modes=entry.modes, storage=entry.storage) for entry in admitted.candidates)
+    plan = make_plan(
+        replace(selection, fixes=(*selection.fixes, *candidates)),
+        cases=_sized([*all_cases(), *outside], tier, size),
+        fixes=[*ALL_FIXES, *fixes],
+        measures=all_measures(),
+        candidates=candidates,
+    )
+    return replace(plan, parts={case.case: case.parts for case in admitted.cases})
+
+
+def _sized(cases: Iterable[Case], tier: Tier, size: str | None) -> list[Case]:
+    most = None if tier.all_sizes else 1
+    return [replace(case, default_sizes=(size,) if size in case.sizes else case.default_sizes[:most]) for case in cases]
+
+
+def _measure(plan: Plan, execution: Execution, records: RecordFile, listener: RunListener) -> tuple[Record, ...]:
+    """Start workers, describe the environment, and run the plan."""
+    remove_unfinished(execution.out)
+    reading = records.read()
+    if reading.torn_bytes:
+        listener.note(
+            f"{records.path}: a torn last line ({reading.torn_bytes} bytes) is dropped; its cell is measured again"
+        )
+    for fault in reading.faults:
+        listener.note(fault)
+    workers = execution.workers or default_workers(plan)
+    with _open_executor(plan, execution, workers) as executor:
+        device = plan.cells[0].device
+        with listener.waiting("starting workers"):
+            environment = environment_seen_by(executor, device)
+        sha = store_environment(environment, execution.out)
+        keep_self_test(execution.out)
+        lanes = 0
+        if isinstance(executor, EngineExecutor):
+            share = MEMORY_SHARE if device == "cpu" else None
+            purpose = repr((sha, plan.digests, plan.candidates, plan.parts))
+            lanes = executor.begin(environment, device, memory_share=share, purpose=purpose, run_dir=execution.out)
+        with listener.progress(plan) as progress:
+            settled = run_plan(
+                plan,
+                executor,
+                records,
+                progress,
+                environment=sha,
+                max_parallel=lanes or (workers if device == "cpu" else 1),
+                lanes=bool(lanes),
+                timeout_s=execution.timeout_s,
+            )
+        if isinstance(executor, EngineExecutor):
+            executor.forget()
+            for line in executor.clocks_apart.values():
+                listener.note(line)
+        return settled
+
+
+def _open_executor(plan: Plan, execution: Execution, workers: int) -> IsolatedExecutor | EngineExecutor:
+    """Return what runs the cells: workers of this process, or an engine."""
+    preload = modules_to_preload(*plan.modules, compiled=plan.compiled)
+    cell = plan.cells[0]
+    if execution.executor is None:
+        limit = memory_limit_bytes(cell.device)
+        return IsolatedExecutor(workers, timeout_s=execution.timeout_s, memory_limit_bytes=limit, preload=preload)
+    engine = engine_named(
+        execution.executor,
+        device=cell.device,
+        threads=cell.threads,
+        run_dir=execution.out,
+        workers=execution.workers,
+    )
+    return EngineExecutor(engine, NodeCall(device=cell.device, preload=preload, timeout_s=execution.timeout_s))
+
+
+def _unwritable(error: OSError, records: Path) -> RecordError:
+    """Say what could not be written, what is kept and what to do."""
+    remedy = "free space" if error.errno in NO_SPACE else "mend that"
+    what = error.filename or "the output"
+    return RecordError(
+        f"cannot write {what}: {error.strerror or error}; what was already recorded in {records} is intact, "
+        f"{remedy} and run the same command again"
+    )
