@@ -1,6 +1,6 @@
 """What is done around the package and not shipped with it: ``python -m tools``.
 
-Training the voice, environments and asv runs per torch version, asv's page offline, and the blocks of README and docs
+Environments and asv runs per torch version, asv's page offline, and the blocks of README and docs
 that results fill.
 """
 
@@ -14,7 +14,6 @@ import typer
 
 from precision_eval.cli.application import flowing, run_application, split
 from tools.torch_versions.publish import asv_page_command
-from tools.voice.commands import check, judge, ship, train
 
 app = typer.Typer(
     name="tools",
@@ -22,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Training the voice, environments per torch version, asv's page offline, and blocks of README and docs.",
+    help="Environments per torch version, asv's page offline, and blocks of README and docs.",
 )
 
 _SWEEP_HELP = """Run the asv benchmarks under each torch version: an environment per version, then asv in it.
@@ -154,78 +153,6 @@ def docs(
     from tools.docs.pages import PAGES, write_docs
 
     write_docs(pages or [Path("docs") / name for name in PAGES], results)
-
-
-_TRAIN_HELP = """Train the miniature voice anew, or another one: corpus, codec and vocoder, model.
-
-Seeded, resumable, with its loss curve. The voice that ships speaks as espeak-ng does. [cyan]--speech hibari[/cyan]
-learns from hibari-tts 0.2.1, which sounds natural (Apache-2.0, distilled from Kokoro-82M, Apache-2.0; `pip install
-hibari-tts==0.2.1 onnx`). [cyan]--qk-norm[/cyan] caps the attention's logits at 8; with the same other options, two
-voices differ in that alone. [cyan]--install[/cyan] puts a voice of another plan than the shipped one's into a folder,
-OUT/voice.
-
-[bold]Examples[/bold]
-
-[cyan]python -m tools train-voice --out voice-training --hours 24 --million-frames 10[/cyan]  the shipped voice
-
-[cyan]python -m tools train-voice --speech hibari --out natural --hours 4 --million-frames 4 --install[/cyan]
-
-[cyan]python -m tools train-voice --speech hibari --qk-norm --out capped --hours 4 --million-frames 4[/cyan]  its twin
-
-[cyan]python -m tools train-voice --format float16 --out half --hours 12 --million-frames 3 --ranks 1 --install[/cyan]
-"""
-_CHECK_HELP = """Measure the shipped voice, or one in a folder: phonemes right in its speech and in the original's.
-
-The recogniser knows espeak-ng's speech alone.
-
-[bold]Example[/bold]
-
-[cyan]python -m tools check-voice --minutes 10[/cyan]
-"""
-_JUDGE_HELP = """Let judges hear a voice, words by Whisper, MOS by DistillMOS, and say what each fix does to it.
-
-The original speech and its tokens through codec and vocoder stand beside the free-running voice. A voice of espeak-ng's
-speech has its phonemes judged and no MOS. What each fix does is drift, divergence, and the verdict on sound.
-
-[bold]Example[/bold]
-
-[cyan]python -m tools judge-voice natural/voice --minutes 10 --out results/voices/natural.json[/cyan]
-"""
-app.command(name="judge-voice", help=flowing(_JUDGE_HELP))(judge)
-app.command(name="train-voice", help=flowing(_TRAIN_HELP))(train)
-app.command(name="ship-voice")(ship)
-app.command(name="check-voice", help=flowing(_CHECK_HELP))(check)
-
-
-@app.command(
-    name="natural-speech",
-    help=(
-        "Make speech with its texts by hibari-tts 0.2.1, for `run --case whisper-decode --speech FOLDER`.\n\n"
-        "[bold]Example[/bold]\n\n[cyan]python -m tools natural-speech runs/natural --minutes 20[/cyan]"
-    ),
-)
-def natural_speech(folder: Path, minutes: float = 20.0, seed: int = 0) -> None:
-    """Make it."""
-    from tools.voice.hibari import write_speech
-
-    print(f"{write_speech(folder, minutes=minutes, seed=seed)} files in {folder}")
-
-
-@app.command(
-    name="human-speech",
-    help=(
-        "Lay out 25 minutes of human speech with their texts, out of two packages of Debian 12, for "
-        "`run --case whisper-decode --speech FOLDER`; takes dpkg-deb and `pip install av`.\n\n"
-        "[bold]Example[/bold]\n\n[cyan]apt-get download asterisk-core-sounds-en asterisk-core-sounds-en-g722[/cyan]"
-        "\n\n[cyan]python -m tools human-speech runs/human --packages .[/cyan]"
-    ),
-)
-def human_speech(folder: Path, packages: Path = Path()) -> None:
-    """Lay it out."""
-    from tools.human_speech import lay_out
-
-    count, minutes = lay_out(packages, folder)
-    print(f"{count} files, {minutes:.1f} minutes in {folder}")
 
 
 if __name__ == "__main__":

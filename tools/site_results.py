@@ -40,8 +40,6 @@ TRIALS: tuple[tuple[str, str, str], ...] = (
     ("The gate on asv's results", "gate", "gate.json"),
     ("Change points over versions", "versions", "change-points.json"),
     ("The verdict on sound", "sound", "sound/sound.json"),
-    ("What each judge hears", "judges", "judges/judges.json"),
-    ("Failures from the field", "field-failures", "field-failures/field-failures.json"),
     ("The audio metrics", "audio", "audio-bench.json"),
     ("Beside figures that others published", "published", "published/published.json"),
     ("Claims of the suite", "claims", "claims.json"),

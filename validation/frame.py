@@ -134,9 +134,9 @@ def each(function: Callable[..., Data]) -> Callable[[Iterator[Trial], Options], 
 
 _MODULES = (
     "latency", "faults", "memory", "overhead", "divergence", "robustness", "latency.kinds", "audio", "audio.published",
-    "audio_ladder", "sound", "judges", "field_failures", "hour", "choose", "cost", "doctor", "doctor.silent_costs",
+    "audio_ladder", "sound", "choose", "cost", "doctor", "doctor.silent_costs",
     "gate", "gate.paired_gate", "versions", "versions.sessions", "versions.seeds", "claims", "attack",
-    "robustness.soak", "lanes", "sentences", "candidates", "lengths", "written", "device_kernels",
+    "robustness.soak", "lanes", "candidates", "lengths", "written", "device_kernels",
 )  # fmt: skip
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 PROOF = NAMES[:6]

@@ -91,9 +91,6 @@ CLAIMS: dict[Source, tuple[Claim, ...]] = {
         Claim("runs of equal sound in which anything alarms", "A/A runs of"),
         Claim("known damage called worse", "control_rope_bfloat16 called worse"),
     ),
-    Source("field-failures", "field-failures/field-failures.json", "failures-from-the-field"): (
-        Claim("failures from the field, cause named", EVERY),
-    ),
     Source("published", "published/published.json", "beside-figures-that-others-published"): (
         Claim("audio metrics give what others published", EVERY),
     ),

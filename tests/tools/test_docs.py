@@ -1,6 +1,5 @@
 """The blocks of ``docs/``: markers, one line per fix over both modes, committed pages against committed results."""
 
-import json
 import re
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from made_runs import full_run, synthetic
 
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.results.reading import load_run
-from tools.docs.pages import BLOCKS, PAGES, _is_of_few, page_text, results_markdown, voices_markdown, write_page
+from tools.docs.pages import BLOCKS, PAGES, _is_of_few, page_text, results_markdown, write_page
 from tools.docs.systems import system_table
 from tools.docs.versions import versions_markdown
 
@@ -104,37 +103,3 @@ def test_the_committed_page_is_what_the_committed_results_give(name):
 
 def read(page):
     return (ROOT / "docs" / page).read_text(encoding="utf-8")
-
-
-def test_voices_by_hand(tmp_path):
-    voice = {
-        "trained": {"plan": {"million_frames": 2.0, "number_format": "float16"}},
-        "heard": {
-            "original": {
-                "seconds": 124.0,
-                "wer": 0.05,
-                "words": 259,
-                "words_skipped": 2,
-                "words_doubled": 1,
-                "mos": 4.5,
-                "wer_thirds": [0.02, 0.09, 0.04],
-            },
-            "codec": {"seconds": 64.0, "wer": 0.07, "wer_thirds": [0.02, 0.09, None]},
-            "voice": {"seconds": 64.0, "missing": "no judge", "phonemes_right": {"value": 0.8125}},
-        },
-        "precision": {
-            "full_float32": {
-                "drift": {"relative_error": 3e-7},
-                "divergence": {"diverged": 1, "streams": 4},
-                "max_abs_logit": 7.91,
-                "attention_entropy_nats": 1.5,
-            }
-        },
-    }
-    (tmp_path / "capped.json").write_text(json.dumps(voice))
-    assert voices_markdown(tmp_path / "absent").startswith("Nothing yet")
-    text = voices_markdown(tmp_path)
-    assert "| capped | 2 M frames, float16 | original | 124 s | 5.0% | 2, 1 of 259 | 4.50 | – | 2% → 4% |" in text
-    assert "| codec | 64 s | 7.0% | – | – | – | – |" in text  # nothing was said in its last third
-    assert "| capped | 2 M frames, float16 | voice | 64 s | – | – | – | 81.2% | – |" in text
-    assert "| capped | full_float32 | 3.0e-07 | 1 of 4 | 7.9 | 1.50 |" in text

@@ -61,10 +61,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "versions": ("torch-versions", lambda source, page: versions_markdown(source, relative_to=page.parent)),
     "sensitivity": ("sensitivity", lambda source, page: sensitivity_markdown(source, relative_to=page.parent)),
     "voice": ("voice-quality.json", lambda source, page: voice_markdown(source)),
-    "voices": ("voices", lambda source, page: voices_markdown(source)),
     "heard-voice": ("cpu", lambda source, page: heard_markdown(source)),
-    "heard-natural": ("natural-voices", lambda source, page: heard_markdown(source)),
-    "heard-judges": ("natural-judges", lambda source, page: heard_markdown(source)),
     "summary": ("", lambda source, page: summary.markdown(source)),
     "proof": ("proof/figures.json", lambda source, page: reported_markdown(source)),
     "faults": ("faults.json", _judged("faults", without="every trial on file")),
@@ -88,9 +85,6 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "silent-costs": ("silent-costs.json", _judged("silent-costs")),
     "sound": ("sound/sound.json", _stored("sound")),
     "published": ("published/published.json", _stored("published")),
-    "hour": ("hour/hour.json", _stored("hour")),
-    "judges": ("judges/judges.json", _stored("judges")),
-    "field-failures": ("field-failures/field-failures.json", _stored("field-failures")),
     "kinds": ("kinds/kinds.jsonl", _judged("kinds")),
     "paired-gate": ("paired-gate/paired-gate.jsonl", _stored("paired-gate", without="cleared below 0.5 %")),
     "gate": ("gate.json", _stored("gate")),
@@ -98,9 +92,6 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "choose": ("choose/choose.json", _stored("choose")),
     "attack": ("attack.json", _stored("attack")),
     "soak": ("soak.json", _stored("soak")),
-    "human-speech": ("human-speech", lambda source, page: fixes_markdown(source)),
-    "listeners": ("listeners", lambda source, page: fixes_markdown(source)),
-    "sentences": ("sentences/sentences.jsonl", _stored("sentences")),
     "gpu": ("gpu", lambda source, page: fixes_markdown(source)),
     "asv-cost": ("asv-cost.json", _stored("cost")),
 }
@@ -186,36 +177,6 @@ def voice_markdown(path: Path) -> str:
         f"the first third to the last, less what the script itself loses: {stored['decline_points']:.1f} points.",
     ]
     return "\n\n".join(lines)
-
-
-def voices_markdown(folder: Path) -> str:
-    """Return what ``python -m tools judge-voice --out`` stored, a file per voice."""
-    from tools.voice.judging import HEARD, heard_texts, sound_table
-
-    stored = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
-    if not stored:
-        return "Nothing yet: no file of this command is stored."
-    heard, drift = [], []
-    for name, voice in stored.items():
-        plan = voice["trained"]["plan"]
-        trained = f"{plan['million_frames']:g} M frames, {plan.get('number_format', 'bfloat16')}"
-        for rendering, found in voice["heard"].items():
-            thirds = found.get("wer_thirds", [None])
-            course = "–" if None in thirds else f"{thirds[0]:.0%} → {thirds[-1]:.0%}"
-            heard.append((name, trained, rendering, f"{found['seconds']:.0f} s", *heard_texts(found), course))
-        for fix, row in voice["precision"].items():
-            apart = f"{row['divergence']['diverged']} of {row['divergence']['streams']}"
-            sharp = (f"{row['max_abs_logit']:.1f}", f"{row['attention_entropy_nats']:.2f}")
-            drift.append((name, fix, f"{row['drift']['relative_error']:.1e}", apart, *sharp))
-    titles = ("voice", "trained", "speech", "of", *HEARD, "WER, first third → last")
-    tables = [to_markdown(make_table(titles, heard))] if heard else []
-    header = ("voice", "fix", "drift of logits", "streams that diverged", "largest logit", "entropy, nats")
-    sounds = [
-        to_markdown(sound_table(voice["sound"], title=f"Sound of the voice {name}"), heading=True)
-        for name, voice in stored.items()
-        if "sound" in voice
-    ]
-    return "\n\n".join([*tables, to_markdown(make_table(header, drift)), *sounds])
 
 
 def sweep_markdown(folder: Path, *, relative_to: Path) -> str:

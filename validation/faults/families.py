@@ -22,7 +22,6 @@ from precision_eval.cases.voice.assets import load_model, load_streams
 from precision_eval.cases.voice.model import Positions
 from precision_eval.cases.voice.synthesis import stacked, teacher_forced_inputs
 from precision_eval.core.errors import ParameterError, unknown_name
-from tools.voice.training import sequence_mask
 from validation.faults.shapes import KINDS
 
 
@@ -231,7 +230,8 @@ def _voice_operands() -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
     tokens = teacher_forced_inputs(streams, n_frames=_VOICE_FRAMES, empty=model.config.codebook_size)
     frames = stacked([stream.conditioning[:_VOICE_FRAMES] for stream in streams])
     cos, sin = Positions(model.config, dtype=torch.float32)(0, _VOICE_FRAMES)
-    mask = sequence_mask(_VOICE_FRAMES, model.config.window_frames)
+    distance = torch.arange(_VOICE_FRAMES)[:, None] - torch.arange(_VOICE_FRAMES)[None, :]
+    mask = (distance >= 0) & (distance < model.config.window_frames)
     captured: list[tuple[Tensor, Tensor, Tensor]] = []
     call_on = F.scaled_dot_product_attention
 

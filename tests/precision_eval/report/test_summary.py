@@ -133,16 +133,6 @@ def test_doubts_are_named_once_by_kind(run):
     assert doubts_line((doubted(second, every, "over budget: 12 rounds"),)) == doubts_line(()) == ""
 
 
-def test_a_case_that_is_judged_by_words_has_a_column_of_them(lines):
-    assert not any("words off" in line for line in lines)
-    (summary,) = summaries_of(load_run(CPU.parent / "human-speech").sections)
-    table = summary.table()
-    changed = {row[0].removeprefix("≈ "): row[-1] for row in table.rows}
-    assert table.columns[-1] == "words off"
-    assert changed["bfloat16"].startswith("3/2,")
-    assert changed["kv_to_query"].startswith("0/2,")
-
-
 def test_what_a_record_says_cannot_move_the_terminal(run):
     """A reason of a hostile record, which turns the direction of the text and its colour."""
     reason = "\u202egnp.exe \x1b[31mred"

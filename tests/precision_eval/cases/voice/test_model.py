@@ -11,7 +11,6 @@ from precision_eval.cases.voice.script import Conditioning
 from precision_eval.cases.voice.synthesis import Decoder, stacked
 from precision_eval.core.errors import ParameterError
 from precision_eval.trace.attention import probing
-from tools.voice.training import sequence_mask
 
 SMALL = VoiceConfig(width=32, n_layers=2, n_heads=2, hidden=48, codebook_size=16, n_phonemes=8, window_frames=8)
 
@@ -40,7 +39,9 @@ def sequence_logits(model: VoiceModel, tokens: torch.Tensor, conditioning: list[
         torch.from_numpy(np.stack([getattr(c, name) for c in conditioning]))
         for name in ("phoneme", "next_phoneme", "progress")
     ]
-    return model(tokens, *stacked, cos, sin, sequence_mask(n_frames, model.config.window_frames), None)
+    distance = torch.arange(n_frames)[:, None] - torch.arange(n_frames)[None, :]
+    mask = (distance >= 0) & (distance < model.config.window_frames)
+    return model(tokens, *stacked, cos, sin, mask, None)
 
 
 def decoded_logits(
