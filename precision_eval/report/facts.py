@@ -71,7 +71,7 @@ class FactText(str):
 
     parts: tuple[Figure | str, ...]
 
-    def __new__(cls, *parts: Figure | str) -> FactText:  # noqa: D102
+    def __new__(cls, *parts: Figure | str) -> FactText:
         cell = super().__new__(cls, "".join(part if isinstance(part, str) else part.text for part in parts))
         cell.parts = parts
         return cell
