@@ -91,11 +91,6 @@ COMMANDS = {
         "precision_eval.cli.audio:audio",
         "Compare a recording with its aligned reference, second by second; inspect one; or compare two folders.",
     ),
-    "self-test": (
-        MAINTAIN,
-        "precision_eval.cli.self_test:self_test",
-        "Say in ten seconds how small a slowdown latencies can tell on this machine, as busy as it is.",
-    ),
     "list": (
         MAINTAIN,
         "precision_eval.cli.listing:list_",

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError
-from precision_eval.core.files import from_json, read_json, sha256_of, write_json, written_whole
+from precision_eval.core.files import from_json, sha256_of, written_whole
 from precision_eval.core.formats import CPU_FLAGS, cpu_flags
-from precision_eval.core.shapes import ENVIRONMENT, SELF_TEST, misfit
+from precision_eval.core.shapes import ENVIRONMENT, misfit
 
 LIBRARIES: tuple[str, ...] = ("precision-eval", "torch", "numpy", "scipy", "librosa", "soundfile", "safetensors")
 
@@ -114,37 +114,6 @@ def stored_environments(folder: Path, *, damaged_too: bool = False) -> dict[str,
             if not damaged_too:
                 raise
     return environments
-
-
-SELF_TEST_FILE = "self-test.json"
-
-
-def self_test_machine() -> dict[str, Any]:
-    """Return what has to be the same for a self-test to hold."""
-    return {"cpu": cpu_model() or "unknown", "cores": usable_cores(), "torch": _version("torch") or "none"}
-
-
-def self_test_path() -> Path:
-    """Return where this user's last self-test lies."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "precision-eval" / SELF_TEST_FILE
-
-
-def read_self_test(path: Path) -> dict[str, Any]:
-    """Read a stored self-test; raise :class:`RecordError` where it is none."""
-    content = read_json(path)
-    if problem := misfit(content, SELF_TEST, where="it"):
-        raise RecordError(f"{path} holds no self-test: {problem}; make it again with precision-eval self-test")
-    return dict(content)
-
-
-def keep_self_test(run_dir: Path) -> None:
-    """Store this user's last self-test with a run, where it was made on this machine and with this torch."""
-    try:
-        content = read_self_test(self_test_path())
-    except RecordError:
-        return
-    if content["machine"] == self_test_machine():
-        write_json(run_dir / SELF_TEST_FILE, content)
 
 
 def usable_cores() -> int:

@@ -204,20 +204,6 @@ ENVIRONMENT = {
 }
 
 
-SELF_TEST = {
-    "machine!": {"cpu!": Name(), "cores!": Whole(1, 2**20), "torch!": Name()},
-    **{"made!": Name(), "load_average!": AMOUNT, "seconds!": POSITIVE},
-    "calls!": {
-        "*": {
-            **{"title!": Name(), "call_s!": POSITIVE, "ratio!": [POSITIVE], "found!": {"*": AMOUNT}},
-            **{"pieces!": Whole(1, 2**20), **dict.fromkeys(("alarms!", "covered!"), COUNT)},
-            **dict.fromkeys(("piece_s!", "measured_s!", "rounds_per_s!", "standard_error!"), AMOUNT),
-        }
-    },
-}
-"""See :mod:`precision_eval.measure.self_test`."""
-
-
 def misfit(value: Any, shape: Any, *, where: str) -> str:
     """Say in one line where data do not fit a shape, what is there and what is expected; empty where they fit."""
     problem = _not_plain(value, 0)

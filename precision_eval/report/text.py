@@ -14,7 +14,6 @@ from precision_eval.core.formatting import grouped, join, one_line, visible
 from precision_eval.core.records import Record
 from precision_eval.core.table import Code, markdown_text, print_lines, print_table, to_markdown
 from precision_eval.report.findings import findings_of
-from precision_eval.report.self_test import self_test_line
 from precision_eval.report.tables import tables_of
 from precision_eval.results.model import figure_of, node_of
 from precision_eval.results.reading import Run
@@ -44,7 +43,7 @@ def environment_lines(
     stored = stored_environments(run.directory, damaged_too=True)
     if len(by_sha) < 2:
         line = environment_line(stored.get(next(iter(by_sha), ""), run.environment))
-        return [write(one) for one in (line, self_test_line(run)) if one]
+        return [write(line)] if line else []
     facts = {sha: _facts(stored.get(sha, {})) for sha in by_sha}
     known = [found for found in facts.values() if found]
     common = set.intersection(*(set(found.items()) for found in known)) if known else set()
@@ -55,7 +54,7 @@ def environment_lines(
         name = _listed(apart).replace("+changes", " with changes not committed") or f"environment {sha[:12]}"
         name += "" if facts[sha] else ", whose file is not here"
         lines.append(f"{write(name)}: {_measured(own, records, write)}")
-    return [*lines, *map(write, filter(None, [self_test_line(run)]))]
+    return lines
 
 
 def _facts(environment: Mapping[str, Any]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from precision_eval.cases.own import SIZE, case_of
 from precision_eval.cases.systems import all_cases
 from precision_eval.cases.voice.assets import VOICES, check_files
-from precision_eval.core.environment import keep_self_test, store_environment
+from precision_eval.core.environment import store_environment
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import NO_SPACE, check_own_folder, remove_unfinished
 from precision_eval.core.records import Record, RecordFile
@@ -203,7 +203,6 @@ def _measure(plan: Plan, execution: Execution, records: RecordFile, listener: Ru
         with listener.waiting("starting workers"):
             environment = environment_seen_by(executor, device)
         sha = store_environment(environment, execution.out)
-        keep_self_test(execution.out)
         lanes = 0
         if isinstance(executor, EngineExecutor):
             share = MEMORY_SHARE if device == "cpu" else None

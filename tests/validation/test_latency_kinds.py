@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from precision_eval.measure.self_test import KINDS
 from validation.frame import Options
 from validation.latency import kinds
 
@@ -19,7 +18,7 @@ def line(kind="linear", delta=0.0, said="equivalent", *, others=0.0, low=0.999, 
 def test_trials_go_round_the_kinds_with_and_without_a_slowdown():
     trials = kinds._trials(Options(out=None, settings={"trials": 2}))
     assert [trial.spec for trial in trials[:3]] == [("decode", 0.0, 0), ("decode", 0.01, 0), ("linear", 0.0, 0)]
-    assert len({trial.key for trial in trials}) == 2 * 2 * len(KINDS)
+    assert len({trial.key for trial in trials}) == 2 * 2 * len(kinds.KINDS)
 
 
 @pytest.mark.parametrize("turn_s", [5e-9, 2e-8])

@@ -44,7 +44,6 @@ from precision_eval.report.html.charts import (
 )
 from precision_eval.report.html.paper import palette_of, rules_of, template_environment, variables_in
 from precision_eval.report.html.sound import sound_section
-from precision_eval.report.self_test import self_test_line
 from precision_eval.report.tables import audio_table, cost_table, minutes_table
 from precision_eval.report.text import environment_line, reading_guide
 from precision_eval.results.model import Row
@@ -128,7 +127,6 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
         "groups": [(place, cost_table(place.group, page=True), allocator_sentence(place.group)) for place in places],
         "environment": environment_facts(run),
         "other_environments": _environments(run),
-        "self_test": self_test_line(run),
         "guide": reading_guide(run),
         "files": [one for one in _FILES if (run.directory / one).is_file()],
         "damage": [one_line(line) for line in run.damage],
