@@ -69,10 +69,10 @@ def test_installed_it_runs_without_this_repository(dist, tmp_path):
     told = run("-m", "precision_eval", "explain", "expected scalar type Half but found Float", **elsewhere)
     assert "Half" in told
     assert "kv_to_query" in run("-m", "precision_eval", "list", "fixes", **elsewhere)
-    words = {"_PRECISION_EVAL_COMPLETE": "complete_bash", "COMP_WORDS": "precision-eval ro", "COMP_CWORD": "1"}
+    words = {"_PRECISION_EVAL_COMPLETE": "complete_bash", "COMP_WORDS": "precision-eval ru", "COMP_CWORD": "1"}
     asked = {**elsewhere, "env": elsewhere["env"] | words}
     script = "import sys; sys.argv[0] = 'precision-eval'; from precision_eval.cli.commands import main; main()"
-    assert run("-c", script, **asked).split() == ["roofline"]  # completion of a shell
+    assert run("-c", script, **asked).split() == ["run"]  # completion of a shell
 
 
 def test_the_sdist_holds_the_packages_and_their_papers_alone(dist):

@@ -7,7 +7,6 @@ for some case no fix keeps the limits or none cures it, 4 where a case's records
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,16 +17,12 @@ from rich.markup import escape
 
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT, split
-from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
 from precision_eval.core.formatting import one_line, visible
 from precision_eval.core.table import Table, print_lines, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from precision_eval.results.choose import Answer, Choice, Question
-    from precision_eval.results.model import Group
+    from precision_eval.results.choose import Answer, Choice
 
 NARROW = 105
 """Columns below which the table leaves out what it can."""
@@ -48,8 +43,6 @@ Exit code 1 where no fix keeps the limits.
 [cyan]precision-eval choose runs/first --case voice --max-drift 1e-3 --policy speed[/cyan]
 
 [cyan]precision-eval choose runs/first --case voice --max-memory 0.6x --json[/cyan]
-
-[cyan]precision-eval choose runs/first --case voice --device t4[/cyan]  a prediction for a GPU that is not here
 
 [cyan]precision-eval choose runs/first --case attention-decode --length 512 --sweep runs/sweep --policy speed[/cyan]
 """
@@ -82,9 +75,7 @@ def choose(
     case: options.Case = None,
     size: options.Size = None,
     mode: options.Mode = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:i or mps; or t4, a10g, a100, h100, h200: predicted.")
-    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:i or mps.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads that it was measured with.")] = None,
     length: Length = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Rows, those of guidance included.")] = None,
@@ -113,8 +104,6 @@ def choose(
     run = load_run(run_dir)
     for line in run.damage:
         print(f"Not counted: {one_line(line)}", file=sys.stderr)
-    if _predicted(run.groups, question, as_json=as_json):
-        return
     reply = answer(groups_of(run.records, run=str(run_dir)), question)
     if as_json:
         print(to_json(reply.to_dict(), what="the answer", indent=1))
@@ -124,26 +113,6 @@ def choose(
         raise typer.Exit(EXIT_VERDICT)
     if not reply.found:
         raise typer.Exit(EXIT_COULD_NOT_TELL)
-
-
-def _predicted(groups: Sequence[Group], question: Question, *, as_json: bool) -> bool:
-    """Print what published peaks say of a GPU that is not here; whether one was asked for."""
-    if question.device is None:  # peaks are of kernels, whose module loads torch
-        return False
-    from precision_eval.cli.roofline import show
-    from precision_eval.measure.peaks import PUBLISHED
-    from precision_eval.results.choose import Constraints
-    from precision_eval.results.choose.asking import matching_groups
-
-    peaks = next((peaks for peaks in PUBLISHED if peaks.name == question.device), None)
-    if peaks is None:
-        return False
-    if question.constraints != Constraints() or question.sweep or question.plan or question.length or question.batch:
-        raise ParameterError(
-            f"--device {question.device} is predicted, in time alone: give no limits, length, sweep or plan with it"
-        )
-    show(matching_groups(groups, replace(question, device=None)), peaks, as_json=as_json)
-    return True
 
 
 def _show(reply: Answer) -> None:

@@ -61,11 +61,6 @@ COMMANDS = {
         "precision_eval.cli.plan:plan",
         "Add up the memory that a model needs under each fix, and the largest length that fits.",
     ),
-    "roofline": (
-        MODEL,
-        "precision_eval.cli.roofline:roofline",
-        "Predict what each fix costs from its bytes and FLOPs, beside what was measured, or on a GPU that is not here.",
-    ),
     "sensitivity": (
         MODEL,
         "precision_eval.cli.studies:sensitivity",

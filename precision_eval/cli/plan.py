@@ -18,7 +18,6 @@ from precision_eval.fixes.catalog import ALL_FIXES, Fix, fix_by_id
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from precision_eval.measure.peaks import Peaks
     from precision_eval.studies.memory.devices import Capability
 
 HELP = """\
@@ -83,8 +82,8 @@ def plan(
     slots = planned.default_length if length is None else length
     call = PlannedCall(dtype=dtype, kv_dtype=kv_dtype, batch=batch, length=slots, tokens=tokens)
     on_cpu = capability is not None and capability.kind == "cpu"
-    half, peaks = torch.bfloat16 if on_cpu else torch.float16, _published_peaks(capability)
-    planner = Planner(planned, autocast_dtype=half, math_attention=math_attention, peaks=peaks)
+    half = torch.bfloat16 if on_cpu else torch.float16
+    planner = Planner(planned, autocast_dtype=half, math_attention=math_attention)
     plans = plan_all(planner, call, candidates, device_memory_bytes=memory)
     choices = [choose_format(known) for known in ([capability] if capability else DEVICES)]
     parameters = planner.parameter_count(call)
@@ -110,12 +109,6 @@ def _fixes(names: Sequence[str] | None) -> tuple[Fix, ...]:
     if not patterns:
         raise ParameterError("--fix names nothing; give names or globs, or leave it out for all")
     return tuple(map(fix_by_id, fixes_of(patterns, ALL_FIXES)))
-
-
-def _published_peaks(capability: Capability | None) -> Peaks | None:
-    from precision_eval.measure.peaks import PUBLISHED
-
-    return next((peaks for peaks in PUBLISHED if capability is not None and peaks.name == capability.name), None)
 
 
 def _capability(device: str | None) -> Capability | None:

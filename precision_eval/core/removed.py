@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 COMMANDS: Mapping[str, str] = {
     "expect": "`precision-eval run --size tiny` shows the statuses under the installed torch",
+    "roofline": "time on a device that is absent is not predicted: measure there with run --device",
+    "self-test": "every ratio states the smallest effect that it would have found",
 }
 
 OPTIONS: Mapping[str, str] = {

@@ -66,12 +66,6 @@ _COMPARISON = {
 }
 _CASTS = [{"site": str, "operand": str, "from": str, "to": str, "count": COUNT}]
 _CALLS = [{"count": COUNT, "*": str}]
-_WORK = {
-    "operations!": [
-        {"kind!": Name(), "dtype!": Name(), "rows": COUNT, **dict.fromkeys(("count!", "flops!", "bytes!"), COUNT)}
-    ],
-    **dict.fromkeys(("touched_bytes!", "fresh_bytes!"), COUNT),
-}
 _ERROR: dict[str, Any] = {
     **dict.fromkeys(("relative_error", "rms_error", "rms_ratio", "max_abs_error", "cosine_distance"), Maybe(AMOUNT)),
     **dict.fromkeys(("relative_error_low", "relative_error_high"), Maybe(AMOUNT)),
@@ -124,7 +118,7 @@ DATA: Mapping[str, Any] = {
     "trace": {
         **dict.fromkeys(("sdpa", "linear", "matmul", "norm", "cache_write"), _CALLS),
         **{"backend": str, "observed": str, "casts": _CASTS, "doubts": [str], "graphs": Maybe(COUNT)},
-        **{"not_applicable": [str], "tolerances": {"*": POSITIVE}, "work": Maybe(_WORK)},
+        **{"not_applicable": [str], "tolerances": {"*": POSITIVE}},
     },
     "sampler": {
         **dict.fromkeys(("changed_nucleus", "total_variation", "cast_changed_nucleus"), Maybe(AMOUNT)),

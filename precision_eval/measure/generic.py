@@ -60,8 +60,6 @@ def trace(cell: Cell, run_dir: Path) -> list[Outcome]:
             return [broken]
         with _measuring(fix, "trace"):
             observed = _observed(cell, call, inputs)
-            if cell.mode == "eager":
-                observed |= _work(call, inputs)
     if built.own is not None:
         observed |= {"not_applicable": list(built.own.not_applicable), "tolerances": dict(built.own.tolerances)}
     unlike = unlike_pin(cell.options.sdpa_backend, observed)
@@ -79,16 +77,6 @@ def _observed(cell: Cell, call: AppliedFix, inputs: tuple[Any, ...]) -> dict[str
             raise
         why = f"the compiled call runs, its graph does not in eager, so its dtypes were not observed: {error}"
         return {"backend": "unknown", "casts": [], "observed": "nothing", "graphs": None, "doubts": [why[:300]]}
-
-
-def _work(call: AppliedFix, inputs: tuple[Any, ...]) -> dict[str, Any]:
-    """Count a call's operations, bytes and FLOPs; a model that runs under no dispatch mode has none, and says so."""
-    from precision_eval.trace.work import work_of
-
-    try:
-        return {"work": work_of(call, inputs)}
-    except Exception as error:  # noqa: BLE001 - an extra of the trace, which stands without it
-        return {"work": None, "doubts": [f"its work was not counted: {type(error).__name__}: {error}"[:300]]}
 
 
 def drift(cell: Cell, run_dir: Path) -> list[Outcome]:

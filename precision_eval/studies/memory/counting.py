@@ -24,10 +24,10 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from precision_eval.core.formats import short
 from precision_eval.fixes.narrow import parts_of
-from precision_eval.trace.work import leaf_tensors
 
 UNPLANNABLE = (
     DataDependentOutputException,
@@ -101,6 +101,11 @@ class AllocationCounter(TorchDispatchMode):
     def _release(self, size: int, cast: bool) -> None:
         self.level_bytes -= size
         self._casts_bytes -= size * cast
+
+
+def leaf_tensors(tree: Any) -> list[torch.Tensor]:
+    """List the tensors among arguments or results, however nested."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def check_agreement(name: str, inputs: list[torch.Tensor]) -> None:

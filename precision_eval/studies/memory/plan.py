@@ -23,16 +23,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from precision_eval.cases.base import BuiltCase
 from precision_eval.core.cells import is_fault_of_the_suite
 from precision_eval.core.errors import ParameterError, UnsupportedError
-from precision_eval.core.formatting import MISSING, bytes_of, fixed, memory_text, yes_no
+from precision_eval.core.formatting import MISSING, bytes_of, memory_text, yes_no
 from precision_eval.core.table import Table
 from precision_eval.core.targets import first_line
 from precision_eval.fixes.catalog import FIXES, Fix
-from precision_eval.measure.peaks import Peaks
-from precision_eval.results.roofline import bare_times
 from precision_eval.studies.memory.counting import UNPLANNABLE, counted_call, fake_tensors, stored_bytes
 from precision_eval.studies.memory.devices import FormatChoice
 from precision_eval.studies.memory.models import PlannedCall, PlannedModel, is_cache
-from precision_eval.trace.work import WorkCounter
 
 PlanStatus = Literal["runs", "raises", "unsupported"]
 LONGEST = 1 << 22
@@ -49,8 +46,7 @@ class FixPlan:
     """Memory of a model under one fix; sizes are None where the call does not run.
 
     ``call_bytes`` is the least peak of the call above what is stored, ``workspace_bytes`` what its kernels may add to
-    it at most, ``casts_bytes`` the part of it that is copies into another dtype. ``predicted_s`` is the time of the
-    model's last phase by a device's published peaks.
+    it at most, ``casts_bytes`` the part of it that is copies into another dtype.
     """
 
     fix: str
@@ -70,7 +66,6 @@ class FixPlan:
     fits: bool | None = None
     largest_length: int | None = None
     limited_by: str = ""
-    predicted_s: float | None = None
 
     @property
     def stored_bytes(self) -> int:
@@ -100,12 +95,10 @@ class Planner:
         *,
         autocast_dtype: torch.dtype = torch.bfloat16,
         math_attention: bool = False,
-        peaks: Peaks | None = None,
     ) -> None:
         self.model = model
         self.autocast_dtype = autocast_dtype
         self.math_attention = math_attention
-        self.peaks = peaks
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)  # a module's tensors that it has not registered
         self._cases: dict[tuple[str, PlannedCall, int], BuiltCase] = {}
         self._runs: dict[tuple[str, PlannedCall, int, str], Counter[str]] = {}
@@ -135,7 +128,6 @@ class Planner:
             total_bytes=stored.total() + peak["call"],
             total_high_bytes=stored.total() + peak["call"] + peak["scratch"],
             phase=phase,
-            predicted_s=self._predicted_s(call, fix),
         )
         if device_memory_bytes is None:
             return plan
@@ -185,14 +177,6 @@ class Planner:
             total += self._at_full_depth(phase, call, stored)
         return total
 
-    def _predicted_s(self, call: PlannedCall, fix: Fix) -> float | None:
-        """Time of a call of the last phase, at the model's own depth."""
-        if self.peaks is None:
-            return None
-        phase, layers = list(self.model.layers.items())[-1]
-        few, more = (self._run(phase, call, depth, fix) for depth in (_SHALLOW, _SHALLOW + 1))
-        return _deeper(few, more, layers)["femtoseconds"] / 1e15
-
     def _peak(self, call: PlannedCall, fix: Fix, *, growth_at: PlannedCall) -> tuple[str, Counter[str]]:
         """Return the phase with the highest peak, and its figures; a layer's own share is taken from `growth_at`."""
         phases = {}
@@ -218,12 +202,10 @@ class Planner:
             and not any(is_cache(name) for name, _ in case.model.named_buffers())
         ):
             fix = replace(fix, caches="")  # an encoder; the decoder beside it has them
-        work = WorkCounter() if self.peaks is not None else None
         try:
             with fake_tensors(self._mode), _quiet(), self._settings(), fix.applied(case.model) as applied:
                 inputs = applied.prepare(case.inputs)
-                with work or nullcontext():
-                    counter = counted_call(applied, inputs)
+                counter = counted_call(applied, inputs)
         except UNPLANNABLE as error:
             raise PhaseNotRunError("unsupported", f"cannot be planned: {first_line(error)}") from error
         except UnsupportedError as error:
@@ -232,10 +214,7 @@ class Planner:
             if is_fault_of_the_suite(error):
                 raise
             raise PhaseNotRunError("raises", first_line(error)) from error
-        sizes = Counter(call=counter.peak_bytes, scratch=counter.scratch_bytes, casts=counter.casts_at_peak_bytes)
-        if work is not None and self.peaks is not None:
-            sizes["femtoseconds"] = round(1e15 * bare_times(work.to_dict(), self.peaks).total())
-        return sizes
+        return Counter(call=counter.peak_bytes, scratch=counter.scratch_bytes, casts=counter.casts_at_peak_bytes)
 
     @contextmanager
     def _settings(self) -> Iterator[None]:
@@ -335,8 +314,6 @@ def plan_table(
     model: PlannedModel, call: PlannedCall, plans: Sequence[FixPlan], *, device_memory_bytes: int | None
 ) -> Table:
     """Lay the plans out, one row per fix."""
-    seconds = {plan.fix: plan.predicted_s for plan in plans}
-    base = seconds.get("full_float32")
     within = f", in {memory_text(device_memory_bytes)}" if device_memory_bytes else ""
     columns = ["fix", "weights", "cache", "call", "casts", "total", "at most"]
     rows = []
@@ -348,10 +325,6 @@ def plan_table(
         rows.append((*row, *fits) if device_memory_bytes else tuple(row))
     if device_memory_bytes:
         columns += ["fits"] if model.as_built else ["fits", "longest"]
-    if base is not None:
-        columns.append("time, predicted")
-        times = [MISSING if plan.predicted_s is None else fixed(plan.predicted_s / base, decimals=2) for plan in plans]
-        rows = [(*row, time) for row, time in zip(rows, times, strict=True)]
     return Table(
         title=f"{model.name}, {'as built' if model.as_built else f'batch {call.batch}, length {call.length}'}{within}",
         columns=tuple(columns),
@@ -369,8 +342,6 @@ def plan_notes(
 ) -> list[str]:
     """Say what the table cannot: why a fix does not run, what the model asks for, what to do where nothing fits."""
     lines = [f"{plan.fix} {plan.status}: {plan.reason}" for plan in plans if plan.status != "runs"]
-    if any(plan.predicted_s is not None for plan in plans):
-        lines.append("time, predicted: ratio to full_float32 by the device's published peaks; not measured")
     if any(plan.limited_by == "positions" for plan in plans):
         lines.append(f"* all {model.longest} learned positions")
     if model.keeps_wide:

@@ -139,7 +139,7 @@ def test_choosing_loads_no_torch(run_dir):
 
 def test_the_examples_of_the_help_parse():
     commands = [line.split("[/cyan]")[0][len("[cyan]") :] for line in HELP.splitlines() if line.startswith("[cyan]")]
-    assert len(commands) == 5
+    assert len(commands) == 4
     for line in commands:
         _, name, *arguments = shlex.split(line)
         assert command_named(name).make_context(name, arguments).params
