@@ -5,7 +5,7 @@
 # make systems  the five systems, every fix, eager and compiled (runs/systems); fills the tables of docs/
 # make asv    the history over commits: an environment at torch 2.13.0, every tracked figure (about ten minutes)
 # make asv-versions  the same figures under each torch version of asv.versions.json (runs/torch-versions); long, resumable
-# make gpu    on a machine with an NVIDIA GPU: torch's kernels there judged, the tests for CUDA, and a run (runs/gpu)
+# make gpu    on a machine with an NVIDIA GPU: the tests for CUDA, and a run (runs/gpu)
 # make bench  the asv and pytest-benchmark adapters, one quick pass each
 # make site   the documentation as a site, in site/ (open site/index.html)
 # make a11y   axe on the HTML report, the dashboard and the site (needs npm and Chromium)
@@ -106,7 +106,6 @@ systems: $(DEV_STAMP)
 	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode compiled --measure trace,latency --out $(SYSTEMS_OUT) --budget 2
 
 gpu: $(DEV_STAMP)
-	$(BIN)/python -m validation device-kernels --size full --set device=cuda --out runs/gpu
 	$(PYTEST) -m cuda $(PYTEST_ARGS)
 	$(BIN)/precision-eval run --device cuda --out runs/gpu/run
 

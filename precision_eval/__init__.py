@@ -30,14 +30,6 @@ if TYPE_CHECKING:
     from precision_eval.explain import Explanation, explain
     from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
     from precision_eval.fixes.outside import fixed
-    from precision_eval.measure.assess import (
-        Assessment,
-        HonestRange,
-        assess,
-        attention_yardsticks,
-        operation_yardsticks,
-        sample_rows,
-    )
     from precision_eval.measure.latency import Candidate, compare_latency
     from precision_eval.report.loading import choose, load
     from precision_eval.report.writer import write_report
@@ -48,7 +40,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CASES",
     "FIXES",
-    "Assessment",
     "Candidate",
     "CandidateError",
     "Case",
@@ -57,7 +48,6 @@ __all__ = [
     "Diagnosis",
     "Explanation",
     "Fix",
-    "HonestRange",
     "IntegrityError",
     "OwnCase",
     "PairedRatio",
@@ -67,8 +57,6 @@ __all__ = [
     "UnknownNameError",
     "UnsupportedError",
     "__version__",
-    "assess",
-    "attention_yardsticks",
     "case_by_id",
     "choose",
     "compare",
@@ -80,13 +68,10 @@ __all__ = [
     "fixed",
     "generation_case",
     "load",
-    "operation_yardsticks",
-    "sample_rows",
     "write_report",
 ]
 
 _HOMES = {
-    "Assessment": "precision_eval.measure.assess",
     "Candidate": "precision_eval.measure.latency",
     "CandidateError": "precision_eval.core.errors",
     "Constraints": "precision_eval.results.choose",
@@ -99,7 +84,6 @@ _HOMES = {
     "fixed": "precision_eval.fixes.outside",
     "generation_case": "precision_eval.cases.adapters.generation",
     "OwnCase": "precision_eval.cases.own",
-    "HonestRange": "precision_eval.measure.assess",
     "IntegrityError": "precision_eval.core.errors",
     "PairedRatio": "precision_eval.stats",
     "ParameterError": "precision_eval.core.errors",
@@ -108,8 +92,6 @@ _HOMES = {
     "UnknownNameError": "precision_eval.core.errors",
     "UnsupportedError": "precision_eval.core.errors",
     "CASES": "precision_eval.cases.systems",
-    "assess": "precision_eval.measure.assess",
-    "attention_yardsticks": "precision_eval.measure.assess",
     "choose": "precision_eval.report.loading",
     "compare": "precision_eval.studies.compare",
     "compare_latency": "precision_eval.measure.latency",
@@ -120,8 +102,6 @@ _HOMES = {
     "case_by_id": "precision_eval.cases.systems",
     "load": "precision_eval.report.loading",
     "write_report": "precision_eval.report.writer",
-    "operation_yardsticks": "precision_eval.measure.assess",
-    "sample_rows": "precision_eval.measure.assess",
 }
 
 

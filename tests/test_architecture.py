@@ -263,5 +263,5 @@ def test_public_names_are_lazy_and_complete():
     for name in precision_eval.__all__:
         assert getattr(precision_eval, name) is not None
     assert sorted(precision_eval.__all__) == dir(precision_eval)
-    with pytest.raises(AttributeError, match="has no attribute 'fixes_by_id'; it has: Assessment"):
+    with pytest.raises(AttributeError, match="has no attribute 'fixes_by_id'; it has: CASES"):
         _ = precision_eval.fixes_by_id

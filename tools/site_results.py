@@ -29,9 +29,6 @@ HERE = "pictures"
 _CASE = "attention-decode"
 
 TRIALS: tuple[tuple[str, str, str], ...] = (
-    ("The numeric judge, AMD EPYC", "faults", "faults.json"),
-    ("The numeric judge, on faults and calls that it was not written with", "faults", "amd-epyc/faults-held-out.json"),
-    ("The numeric judge, Intel Xeon", "faults", "intel-xeon/faults.json"),
     ("Four kinds of call, one after another and beside other work", "kinds", "kinds/kinds.jsonl"),
     ("The doctor on planted faults", "doctor", "doctor.json"),
     ("The doctor on architectures of transformers", "doctor", "doctor-architectures.json"),

@@ -133,13 +133,35 @@ def each(function: Callable[..., Data]) -> Callable[[Iterator[Trial], Options], 
 
 
 _MODULES = (
-    "latency", "faults", "memory", "overhead", "divergence", "robustness", "latency.kinds", "audio", "audio.published",
-    "audio_ladder", "sound", "choose", "cost", "doctor", "doctor.silent_costs",
-    "gate", "gate.paired_gate", "versions", "versions.sessions", "versions.seeds", "claims", "attack",
-    "robustness.soak", "lanes", "candidates", "lengths", "written", "device_kernels",
-)  # fmt: skip
+    "latency",
+    "memory",
+    "overhead",
+    "divergence",
+    "robustness",
+    "latency.kinds",
+    "audio",
+    "audio.published",
+    "audio_ladder",
+    "sound",
+    "choose",
+    "cost",
+    "doctor",
+    "doctor.silent_costs",
+    "gate",
+    "gate.paired_gate",
+    "versions",
+    "versions.sessions",
+    "versions.seeds",
+    "claims",
+    "attack",
+    "robustness.soak",
+    "lanes",
+    "candidates",
+    "lengths",
+    "written",
+)
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
-PROOF = NAMES[:6]
+PROOF = NAMES[:5]
 """The experiments on the measuring itself, which run when none is named."""
 
 

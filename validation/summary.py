@@ -60,12 +60,6 @@ CLAIMS: dict[Source, tuple[Claim, ...]] = {
         Claim("step of first divergence foretold from teacher forcing, error", "mean absolute error of the predicted"),
     ),
     Source("robustness", PROOF, _MEASURING): (Claim("runs survive injected faults", "faults injected into real runs"),),
-    Source("faults", "amd-epyc/faults-held-out.json", "the-numeric-judge"): (
-        Claim("honest attention called faulty, unseen", "false alarms, held-out"),
-        Claim("torch's own kernels called faulty", "false alarms, torch's own"),
-        Claim("faults of at least a format error caught, unseen", "faults caught, effect ≥ 1, held-out"),
-        Claim("faults of ¼ to 1 format error caught, unseen", "faults caught, effect ¼ to 1, held-out"),
-    ),
     Source("doctor", "doctor-architectures.json", "the-doctor", " --set parts=seventh"): (
         Claim("faults in unseen code located", _BLIND),
         Claim("of these, those that raise nothing", _BLIND, "silent ones", "≥ 85 %"),

@@ -19,6 +19,12 @@ OPTIONS: Mapping[str, str] = {
 }
 
 PUBLIC_NAMES: Mapping[str, str] = {
+    "Assessment": "the drift of a run holds the assessment of an attention",
+    "HonestRange": "run writes the drift of an attention with its assessment",
+    "assess": "run writes the drift of an attention with its assessment",
+    "attention_yardsticks": "run compares an attention with torch's own",
+    "operation_yardsticks": "nothing replaces it",
+    "sample_rows": "nothing replaces it",
     "WORKLOADS": "use CASES",
     "Workload": "use Case",
     "workload_by_id": "use case_by_id",

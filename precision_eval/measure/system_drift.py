@@ -8,7 +8,6 @@ keeps its float64 copy wide itself; in any other module, casts to narrower forma
 from __future__ import annotations
 
 import copy
-import math
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from precision_eval.core.targets import first_line
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.packing import floating_leaves, in_dtype
 from precision_eval.fixes.storage import set_dtype_attributes
-from precision_eval.measure.assess import assess, attention_yardsticks
+from precision_eval.measure.assess import assess_attention, plain_attention
 from precision_eval.measure.drift import Drift, tensor_drift, wide
 from precision_eval.trace.capture import observe
 from precision_eval.trace.cast_replay import CastTape, ReplayError, Shifts, record_casts, run_in_float64, run_shifted
@@ -222,17 +221,14 @@ def _operands(built: BuiltCase, cast: dict[str, str], held: nn.Module | None = N
     return [query, *(t.repeat_interleave(groups, dim=1) for t in (key, value))]
 
 
-def plain_attention(built: BuiltCase, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Attention written out, each step stored in the operands' dtype: softmax(q·kᵀ·scale)·v under the mask."""
-    model: Any = built.model
-    scale = query.shape[-1] ** -0.5 if model.scale is None else model.scale
-    logits = (query @ key.mT * scale).masked_fill(~model.mask.cpu(), -math.inf)
-    return logits.softmax(-1) @ value
-
-
 def exact_attention(built: BuiltCase, cast: dict[str, str] | None = None) -> torch.Tensor:
     """Attention of an attention case in float64, on its stored query, key and value."""
-    return plain_attention(built, *map(wide, _operands(built, cast or {})))
+    return _plain_attention(built, *map(wide, _operands(built, cast or {})))
+
+
+def _plain_attention(built: BuiltCase, *operands: torch.Tensor) -> torch.Tensor:
+    model: Any = built.model
+    return plain_attention(*operands, mask=model.mask.cpu(), scale=model.scale)
 
 
 def attention_drift(built: BuiltCase, applied: AppliedFix) -> Drift:
@@ -246,11 +242,11 @@ def attention_drift(built: BuiltCase, applied: AppliedFix) -> Drift:
     with applied.holding(copy.deepcopy(built.model)) if narrow else nullcontext() as held:
         cast_operands = _operands(built, cast, held)
     operands = [tensor.to(found.dtype) for tensor in cast_operands]
-    exact = plain_attention(built, *map(wide, cast_operands))
+    exact = _plain_attention(built, *map(wide, cast_operands))
     drift = tensor_drift(
-        found, exact_attention(built), yardstick=plain_attention(built, *operands), on_cast_inputs=exact
+        found, exact_attention(built), yardstick=_plain_attention(built, *operands), on_cast_inputs=exact
     )
     model: Any = built.model
-    yardsticks = attention_yardsticks(*operands, mask=model.mask.cpu(), scale=model.scale)
-    judged = assess(found, exact, yardsticks)
-    return replace(drift, assessment={"verdict": judged.verdict, "reasons": list(judged.reasons[:3])})
+    query, key, value = (tensor.to(built.inputs[0].device) for tensor in operands)
+    assessment = assess_attention(found, exact, (query, key, value), mask=model.mask, scale=model.scale)
+    return replace(drift, assessment=assessment)

@@ -6,8 +6,6 @@ import importlib
 import pytest
 
 MODULES = (
-    "precision_eval.measure.assess",
-    "precision_eval.measure.assess.yardsticks",
     "precision_eval.measure.latency",
     "precision_eval.studies.compare",
 )

@@ -101,7 +101,7 @@ def test_settings_are_of_the_size_and_take_the_type_of_their_default(tmp_path):
     with pytest.raises(UnknownNameError, match="setting of memory 'set'; did you mean sets"):
         fake().options({"set": "1"}, out=tmp_path)
     with pytest.raises(ParameterError, match="for one experiment at a time"):
-        main(["memory", "faults", "--set", "sets=3", "--out", str(tmp_path)])
+        main(["memory", "overhead", "--set", "sets=3", "--out", str(tmp_path)])
 
 
 def test_a_summary_is_stored_and_read_where_no_trials_are(tmp_path):

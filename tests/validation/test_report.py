@@ -157,7 +157,7 @@ def test_a_table_per_set_of_rivals(tmp_path):
         {"name": name, "found": "1", "target": "", "met": met, "rivals": {}}
         for name, met in (("n", False), ("s", None))
     ]
-    written = reported_markdown(write(tmp_path / "figures.json", {"memory": rows, "faults": rows[1:]}))
+    written = reported_markdown(write(tmp_path / "figures.json", {"memory": rows, "overhead": rows[1:]}))
     assert written == "**memory**\n\n| figure | target | found | met |\n|---|---|---|---|\n| n | – | 1 | **no** |"
 
 

@@ -10,7 +10,7 @@ from validation import summary
 from validation.frame import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = summary.Source("faults", "faults.json", "the-numeric-judge")
+SOURCE = summary.Source("sound", "sound.json", "the-verdict-on-sound")
 FIGURES = [
     Figure("alarms, quiet", "2 of 9", "≤ 1 %", met=False, rivals={"silent": "1 of 2 (missed: all)", "clean": "2 of 2"}),
     Figure("alarms, bursty", "0 of 9", "≤ 1 %", met=True),
@@ -30,7 +30,7 @@ def test_a_claim_is_of_one_figure_or_of_all():
 
 @pytest.mark.parametrize("figure", ["alarms", "nothing"])
 def test_a_figure_that_was_renamed_is_an_error_and_no_empty_row(figure):
-    with pytest.raises(RecordError, match=rf"faults\.json has \d figures that begin with '{figure}', expected one"):
+    with pytest.raises(RecordError, match=rf"sound\.json has \d figures that begin with '{figure}', expected one"):
         found(figure)
 
 
