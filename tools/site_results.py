@@ -31,7 +31,6 @@ _CASE = "attention-decode"
 TRIALS: tuple[tuple[str, str, str], ...] = (
     ("Four kinds of call, one after another and beside other work", "kinds", "kinds/kinds.jsonl"),
     ("The doctor on planted faults", "doctor", "doctor.json"),
-    ("The doctor on architectures of transformers", "doctor", "doctor-architectures.json"),
     ("The choice of a fix", "choose", "choose/choose.json"),
     ("The gate between two versions in one session", "paired-gate", "paired-gate/paired-gate.jsonl"),
     ("The gate on asv's results", "gate", "gate.json"),

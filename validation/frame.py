@@ -146,7 +146,6 @@ _MODULES = (
     "choose",
     "cost",
     "doctor",
-    "doctor.silent_costs",
     "gate",
     "gate.paired_gate",
     "versions",

@@ -60,14 +60,10 @@ CLAIMS: dict[Source, tuple[Claim, ...]] = {
         Claim("step of first divergence foretold from teacher forcing, error", "mean absolute error of the predicted"),
     ),
     Source("robustness", PROOF, _MEASURING): (Claim("runs survive injected faults", "faults injected into real runs"),),
-    Source("doctor", "doctor-architectures.json", "the-doctor", " --set parts=seventh"): (
+    Source("doctor", "doctor.json", "the-doctor", " --set parts=seventh"): (
         Claim("faults in unseen code located", _BLIND),
         Claim("of these, those that raise nothing", _BLIND, "silent ones", "≥ 85 %"),
         Claim("careful twins left alone", _BLIND, "clean ones left alone", "all"),
-    ),
-    Source("silent-costs", "silent-costs.json", "silent-costs"): (
-        Claim("what raises nothing and only costs found, unseen", "silent costs found, held out"),
-        Claim("clean models called costly", "clean models with a cost"),
     ),
     Source("choose", "choose/choose.json", "the-choice-of-a-fix"): (
         Claim("a choice made again agrees", "re-runs agree"),

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from validation.doctor.blind import source_of
-from validation.doctor.plants import BRAIN, HALF, SINGLE
+from validation.doctor.scenes import BRAIN, HALF, SINGLE, source_of
 
 TIMES, CLEAN = 5.0, {HALF: 0.005, BRAIN: 0.03, SINGLE: 2e-4}
 """What a fault costs at least, of what its format costs, and the most that a careful twin drifts."""

@@ -1,7 +1,7 @@
-"""A sweep over the architectures of transformers and diffusers, at tiny random configs, unedited.
+"""Architectures of transformers and diffusers at tiny random configs, unedited.
 
 Each is built by the library's own class with its own initialisation after a fixed seed, and is clean in float16,
-bfloat16 and float32. ``blind.py`` holds the plants over them.
+bfloat16 and float32.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from validation.doctor.small import Built, Make
+from validation.doctor.scenes import Built, Make
 
 Inputs = Callable[[torch.dtype], dict[str, Any]]
 

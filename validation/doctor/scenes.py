@@ -1,4 +1,4 @@
-"""What the sets of scenes share: a plant is one function between two linear layers, and its truth is marked lines.
+"""What a set of scenes shares: a plant is one function between two linear layers, and its truth is marked lines.
 
 ``self.part`` of the function has a dtype: in the careful twin float32, or the model's own where the fault is to widen;
 in the careless one what its row says. A set marks the lines of its truth by ``# @name``; some lie in a library.
@@ -6,9 +6,11 @@ in the careless one what its row says. A set marks the lines of its truth by ``#
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,14 +19,32 @@ import torch
 from torch import Tensor, nn
 
 from precision_eval.core.formats import short
-from validation.doctor.blind import source_of
-from validation.doctor.plants import SINGLE, Plant
-from validation.doctor.small import Built, Make
 
-DOUBLE, WIDTH, LENGTH, HEADS = torch.float64, 32, 12, 4
+HALF, BRAIN, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
+WIDTH, LENGTH, HEADS = 32, 12, 4
+Built = tuple[nn.Module, tuple[Any, ...]]
+Make = Callable[[torch.dtype], Built]
 Body = Callable[["Stage", Tensor], Tensor]
 Library = dict[str, tuple[tuple[str, str, str], ...]]
 _BODIES: dict[str, Body] = {}
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A planted fault; `truths` are the (file, line, module) at which it counts as located."""
+
+    name: str
+    make: Callable[[], Built]
+    truths: tuple[tuple[str, int, str], ...]
+
+
+def source_of(path: str) -> Any:
+    """Find a class, or a function in it, by its dotted path."""
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError:
+        return getattr(source_of(module), name)
 
 
 class Scene(NamedTuple):
@@ -138,9 +158,8 @@ class SceneSet:
     def plants(self) -> Iterator[Plant]:
         """Yield the careless twins."""
         for name, row in self.scenes.items():
-            first, *others = self.truths(name)
             words = f"{name} in {short(row.of)}: {row.words}"
-            yield Plant(words, partial(self.twin, name, row.of, careful=False), *first, others=tuple(others))
+            yield Plant(words, partial(self.twin, name, row.of, careful=False), tuple(self.truths(name)))
 
     def clean(self) -> Iterator[tuple[str, Make]]:
         """Yield the careful twins by name."""

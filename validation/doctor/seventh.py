@@ -1,10 +1,8 @@
-"""The seventh set of plants: caches, samplers, losses and loops, half of it around classes that no earlier set used.
+"""The seventh set of plants: caches, samplers, losses and loops, half of it around classes of real libraries.
 
-Its author had read neither the doctor's rules nor what it missed before, and never ran it on a plant. Plants have the
-form of the sixth set (``validation/doctor/scenes.py``): the truth, the lines marked ``# @name`` and some of a library,
-and what the careless twin does were fixed before any scoring. A row's words say what the user sees. Values that decide
-a choice are multiples of 1/32, so that every format holds them. ``tests/validation/test_doctor_scenes.py`` runs both
-twins, and a float64 copy, by torch alone.
+Its author had read neither the doctor's rules nor what it missed before, and never ran it on a plant. The truth (the
+lines marked ``# @name``, and some of a library) and what the careless twin does were fixed before any scoring. A row's
+words say what the user sees. Values that decide a choice are multiples of 1/32, so that every format holds them.
 """
 
 from __future__ import annotations
@@ -63,11 +61,13 @@ from transformers.models.xcodec2.modeling_xcodec2 import Xcodec2FiniteScalarQuan
 from transformers.models.xlstm import modeling_xlstm
 from transformers.models.zoedepth.modeling_zoedepth import LogBinomialSoftmax
 
-from validation.doctor.plants import BRAIN, HALF, SINGLE
 from validation.doctor.scenes import (
+    BRAIN,
     DOUBLE,
+    HALF,
     HEADS,
     LENGTH,
+    SINGLE,
     TABLE,
     WIDENED,
     WIDTH,
@@ -80,8 +80,7 @@ from validation.doctor.scenes import (
 )
 
 SET = SceneSet(__file__)
-SCENES, LIBRARY, scene, twin, truths = SET.scenes, SET.library, SET.scene, SET.twin, SET.truths
-seventh_plants, seventh_clean = SET.plants, SET.clean
+LIBRARY, scene = SET.library, SET.scene
 
 
 def heads_of(x: Tensor) -> Tensor:

@@ -1,26 +1,22 @@
-"""Small models of many kinds, clean as they are; a comment ``# @name`` marks a line at which a plant's dtypes meet.
+"""Small models that are clean as they are: mixed dtypes on purpose, cast in and cast out as good code writes them.
 
-B rows, L positions, D the width, H heads; every model is built in one dtype by ``.to(dtype)``, and its
-inputs are seeded. Mixed dtypes on purpose are written as good code writes them: cast in, cast out.
+B rows, L positions, D the width, H heads. Every model is built in one dtype by ``.to(dtype)``; its inputs are seeded.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from validation.doctor.scenes import Built, Make
+
 D = 32
 H = 4
 L = 12
 VOCABULARY = 40
-
-Built = tuple[nn.Module, tuple[Any, ...]]
-Make = Callable[[torch.dtype], Built]
 
 
 def _heads(x: torch.Tensor) -> torch.Tensor:
@@ -38,7 +34,7 @@ class WideNorm(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         wide = x.float()
         normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
-        return self.gain * normed.to(x.dtype)  # @norm_gain
+        return self.gain * normed.to(x.dtype)
 
 
 class CachedAttention(nn.Module):
@@ -57,20 +53,20 @@ class CachedAttention(nn.Module):
     def rotate(self, x: torch.Tensor) -> torch.Tensor:
         first, second = x.chunk(2, dim=-1)
         turned = torch.cat((-second, first), dim=-1)
-        return x * self.cosine + turned * self.sine  # @rotation
+        return x * self.cosine + turned * self.sine
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        query = _heads(self.query(x))  # @query
-        key = _heads(self.key(x))  # @key
-        value = _heads(self.value(x))  # @value
+        query = _heads(self.query(x))
+        key = _heads(self.key(x))
+        value = _heads(self.value(x))
         query, key = self.rotate(query), self.rotate(key)
         if self.indexed:
             slots = torch.arange(L, 2 * L)
-            self.keys[:, :, slots] = key  # @keys_indexed
-            self.values[:, :, slots] = value  # @values_indexed
+            self.keys[:, :, slots] = key
+            self.values[:, :, slots] = value
         else:
-            self.keys[:, :, L:] = key  # @keys_sliced
-            self.values[:, :, L:] = value  # @values_sliced
+            self.keys[:, :, L:] = key
+            self.values[:, :, L:] = value
         mixed = F.scaled_dot_product_attention(query, self.keys, self.values)
         return self.out(mixed.transpose(1, 2).flatten(-2))
 
@@ -89,123 +85,12 @@ class Decoder(nn.Module):
         self.head = nn.Linear(D, VOCABULARY, bias=False)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(ids) + self.positions  # @positions
-        x = x + self.attention(self.first_norm(x))  # @residual
+        x = self.tokens(ids) + self.positions
+        x = x + self.attention(self.first_norm(x))
         hidden = self.second_norm(x)
         hidden = F.silu(self.gate(hidden)) * self.up(hidden)
-        x = x + self.down(hidden) * self.scale  # @scale
-        return self.head(self.last_norm(x))  # @head
-
-
-class Classifier(nn.Module):
-    """Patches of a picture, a class token, torch's own encoder layer, batch norm at the end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.patches = nn.Conv2d(3, D, 4, stride=4)
-        self.token = nn.Parameter(torch.randn(1, 1, D))
-        self.places = nn.Parameter(torch.randn(1, 17, D))
-        self.norm = nn.LayerNorm(D)
-        self.attention = nn.MultiheadAttention(D, H, batch_first=True)
-        self.mean = nn.Parameter(torch.zeros(D))
-        self.last = nn.BatchNorm1d(D)
-        self.head = nn.Linear(D, 10)
-
-    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
-        x = self.patches(pictures).flatten(2).transpose(1, 2)  # @patches
-        x = torch.cat((self.token.expand(x.shape[0], -1, -1), x), dim=1)  # @class_token
-        x = x + self.places  # @places
-        normed = self.norm(x)
-        x = x + self.attention(normed, normed, normed, need_weights=False)[0]  # @multihead
-        x = self.last((x - self.mean).mean(dim=1))  # @mean
-        return self.head(x)  # @class_head
-
-
-class Diffuser(nn.Module):
-    """A denoiser: sinusoidal times cast after the embedding, scale and shift, a skip joined by cat."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.time = nn.Sequential(nn.Linear(16, D), nn.SiLU(), nn.Linear(D, 2 * D))
-        self.enter = nn.Conv1d(4, D, 3, padding=1)
-        self.inner = nn.Conv1d(D, D, 3, padding=1)
-        self.leave = nn.Conv1d(2 * D, 4, 3, padding=1)
-        self.norm = nn.GroupNorm(4, D)
-        self.register_buffer("sigmas", torch.linspace(0.1, 1.0, 8)[:, None, None])
-        self.mix = nn.Parameter(torch.full((1, D, 1), 0.5))
-
-    def forward(self, x: torch.Tensor, steps: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-        angles = steps[:, None].float() * torch.exp(-torch.arange(8) / 2.0)
-        embedded = torch.cat((angles.cos(), angles.sin()), dim=-1).to(x.dtype)
-        scale, shift = self.time(embedded)[:, :, None].chunk(2, dim=1)  # @time
-        x = x * self.sigmas[steps]  # @sigmas
-        entered = self.enter(x)
-        hidden = self.norm(entered) * (1 + scale) + shift  # @modulated
-        hidden = self.inner(F.silu(hidden))  # @inner
-        hidden = hidden + context[:, :, None]  # @context
-        hidden = torch.lerp(entered, hidden, self.mix)  # @mix
-        return self.leave(torch.cat((hidden, entered), dim=1))
-
-
-class Experts(nn.Module):
-    """A router in float32, cast out again, and experts as one einsum."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.router = nn.Linear(D, 3, bias=False)
-        self.into = nn.Parameter(torch.randn(3, D, D) / math.sqrt(D))
-        self.offset = nn.Parameter(torch.randn(3, D))
-        self.shared = nn.Linear(D, D)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        chances = F.softmax(self.router(x), dim=-1, dtype=torch.float32).to(x.dtype)  # @router
-        inner = torch.einsum("bld,edf->blef", x, self.into)  # @experts
-        inner = inner + self.offset  # @offset
-        return x + self.shared((chances[..., None] * inner).sum(dim=2))
-
-
-class Recurrent(nn.Module):
-    """Torch's LSTM with a learned first state, then a cell stepped by hand."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rnn = nn.LSTM(D, D, batch_first=True)
-        self.hidden = nn.Parameter(torch.randn(1, 1, D))
-        self.state = nn.Parameter(torch.randn(1, 1, D))
-        self.cell = nn.LSTMCell(D, D)
-        self.register_buffer("cell_state", torch.randn(1, D))
-        self.decay = nn.Parameter(torch.rand(D))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows = x.shape[0]
-        first = self.hidden.expand(-1, rows, -1).contiguous(), self.state.expand(-1, rows, -1).contiguous()
-        out, _ = self.rnn(x, first)  # @rnn
-        hidden, state = out[:, -1], self.cell_state.expand(rows, -1)
-        for position in range(3):
-            hidden, state = self.cell(out[:, position], (hidden, state))  # @cell
-        return hidden * self.decay  # @decay
-
-
-class StateSpace(nn.Module):
-    """A recurrence in place: a decaying state, held as a buffer from call to call and reset at the start."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.into, self.out = nn.Linear(D, D), nn.Linear(D, D)
-        self.decay = nn.Parameter(torch.rand(D))
-        self.bias = nn.Parameter(torch.randn(D))
-        self.register_buffer("state", torch.zeros(2, D))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        driven = self.into(x)
-        self.state.zero_()
-        seen = []
-        for position in range(4):
-            self.state.mul_(0.5).add_(driven[:, position])  # @state
-            seen.append(self.state * self.decay)  # @state_decay
-        stacked = torch.stack(seen, dim=1)
-        stacked += self.bias  # @bias_in_place
-        return self.out(stacked)
+        x = x + self.down(hidden) * self.scale
+        return self.head(self.last_norm(x))
 
 
 class Biased(nn.Module):
@@ -219,92 +104,13 @@ class Biased(nn.Module):
         self.out = nn.Linear(D, D)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        query, key, value = map(_heads, self.project(x).chunk(3, dim=-1))  # @project
+        query, key, value = map(_heads, self.project(x).chunk(3, dim=-1))
         distance = (torch.arange(L)[None] - torch.arange(L)[:, None]).abs()
         scores = query @ key.transpose(-1, -2)
-        scores = scores * self.temperature  # @temperature
+        scores = scores * self.temperature
         scores = scores + (self.slopes * distance).to(x.dtype) + mask.to(x.dtype)
         chances = scores.float().softmax(dim=-1).to(value.dtype)
-        return self.out((chances @ value).transpose(1, 2).flatten(-2))  # @biased_out
-
-
-# ---- sound
-
-
-class Mel(nn.Module):
-    """Windowed frames, a filter bank, log in float32, statistics taken off, cast to what follows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("window", torch.hann_window(32))
-        self.register_buffer("bank", torch.rand(32, 20))
-        self.register_buffer("mean", torch.randn(20))
-        self.project = nn.Linear(20, D)
-
-    def forward(self, samples: torch.Tensor) -> torch.Tensor:
-        frames = samples.unfold(-1, 32, 16) * self.window  # @window
-        energy = frames.square() @ self.bank  # @bank
-        logs = (energy.float() + 1e-5).log().to(self.project.weight.dtype)
-        return self.project(logs - self.mean)  # @mel_mean
-
-
-class Quantiser(nn.Module):
-    """Nearest codes of two codebooks, the second on what the first left over."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.enter = nn.Linear(D, 8)
-        self.register_buffer("first", torch.randn(16, 8))
-        self.register_buffer("second", torch.randn(16, 8))
-        self.register_buffer("weights", torch.rand(8))
-        self.leave = nn.Linear(8, D)
-
-    def nearest(self, x: torch.Tensor, codebook: torch.Tensor) -> torch.Tensor:
-        distance = (x[..., None, :] - codebook).square().sum(dim=-1)  # @distance
-        return F.embedding(distance.argmin(dim=-1), codebook)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        entered = self.enter(x) * self.weights  # @weights
-        coarse = self.nearest(entered, self.first)
-        fine = self.nearest(entered - coarse, self.second)
-        return self.leave(coarse + fine)
-
-
-class Vocoder(nn.Module):
-    """Snake activations, a transposed convolution, noise of a learned level, tanh."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.enter = nn.Conv1d(D, D, 3, padding=1)
-        self.alpha = nn.Parameter(torch.rand(D, 1) + 0.5)
-        self.raise_rate = nn.ConvTranspose1d(D, 8, 4, stride=2, padding=1)
-        self.level = nn.Parameter(torch.full((8, 1), 0.1))
-        self.leave = nn.Conv1d(8, 1, 3, padding=1)
-
-    def forward(self, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        x = self.enter(x)
-        x = x + (x * self.alpha).sin().square() / 2.0  # @alpha
-        x = self.raise_rate(x)  # @raise_rate
-        x = x + self.level * noise  # @noise
-        return self.leave(F.leaky_relu(x)).tanh()
-
-
-class CrossReader(nn.Module):
-    """Reads a memory by cross attention, with a speaker mixed in and a gate on the residual."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.query, self.key, self.value, self.out = (nn.Linear(D, D) for _ in range(4))
-        self.speaker = nn.Linear(8, D, bias=False)
-        self.gate = nn.Parameter(torch.zeros(D))
-        self.norm = nn.LayerNorm(D)
-
-    def forward(self, x: torch.Tensor, memory: torch.Tensor, speaker: torch.Tensor) -> torch.Tensor:
-        x = x + self.speaker(speaker)[:, None]  # @speaker
-        query, key, value = map(_heads, (self.query(x), self.key(memory), self.value(memory)))  # @memory
-        read = F.scaled_dot_product_attention(query, key, value)  # @read
-        read = self.out(read.transpose(1, 2).flatten(-2))
-        return self.norm(x + torch.tanh(self.gate) * read)  # @gate
+        return self.out((chances @ value).transpose(1, 2).flatten(-2))
 
 
 class FloatIsland(nn.Module):
@@ -386,12 +192,6 @@ def decoder(dtype: torch.dtype, *, indexed: bool = False) -> Built:
     return _built(Decoder(indexed=indexed), dtype, ids)
 
 
-def diffuser(dtype: torch.dtype) -> Built:
-    """Noise, steps and a context in, noise out."""
-    noise, context = _normal(2, (2, 4, 16), (2, D))
-    return _built(Diffuser(), dtype, noise, torch.tensor([1, 5]), context)
-
-
 def biased(dtype: torch.dtype) -> Built:
     """Attention by hand, with a causal mask."""
     (x,) = _normal(6, (2, L, D))
@@ -407,18 +207,7 @@ def float_island(dtype: torch.dtype) -> Built:
     return built
 
 
-classifier = _maker("classifier", Classifier, 1, (2, 3, 16, 16))
-experts = _maker("experts", Experts, 3, (2, L, D))
-recurrent = _maker("recurrent", Recurrent, 4, (2, L, D))
-state_space = _maker("state_space", StateSpace, 5, (2, L, D))
-mel = _maker("mel", Mel, 10, (2, 160))
-quantiser = _maker("quantiser", Quantiser, 11, (2, L, D))
-vocoder = _maker("vocoder", Vocoder, 12, (2, D, 20), (2, 1, 40))
-cross_reader = _maker("cross_reader", CrossReader, 13, (2, L, D), (2, 9, D), (2, 8))
 wide_residual = _maker("wide_residual", WideResidual, 15, (2, L, D))
 interleaved = _maker("interleaved", Interleaved, 16, (2, L, D))
 
-MODELS: tuple[Make, ...] = (
-    decoder, classifier, diffuser, experts, recurrent, state_space, biased, mel, quantiser, vocoder, cross_reader,
-    float_island, wide_residual, interleaved,
-)  # fmt: skip
+MODELS: tuple[Make, ...] = (decoder, biased, float_island, wide_residual, interleaved)

@@ -1,15 +1,12 @@
-"""The trials: is the planted line located, is a clean model left alone, and what does observing cost?
+"""The trials: is the planted line located, does a cure cure, is a clean model left alone, what does observing cost?
 
-The clean models are the small ones and transformers' own in several dtypes, and three cases that mix on purpose. Cost
-is that of an observed forward beside an unobserved one, paired, in one process. The observed call is what the doctor
-runs, set-up included: naming every tensor, the hooks, the mode and the judgement. *Dtypes* follows dtypes only; *dtypes
-and values* also looks at every value, which is what ``examine`` does.
+The clean models are the small ones and those of real architectures in three dtypes, and three cases that mix on
+purpose. Cost is that of an observed forward over an unobserved one, paired, in one process, set-up included.
 """
 
 from __future__ import annotations
 
 import copy
-import time
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -18,29 +15,55 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.overrides import BaseTorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from precision_eval import fixed
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.formats import short
 from precision_eval.doctor.diagnosis import Diagnosis, Finding
 from precision_eval.doctor.examination import examine
 from precision_eval.doctor.findings import findings_of
+from precision_eval.fixes.catalog import FIXES
 from precision_eval.fixes.packing import ExaminedModel
+from precision_eval.fixes.storage import tensors_in
 from precision_eval.measure.latency import Candidate, compare_latency
-from precision_eval.measure.model_calls import observe_call
-from validation.doctor import library, small
-from validation.doctor.plants import BRAIN, HALF, SINGLE, Plant
-from validation.doctor.small import Built, Make
+from precision_eval.measure.model_calls import observe_call, relative_error
+from validation.doctor import architectures, small
+from validation.doctor.scenes import BRAIN, HALF, SINGLE, Built, Make, Plant
 from validation.frame import Data
 
+MORE_DRIFT, ROUNDING = 2.0, 1e-6  # a cure may drift so many times what the doctor states, and by float32's rounding
 
-def diagnosed(make: Callable[[], Built]) -> Diagnosis:
-    """Examine a model without trying fixes."""
+
+def score(plant: Plant) -> Data:
+    """Examine a plant with every fix, compare the answer with the truth, and run what is said to cure."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model, inputs = plant.make()
+            diagnosis = examine(model, *inputs, latency=False)
+    except Exception as error:  # noqa: BLE001 - a doctor that refuses or breaks has missed
+        return {"name": plant.name, "refused": _sentence(error)}
+    fixes = {fix.id for fix in FIXES}
+    cures = [(remedy.fix, remedy.relative_error) for remedy in diagnosis.remedies if remedy.cures]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model, inputs = make()
-        return examine(model, *inputs, fixes=False, compiled=False)
+        truth = _truth(plant)
+        tried = [_try_cure(plant, fix, drift, truth) for fix, drift in cures if fix in fixes]
+    return {**located(plant, diagnosis), "cures": tried}
+
+
+def located(plant: Plant, diagnosis: Diagnosis) -> Data:
+    """Compare a diagnosis with the truth."""
+    first = diagnosis.first_split
+    place = _where(first)
+    return {
+        "name": plant.name,
+        "truth": _text(plant.truths[0]),
+        "place": "" if first is None else _text(place),
+        "is_located": place in plant.truths,
+        "status": diagnosis.status,
+        "has_verified_change": any(patch.verified for patch in diagnosis.patches),
+    }
 
 
 def _where(finding: Finding | None) -> tuple[str, int, str]:
@@ -49,51 +72,60 @@ def _where(finding: Finding | None) -> tuple[str, int, str]:
     return finding.place.file.rpartition("/")[2], finding.place.line, finding.module
 
 
-def locate(plant: Plant) -> Data:
-    """Examine a plant and hold what the doctor says to the truth."""
-    return located(plant, diagnosed(plant.make))
-
-
-def located(plant: Plant, diagnosis: Diagnosis) -> Data:
-    """Hold a diagnosis to the truth."""
-    first = diagnosis.first_split
-    truth, told = (plant.file, plant.line, plant.module), _where(first)
-    accepted = {truth, *plant.others}
-    return {
-        "name": plant.name,
-        "held_out": plant.is_held_out,
-        "truth": _text(truth),
-        "told": "" if first is None else _text(told),
-        "is_located": told in accepted,
-        "is_in_module": first is not None and told[2] in {module for _, _, module in accepted},
-        "is_fault": first is not None and first.severity == "fault",
-        "status": diagnosis.status,
-        "where_raised": _where(diagnosis.raised) in accepted,
-        "has_verified_change": any(patch.verified for patch in diagnosis.patches),
-        "changes_source": any(patch.verified and patch.diff for patch in diagnosis.patches),
-    }
-
-
 def _text(where: tuple[str, int, str]) -> str:
     return f"{where[0]}:{where[1]} in {where[2] or 'the model itself'}"
 
 
+def _sentence(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
+
+
+def _try_cure(plant: Plant, fix: str, stated: float | None, truth: list[torch.Tensor] | None) -> Data:
+    """Put a fix on a fresh copy and compare its output with float64, where that runs."""
+    model, inputs = plant.make()
+    cure: Data = {"fix": fix, "is_true": False}
+    try:
+        outputs = _outputs(fixed(model, fix), inputs)
+    except Exception as error:  # noqa: BLE001 - whatever a cure raises makes it no cure
+        return cure | {"why": _sentence(error)}
+    if not all(bool(output.isfinite().all()) for output in outputs):
+        return cure | {"why": "not finite"}
+    if truth is None or stated is None:
+        return cure | {"is_true": True}
+    drift = max((relative_error(a, b) for a, b in zip(outputs, truth, strict=True)), default=0.0)
+    if drift <= MORE_DRIFT * stated + ROUNDING:
+        return cure | {"is_true": True}
+    return cure | {"why": f"drift {drift:.2g} where the doctor states {stated:.2g}"}
+
+
+def _truth(plant: Plant) -> list[torch.Tensor] | None:
+    """Run a float64 copy; None where an operation knows no float64, or the code itself narrows to what overflows."""
+    model, (inputs,) = plant.make()
+    wide = {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
+    try:
+        truth = _outputs(model.double(), (wide,))
+    except RuntimeError:
+        return None
+    return truth if all(bool(output.isfinite().all()) for output in truth) else None
+
+
+def _outputs(model: Any, inputs: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Call a model with its dictionary of inputs; return the floating tensors of its output."""
+    with torch.no_grad():
+        result = model(**inputs[0])
+    return [tensor for _, tensor in tensors_in("output", result) if tensor.is_floating_point()]
+
+
 def alarms(name: str, make: Callable[[], Built]) -> Data:
-    """Examine a clean model; return what the doctor says of it."""
-    diagnosis = diagnosed(make)
-    faults = [f"{fault.kind} at {_text(_where(fault))}" for fault in diagnosis.faults]
-    return {"name": name, "faults": faults, "risks": len(diagnosis.of("risk")), "notes": len(diagnosis.of("note"))}
-
-
-def first_finding(plant: Plant) -> Data:
-    """Seconds from the call of the doctor to its first finding, and to its end, fixes tried and timed."""
-    told: list[float] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model, inputs = plant.make()
-        started = time.perf_counter()
-        examine(model, *inputs, first=lambda _: told.append(time.perf_counter() - started))
-        return {"name": plant.name, "first_s": told[0], "whole_s": time.perf_counter() - started}
+    """Examine a clean model without fixes; what cannot be examined is no clean model."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model, inputs = make()
+            diagnosis = examine(model, *inputs, fixes=False)
+    except Exception as error:  # noqa: BLE001 - a doctor that refuses or breaks is no clean bill
+        return {"name": name, "faults": [f"refused: {_sentence(error)}"]}
+    return {"name": name, "faults": [f"{fault.kind} at {_text(_where(fault))}" for fault in diagnosis.faults]}
 
 
 # dia-encode is clean where torch's RMS norm gives back half, from torch 2.8 on
@@ -101,12 +133,12 @@ _CASES = ("dia-encode", "cogvideo-t5-encoder-stock", "metavoice-t4")
 
 
 def clean_models() -> dict[str, Callable[[], Built]]:
-    """List the clean models."""
+    """List the clean models by name."""
     models: dict[str, Callable[[], Built]] = {}
-    for make in (*small.MODELS, *library.MODELS):
+    for make in (*small.MODELS, *architectures.MODELS):
         for dtype in (HALF, BRAIN, SINGLE):
             models[f"{make.__name__} in {short(dtype)}"] = partial(make, dtype)
-    for make in (small.decoder, small.biased, small.cross_reader, library.whisper):
+    for make in (small.decoder, small.biased):
         models[f"{make.__name__} in float32 under autocast"] = partial(_autocast, make)
     return models | {f"case {case}": partial(_case, case) for case in _CASES}
 
@@ -133,11 +165,8 @@ def _case(case: str) -> Built:
 
 # ---- what observing costs
 
-MOST = 3.0
-"""Of an unobserved forward."""
-
-SIZES = ((32, 12), (64, 16), (128, 32), (256, 64), (512, 128), (1024, 256))
-"""Width and length."""
+MOST = 3.0  # times an unobserved forward
+SIZES = ((32, 12), (64, 16), (128, 32), (256, 64), (512, 128), (1024, 256))  # width and length
 
 
 class Block(nn.Module):
@@ -157,50 +186,27 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.second(x))))
 
 
-def cost(dtype: str, width: int, length: int, *, budget_s: float) -> list[dict[str, Any]]:
-    """Ratios of an observed to an unobserved forward of four layers."""
+def cost(dtype: str, width: int, length: int, *, budget_s: float) -> Data:
+    """Ratio of an observed to an unobserved forward of four layers."""
     torch.manual_seed(0)
     of_torch = getattr(torch, dtype)
     model = nn.Sequential(*(Block(width) for _ in range(4))).eval().to(of_torch)
     subject = ExaminedModel(model, (torch.randn(1, length, width, dtype=of_torch),), {})
-    plain, watched, counted = (copy.deepcopy(subject) for _ in range(3))
-    ratios = compare_latency(
-        {
-            "forward": Candidate(torch.no_grad()(lambda: plain(*plain.tensors))),
-            "nothing, in an empty function mode": Candidate(lambda: _under(BaseTorchFunctionMode(), plain)),
-            "nothing, in an empty dispatch mode": Candidate(lambda: _under(_EmptyDispatch(), plain)),
-            "dtypes": Candidate(lambda: _observe(watched, of_torch, values=False)),
-            "dtypes and values": Candidate(lambda: _observe(counted, of_torch, values=True)),
-        },
-        baseline="forward",
-        budget_s=budget_s,
-        check=False,
-    )
-    return [
-        {
-            **{"dtype": dtype, "width": width, "length": length, "observing": name},
-            **{"ratio": ratio.ratio, "low": ratio.ratio_low, "high": ratio.ratio_high},
-            **{"forward_ms": 1e3 * ratio.baseline_median_s, "is_met": ratio.ratio <= MOST},
-            "doubts": list(ratio.doubts),
-        }
-        for name, ratio in ratios.items()
-    ]
+    plain, observed = (copy.deepcopy(subject) for _ in range(2))
+    candidates = {
+        "forward": Candidate(torch.no_grad()(lambda: plain(*plain.tensors))),
+        "observed": Candidate(lambda: _observe(observed, of_torch)),
+    }
+    ratio = compare_latency(candidates, baseline="forward", budget_s=budget_s, check=False)["observed"]
+    return {
+        "dtype": dtype, "width": width, "length": length, "ratio": ratio.ratio, "low": ratio.ratio_low,
+        "high": ratio.ratio_high, "forward_ms": 1e3 * ratio.baseline_median_s, "is_met": ratio.ratio <= MOST,
+        "doubts": list(ratio.doubts),
+    }  # fmt: skip
 
 
-class _EmptyDispatch(TorchDispatchMode):
-    """Sees every operation below autograd and does nothing: what torch's own counters are made of."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **(kwargs or {}))
-
-
-def _under(mode: Any, subject: ExaminedModel) -> object:
-    with torch.no_grad(), mode:
-        return subject(*subject.tensors)
-
-
-def _observe(subject: ExaminedModel, dtype: torch.dtype, *, values: bool) -> object:
+def _observe(subject: ExaminedModel, dtype: torch.dtype) -> object:
     observer, outcome = observe_call(
-        subject, lambda: subject(*subject.tensors), subject.tensors, base=dtype, values=values
+        subject, lambda: subject(*subject.tensors), subject.tensors, base=dtype, values=True
     )
     return findings_of(observer, outcome.outputs or (), None, broken=False), outcome
