@@ -8,10 +8,8 @@
 # make gpu    on a machine with an NVIDIA GPU: the tests for CUDA, and a run (runs/gpu)
 # make bench  the asv and pytest-benchmark adapters, one quick pass each
 # make site   the documentation as a site, in site/ (open site/index.html)
-# make a11y   axe on the HTML report, the dashboard and the site (needs npm and Chromium)
 # make docs   write the blocks of docs/ that results fill, and what the worked examples print
-# make test-slow, make test-validation  the tests that `make test` leaves out: slow ones, and those of validation/ and tools/
-# make test-matrix  the tests under several Pythons and torch versions (MATRIX="3.12/2.13.0 3.11/2.6.0"), each in an environment of uv's
+# make test-slow  the tests that `make test` leaves out: slow ones, and those of validation/ and tools/
 # make lock   resolve constraints.txt anew; LOCK_ARGS=--upgrade raises what may be raised
 # make clean  remove the environment and what tools left behind; keeps runs/
 #
@@ -35,7 +33,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-
 
 .DEFAULT_GOAL := help
 LOCK_ARGS ?=
-.PHONY: help install run test lint lock test-validation test-slow test-matrix validation prove doctor-sweep systems gpu asv asv-versions bench docs site a11y clean
+.PHONY: help install run test lint lock test-slow validation systems gpu asv asv-versions bench docs site clean
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -71,12 +69,7 @@ test: $(DEV_STAMP)
 
 test-slow: $(DEV_STAMP)
 	$(PYTEST) -m slow $(PYTEST_ARGS)
-
-MATRIX ?=
-MATRIX_ARGS ?=
-
-test-matrix: $(DEV_STAMP)
-	$(BIN)/python -m tools test-matrix $(MATRIX) $(MATRIX_ARGS)
+	$(PYTEST) tests/validation tests/tools $(PYTEST_ARGS)
 
 # CUDA's packages come with torch's build, which is the index's choice.
 lock: $(DEV_STAMP)
@@ -85,21 +78,11 @@ lock: $(DEV_STAMP)
 	    { grep '^#' constraints.txt; grep -Ev '^(#|nvidia-|cuda-|triton)' "$$old"; } >"$$old.new" && \
 	    mv "$$old.new" constraints.txt; rm -f "$$old"
 
-test-validation: $(DEV_STAMP)
-	$(PYTEST) tests/validation tests/tools $(PYTEST_ARGS)
-
 validation: $(DEV_STAMP)
-	$(BIN)/python -m validation prove --size quick --out runs/validation
-
-prove: validation
-
-# Every architecture in three dtypes and the blind plants of all sets, for the night; goes on where it stopped.
-doctor-sweep: $(DEV_STAMP)
-	$(BIN)/python -m validation doctor --set parts=seventh,clean --out runs/doctor-sweep
+	$(BIN)/python -m validation --size quick --out runs/validation
 
 SYSTEMS := metavoice-*,dia-*,imaginairy-*,cogvideo-*
 SYSTEMS_OUT ?= runs/systems
-PAGES := $(addprefix docs/,cogvideo-t5.md dia.md imaginairy.md metavoice-t4.md metavoice.md)
 
 systems: $(DEV_STAMP)
 	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode eager --out $(SYSTEMS_OUT) --processes 8 --budget 40
@@ -112,16 +95,12 @@ gpu: $(DEV_STAMP)
 site: $(DEV_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-a11y: $(DEV_STAMP)
-	npm install --silent --no-save --prefix build/a11y axe-core
-	AXE=build/a11y/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -p no:benchmark tests/test_accessibility.py
-
 asv: export PIP_NO_COMPILE := 1
 asv: $(DEV_STAMP)
 	$(BIN)/asv machine --yes
 	$(BIN)/asv run --record-samples --show-stderr
 
-# On Linux, where the index offers CUDA builds only: SWEEP_ARGS="--torch-build slim"
+# On Linux the default index has CUDA builds of several GB; UV_TORCH_BACKEND=cpu takes CPU builds.
 SWEEP_ARGS ?=
 
 asv-versions: $(DEV_STAMP)

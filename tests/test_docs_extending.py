@@ -11,9 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.history.upstream import load_upstream
-from tools.torch_versions.sweep import choose_versions, read_configuration
-
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "extending.md"
 BLOCK = re.compile(r"<!-- (file|import|append): (\S+)(?: (\w+))? -->\n```python\n(.*?)```", re.S)
@@ -116,20 +113,3 @@ def test_the_new_figure_becomes_a_benchmark(extended):
     has_fix, ratio = python(extended, "-c", code).split()
     assert has_fix == "True"
     assert 0.1 < float(ratio) < 100.0
-
-
-def test_a_torch_version_is_two_entries(tmp_path):
-    shutil.copy(ROOT / "asv.versions.json", tmp_path)
-    shutil.copy(ROOT / "precision_eval" / "studies" / "versions" / "upstream.json", tmp_path)
-    text = PAGE.read_text(encoding="utf-8")
-    for kind, before in (("version", '"2.15.0"'), ("release", '"2.15.0": "2026-10-28"')):
-        place, entry = re.search(rf"<!-- {kind}: (\S+) -->\n```json\n(.*?)\n```", text, re.S).groups()
-        path = tmp_path / Path(place).name
-        source = path.read_text(encoding="utf-8")
-        assert source.count(before) == 1
-        path.write_text(source.replace(before, f"{before}, {entry}"), encoding="utf-8")
-    _, versions = read_configuration(tmp_path / "asv.versions.json")
-    assert choose_versions(["2.99"], versions) == ("2.99.0",)
-    assert len(versions) >= 8
-    releases = load_upstream(tmp_path / "upstream.json").releases
-    assert all(releases[version] is not None for version in versions)

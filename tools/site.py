@@ -1,8 +1,8 @@
-"""Hooks of MkDocs: the README as first page, results that the pages show, the dashboard, and pages made from the code.
+"""Hooks of MkDocs: the README as first page, pages that the pages link to, and reference pages made from the code.
 
-Conventions: a page of docs/ links to other files of the repository as a reader of the repository needs it
-(``../results/x.png``); on the site those files lie below ``docs/``, so the leading ``../`` goes. A file that the site
-does not hold stays a name without a link.
+A page of docs/ links to other files of the repository as a reader of the repository needs it (``../results/x.png``); on
+the site those files lie below ``docs/``, so the leading ``../`` goes. A file that the site does not hold stays a name
+without a link.
 """
 
 from __future__ import annotations
@@ -16,15 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 _LINK = re.compile(r"\[([^\]\[]*)\]\((?!https?://|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
-_UNSEARCHED = (
-    *("candidates.md", "results.md", "sensitivity.md", "validation.md"),
-    "results/candidates/candidates.md",
-    *("results/audio-ladder/table.md", "results/cpu/report.md"),
-)
-"""Pages of long tables, whose rows would fill what a search finds."""
-_UNNAMED = {'id="__search"': "Search", 'id="__drawer"': "Navigation", 'class="md-search"': "Search"}
-_SHOWN = (".md", ".png", ".flac")
-"""Of the files outside docs/, those that become part of the site."""
+_SHOWN = (".md", ".png", ".flac")  # of the files outside docs/, those that become part of the site
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -35,19 +27,11 @@ def on_files(files: Any, config: Any) -> Any:
         if files.get_file_from_path(place) is None:
             files.append(File.generated(config, place, **source))
 
-    add("index.md", content=for_site((ROOT / "README.md").read_text(encoding="utf-8"), "README.md"))
-    changes = for_site((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), "CHANGELOG.md")
-    unsearched = "---\nsearch:\n  exclude: true\n---\n"  # it would be a tenth of what the search loads
-    add("CHANGELOG.md", content=unsearched + changes)
-    from tools.dashboard import dashboard
-    from tools.site_results import result_pages
-
-    studies = result_pages(ROOT / "results")
-    for place, text in {**reference_pages(), **dashboard(ROOT / "results"), **studies}.items():
+    for place, name in (("index.md", "README.md"), ("CHANGELOG.md", "CHANGELOG.md")):
+        add(place, content=for_site((ROOT / name).read_text(encoding="utf-8"), name))
+    for place, text in reference_pages().items():
         add(place, content=text)
     waiting = [path for page in _pages() for path in linked(page)]
-    links = (link[2] for text in studies.values() if isinstance(text, str) for link in _LINK.finditer(text))
-    waiting += [ROOT / link for link in links if _is_on_site(ROOT / link)]
     while waiting:
         path = waiting.pop()
         place = path.relative_to(ROOT).as_posix()
@@ -61,49 +45,23 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_nav(nav: Any, config: Any, files: Any) -> Any:
-    """Lead to the dashboard, which is no page of MkDocs, beside the studies."""
-    from mkdocs.structure.nav import Link
-
-    studies = next(section for section in nav.items if section.title == "Studies")
-    studies.children.insert(0, Link("Dashboard: by hardware, case, torch", "dashboard.html"))
-    return nav
-
-
-def on_post_build(config: Any) -> None:
-    """Leave out what no reader of an English site loads: maps of the theme's scripts, other languages' word lists."""
-    scripts = Path(config["site_dir"]) / "assets" / "javascripts"
-    for path in (*scripts.rglob("*.map"), *(scripts / "lunr").rglob("*.js")):
-        path.unlink()
-
-
-def on_post_template(output_content: str, template_name: str, **_: Any) -> str:
-    """Name the search's parts of the page of errors, which finds site.js at the root of a server alone."""
-    if template_name == "404.html":
-        for part, name in _UNNAMED.items():
-            output_content = output_content.replace(part, f'{part} aria-label="{name}"')
-    return output_content
-
-
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point the links of a page of docs/ at the site's files; generated ones do already."""
     place = f"docs/{page.file.src_uri}"
-    if page.file.src_uri in _UNSEARCHED:
-        page.meta["search"] = {"exclude": True}
     return for_site(markdown, place) if (ROOT / place).is_file() else markdown
 
 
 def for_site(text: str, place: str) -> str:
     """Rewrite the links of a file of the repository for the site."""
-    own = (ROOT / place).parent
-    here = Path(_site_place(ROOT / place)).parent
+    folder = (ROOT / place).parent
+    depth = len(Path(_site_place(ROOT / place)).parent.parts)
 
     def rewritten(link: re.Match[str]) -> str:
         words, name, anchor = link.groups(default="")
-        target = (own / name).resolve()
+        target = (folder / name).resolve()
         if not _is_on_site(target):
             return words if target.exists() else link[0]
-        return f"[{words}]({_relative(Path(_site_place(target)), here)}{anchor})"
+        return f"[{words}]({'../' * depth}{_site_place(target)}{anchor})"
 
     return _LINK.sub(rewritten, text)
 
@@ -130,11 +88,6 @@ def _site_place(path: Path) -> str:
     return path.relative_to(ROOT / "docs" if path.is_relative_to(ROOT / "docs") else ROOT).as_posix()
 
 
-def _relative(target: Path, folder: Path) -> str:
-    up = len(folder.parts)
-    return "/".join((*[".."] * up, *target.parts))
-
-
 def reference_pages() -> dict[str, str]:
     """Return the pages that the code fills: {place: Markdown}."""
     import audio_metrics
@@ -143,7 +96,6 @@ def reference_pages() -> dict[str, str]:
     return {
         "reference/commands.md": f"# Commands\n\n{_commands()}",
         "reference/registries.md": f"# Cases, fixes and measures\n\n{_registries()}",
-        "reference/records.md": _records(),
         "reference/python.md": _python(precision_eval, "Python"),
         "reference/audio.md": f"{_python(audio_metrics, 'Sound metrics')}\n{_metrics()}",
     }
@@ -171,32 +123,13 @@ def _commands() -> str:
     return f"{EXIT_CODES_HELP}\n{text.partition(chr(10))[2]}"
 
 
-def _records() -> str:
-    """Layout of a run's records, from the classes that write them."""
-    from precision_eval.core.records import SCHEMA_VERSION, STATUSES
-
-    return f"""# Records
-
-A run's folder holds `records.jsonl`: one line of strict JSON per fix and measure, written whole or not at all, in
-schema version {SCHEMA_VERSION}. Where a cell was measured more than once, the last line counts. `status` is one of
-{", ".join(STATUSES)}. `data` is what the measure found ([cases, fixes and measures](registries.md));
-`results.csv` has the same as columns `measure.path.to.figure`, with the unit in the name. `environment-*.json`
-describe the machine and its software; the records name each by its SHA-256. From Python, `precision_eval.load(RUN)`
-reads a folder.
-
-::: precision_eval.core.records.Record
-
-::: precision_eval.core.cells.Options
-"""
-
-
 def _registries() -> str:
     from precision_eval.cases.systems import all_cases
-    from precision_eval.fixes.catalog import FIXES, MORE_FIXES
+    from precision_eval.fixes.catalog import ALL_FIXES
     from precision_eval.measure.registry import MEASURES
 
     cases = [(f"`{case.id}`", ", ".join(case.sizes), case.explanation) for case in all_cases()]
-    fixes = [(f"`{fix.id}`", ", ".join(fix.modes), fix.explanation) for fix in (*FIXES, *MORE_FIXES)]
+    fixes = [(f"`{fix.id}`", ", ".join(fix.modes), fix.explanation) for fix in ALL_FIXES]
     measures = [(f"`{measure.name}`", ", ".join(measure.options), measure.title) for measure in MEASURES]
     tables = {
         "Cases": _table("case", "sizes", cases),

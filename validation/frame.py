@@ -144,20 +144,17 @@ _MODULES = (
     "audio_ladder",
     "sound",
     "choose",
-    "cost",
     "doctor",
     "gate",
     "gate.paired_gate",
     "versions",
     "versions.sessions",
     "versions.seeds",
-    "claims",
     "attack",
     "robustness.soak",
     "lanes",
     "candidates",
     "lengths",
-    "written",
 )
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 PROOF = NAMES[:5]

@@ -1,11 +1,11 @@
-"""What pip is told is handed to uv, or the work is left to pip."""
+"""What pip has as settings is handed to uv, or the work is left to pip."""
 
 import sys
 
 import pytest
 
 from tools import install
-from tools.install import by_pip_again, settings_of, uv_arguments
+from tools.install import reinstall_by_pip, settings_of, uv_arguments
 
 LISTED = r"""
 :env:.find-links='/wheels'
@@ -38,9 +38,9 @@ def test_a_module_whose_library_is_missing_is_installed_again_by_pip(tmp_path, m
     (tmp_path / "lacking-1.2.dist-info" / "METADATA").write_text("Name: lacking\nVersion: 1.2\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(install, "BINARY", ("json", "not_installed_at_all"))
-    assert by_pip_again(sys.executable) == []
+    assert reinstall_by_pip(sys.executable) == []
     monkeypatch.setattr(install, "BINARY", ("json", "lacking"))
-    again = by_pip_again(sys.executable)
+    again = reinstall_by_pip(sys.executable)
     assert again[:3] == list(install.PIP)
     assert again[-3:] == ["--force-reinstall", "--no-deps", "lacking==1.2"]
     called: list[list[str]] = []
@@ -65,3 +65,16 @@ def test_what_uv_cannot_do_is_left_to_pip(code, monkeypatch):
     monkeypatch.setattr(install.subprocess, "run", run)
     assert install.main(["-e", "."]) == code
     assert called[-1] == install.PIP[0]
+
+
+def test_constraints_can_be_left_aside(monkeypatch):
+    calls = []
+
+    def run(command, **_):
+        calls.append(list(command))
+        return type("Done", (), {"returncode": 0, "stdout": ""})
+
+    monkeypatch.setattr(install.subprocess, "run", run)
+    assert install.main(["--unconstrained", "torch==2.6.0"]) == 0
+    assert install.main(["torch==2.13.0"]) == 0
+    assert ["constraints.txt" in call for call in calls if call[0] == install.BY_UV[0]] == [False, True]

@@ -9,10 +9,10 @@ import browser
 import made_history as made
 import pytest
 from html_reading import inline_scripts
+from tools.torch_versions.publish_offline import remote_urls
 
 from precision_eval.history.html_report import write_html
 from precision_eval.history.text import headline, positions_of
-from tools.torch_versions.publish_offline import remote_urls
 
 PART = {
     "cases": ("metavoice-decode", "voice"),

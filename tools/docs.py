@@ -1,0 +1,125 @@
+"""Writes the blocks of ``docs/`` that results fill, so that their numbers are regenerated and never typed.
+
+A block stands between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``; everything outside is left byte for byte. On a
+system's page the names are cases of ``results/systems``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.table import make_table, to_markdown
+from precision_eval.report.tables import audio_table, cost_table, streams_table
+from precision_eval.report.text import environment_line, environment_markdown
+from precision_eval.results.reading import Run, load_run
+
+SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", "metavoice.md")
+PAGES = ("gpu.md", "results.md", *SYSTEM_PAGES)
+ENVIRONMENT = "environment"
+FIGURES_SHOWN = ("tradeoff-", "audio-")
+_MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
+
+
+def run_markdown(folder: Path, page: Path) -> str:
+    """Return the tables and main figures of a run, and where the rest is."""
+    run, place = load_run(folder), Path(os.path.relpath(folder, page.parent)).as_posix()
+    parts = [f"From the records in `{place}`. {environment_line(run.environment)}".strip()]
+    for section in run.sections:
+        tables = (cost_table(section), audio_table(run, section)) if section.curing else ()
+        parts += [to_markdown(table, heading=True) for table in tables if table is not None]
+    parts.append(f"All tables: [{place}/report.md]({place}/report.md).")
+    drawn = sorted((folder / "figures").glob("*.png"))
+    shown = [path for path in drawn if path.name.startswith(FIGURES_SHOWN)]
+    parts += [f"![{path.stem}]({Path(os.path.relpath(path, page.parent)).as_posix()})" for path in shown]
+    return "\n\n".join(parts)
+
+
+def fixes_markdown(folder: Path, page: Path) -> str:
+    """Return a table of fixes per case of a run."""
+    run = load_run(folder)
+    tables = [to_markdown(table, heading=True) for section in run.sections if (table := cost_table(section))]
+    return "\n\n".join([*tables, environment_markdown(run)])
+
+
+def heard_markdown(folder: Path, page: Path) -> str:
+    """Return what each metric hears of each fix of a run."""
+    run = load_run(folder)
+    tables = [to_markdown(table, heading=True) for section in run.sections if (table := streams_table(run, section))]
+    return "\n\n".join([*tables, environment_line(run.environment)])
+
+
+def case_markdown(run: Run, case: str) -> str:
+    """Return the tables of one case of a run, a mode each."""
+    tables = [cost_table(section) for section in run.sections if (section.case, section.pins) == (case, "")]
+    if not tables:
+        held = ", ".join(sorted({section.case for section in run.sections}))
+        raise ParameterError(f"{run.directory} holds nothing of the case '{case}'; it holds {held}")
+    return "\n\n".join(to_markdown(table, heading=True) for table in tables if table is not None)
+
+
+def voice_markdown(file: Path, page: Path) -> str:
+    """Return how well the shipped voice is understood."""
+    stored = json.loads(file.read_text(encoding="utf-8"))
+
+    def mean(group: str, part: str) -> str:
+        return f"{100 * sum(heard[part] for heard in stored[group]) / len(stored[group]):.1f} %"
+
+    groups = (("the voice, free-running", "free_running"), ("original tokens, resynthesized", "resynthesised"))
+    rows = [(name, *(mean(group, part) for part in ("value", "first_third", "last_third"))) for name, group in groups]
+    title = f"Phonemes right, {len(stored['free_running'])} speakers × {stored['minutes']:g} minutes:"
+    return f"{title}\n\n{to_markdown(make_table(('speech', 'whole', 'first third', 'last third'), rows))}"
+
+
+# Name of a block → what it is made from, below the folder of results, and how.
+BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
+    "results": ("cpu", run_markdown),
+    "voice": ("voice-quality.json", voice_markdown),
+    "heard-voice": ("cpu", heard_markdown),
+    "gpu": ("gpu", fixes_markdown),
+    "caches-metavoice": ("caches/metavoice", fixes_markdown),
+    "caches-dia": ("caches/dia", fixes_markdown),
+}
+
+
+def replace_block(text: str, name: str, content: str, *, page: Path) -> str:
+    """Return the text with what is between the markers of `name` replaced."""
+    first, last = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    begin, end = text.find(first), text.find(last)
+    if text.count(first) != 1 or text.count(last) != 1 or end < begin:
+        raise ParameterError(f"{page} must hold {first} and then {last}, once each; add these two lines")
+    return f"{text[: begin + len(first)]}\n{content}\n{text[end:]}"
+
+
+def page_text(page: Path, results: Path) -> str:
+    """Return a page with every block made anew from a folder of results."""
+    text = page.read_text(encoding="utf-8")
+    names = _MARKER.findall(text)
+    if not names:
+        raise ParameterError(f"{page} has no markers; put <!-- NAME:begin --> and <!-- NAME:end --> in it")
+    cases = {name for name in names if name != ENVIRONMENT and name not in BLOCKS}
+    systems = cache(lambda: load_run(results / "systems"))
+    for name in names:
+        if name in BLOCKS:
+            source, make = BLOCKS[name]
+            content = make((results / source).resolve(), page.resolve())
+        elif name == ENVIRONMENT:
+            content = environment_markdown(systems(), cases)
+        else:
+            content = case_markdown(systems(), name)
+        text = replace_block(text, name, content, page=page)
+    return text
+
+
+def write_docs(pages: Sequence[Path], results: Path) -> None:
+    """Write the blocks of pages and say which changed."""
+    for page in pages:
+        text = page_text(page, results)
+        changed = text != page.read_text(encoding="utf-8")
+        page.write_text(text, encoding="utf-8")
+        print(f"{page}: {'written' if changed else 'already up to date'}")

@@ -1,1 +1,0 @@
-"""One environment per torch version, asv in each, and asv's page over the versions."""
