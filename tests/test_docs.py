@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -63,11 +62,3 @@ def leaves(value):
     if isinstance(value, str):
         return [value]
     return [leaf for entry in value for part in entry.values() for leaf in leaves(part)]
-
-
-def test_every_dependency_has_its_reason():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    groups = [project["dependencies"], *project["optional-dependencies"].values()]
-    needed = {re.match(r"[\w-]+", need)[0] for group in groups for need in group}
-    text = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
-    assert {name for name in needed if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)} == set()
