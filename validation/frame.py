@@ -139,8 +139,6 @@ _MODULES = (
     "divergence",
     "robustness",
     "latency.kinds",
-    "audio",
-    "audio.published",
     "audio_ladder",
     "sound",
     "choose",

@@ -16,6 +16,7 @@ COMMANDS: Mapping[str, str] = {
 
 OPTIONS: Mapping[str, str] = {
     "run --workload": "use --case",
+    "run --judge": "no replacement",
 }
 
 PUBLIC_NAMES: Mapping[str, str] = {
@@ -30,7 +31,12 @@ PUBLIC_NAMES: Mapping[str, str] = {
     "workload_by_id": "use case_by_id",
 }
 
-CASES: Mapping[str, str] = {}
+CASES: Mapping[str, str] = {
+    "voice-natural": "use voice",
+    "voice-natural-capped": "use voice",
+    "distillmos": "no replacement",
+    "resemblyzer": "no replacement",
+}
 
 FIXES: Mapping[str, str] = {}
 
