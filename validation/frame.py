@@ -152,7 +152,6 @@ _MODULES = (
     "robustness.soak",
     "lanes",
     "candidates",
-    "lengths",
 )
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 PROOF = NAMES[:5]

@@ -66,11 +66,6 @@ COMMANDS = {
         "precision_eval.cli.studies:sensitivity",
         "Map which layers and roles carry the drift, and find a mixed policy that beats every uniform fix.",
     ),
-    "sweep": (
-        MODEL,
-        "precision_eval.cli.studies:sweep",
-        "Time the two casts at decode over the length of the cache, and find where one overtakes the other.",
-    ),
     "gate": (
         TRACK,
         "precision_eval.cli.gate:gate",

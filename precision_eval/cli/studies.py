@@ -1,13 +1,12 @@
-"""The commands ``sensitivity`` and ``sweep``: measure what is missing, then write the answer from all that is there."""
+"""The command ``sensitivity``: measure what is missing, then write the answer from all that is there."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,19 +15,14 @@ from precision_eval.cases.systems import case_by_id
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, leaving_is_noticed, split
 from precision_eval.cli.progress import bar_on
-from precision_eval.core.environment import collect, store_environment
-from precision_eval.core.errors import ParameterError, RecordError, check_known
+from precision_eval.core.errors import check_known
 from precision_eval.core.files import TrialFile, check_own_folder, claimed, worked_out_from, written_whole
-from precision_eval.core.formatting import command_line, one_line, visible
+from precision_eval.core.formatting import one_line, visible
 from precision_eval.core.table import print_lines, print_table
 from precision_eval.core.workers import one_thread
 from precision_eval.fixes.catalog import ALL_FIXES
-from precision_eval.run.executor import IsolatedExecutor, modules_to_preload
 from precision_eval.studies.sensitivity.campaign import SensitivityPlan, run_campaign, write_summary
 from precision_eval.trace.sites import FORMATS
-
-if TYPE_CHECKING:
-    from precision_eval.studies.sweep.plan import Sweep
 
 Names = list[str]
 
@@ -53,18 +47,6 @@ Runs are appended to OUT/runs.jsonl, or to OUT/modules.jsonl; the same command g
 [cyan]precision-eval sensitivity --target voice --format bfloat16 --no-policies --out runs/voice-map[/cyan]
 
 [cyan]precision-eval sensitivity --report-only --out results/sensitivity[/cyan]
-"""
-
-HELP_OF_SWEEP = """\
-Casting the query copies next to nothing and leaves attention in half, which may itself be slower; casting keys and
-values copies the cache at every step and attends in float32. The crossover is given with its interval, or that there
-is none in the range. Lines are appended to OUT/lengths.jsonl; the same command goes on from there.
-
-[bold]Examples[/bold]
-
-[cyan]precision-eval sweep --out runs/sweep[/cyan]  both systems' shapes, eager and compiled, one and two threads
-
-[cyan]precision-eval sweep --quick --shape dia --mode eager --out runs/sweep-dia[/cyan]
 """
 
 
@@ -200,102 +182,3 @@ def _report_sensitivity(out: Path, console: Console) -> None:
     for table in tables:
         print_table(table, console)
     _print_answer(lines, [*files, *drawn], console)
-
-
-def sweep(
-    out: options.Out = Path("runs/sweep"),
-    shape: Annotated[Names | None, typer.Option(help="metavoice, dia.")] = None,
-    length: Annotated[Names | None, typer.Option(help="Slots of the cache, such as 64,512,2048.")] = None,
-    mode: options.Mode = None,
-    threads: Annotated[Names | None, typer.Option(help="Threads per process, such as 1,2.")] = None,
-    cache_dtype: Annotated[Names | None, typer.Option(help="float16, bfloat16.")] = None,
-    memory: options.Memory = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Rows; 2 is guidance.")] = None,
-    budget: options.Budget = None,
-    processes: options.Processes = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of tensors and order.")] = None,
-    refine: Annotated[int, typer.Option(min=0, help="Then halve so many times the gap that holds a crossing.")] = 0,
-    quick: options.Quick = False,
-    report_only: options.ReportOnly = False,
-) -> None:
-    """Sweep lengths."""
-    from precision_eval.studies.sweep.plan import FULL, QUICK
-
-    given: dict[str, Any] = {
-        "shapes": shape and split(shape),
-        "lengths": length and whole_numbers("length", length),
-        "modes": mode and split(mode),
-        "threads": threads and whole_numbers("threads", threads),
-        "cache_dtypes": cache_dtype and split(cache_dtype),
-        "memory": memory and split(memory),
-        "batch": batch,
-        "budget_s": budget,
-        "processes": processes,
-        "seed": seed,
-    }
-    changes = {name: value for name, value in given.items() if value is not None}
-    plan = replace(QUICK if quick else FULL, **changes)  # bad names end here, before anything is started
-    run_sweep(plan, out, refine=refine, report_only=report_only)
-
-
-def run_sweep(plan: Sweep, out: Path, *, refine: int = 0, report_only: bool = False) -> None:
-    """Measure, print, draw and write."""
-    check_own_folder(out, "lengths.jsonl")
-    console, file = Console(emoji=False), TrialFile(out / "lengths.jsonl")
-    if not report_only:
-        with _stoppable("Jobs", console), claimed(out):
-            _measure(plan, file, console, refine=refine)
-    _report_sweep(out, file, console)
-
-
-def _measure(plan: Sweep, file: TrialFile, console: Console, *, refine: int) -> None:
-    """Run what is missing."""
-    from precision_eval.studies.sweep.running import SweepRun
-
-    worker_limit_s = 120.0 + len(plan.lengths) * (60.0 + 4.0 * plan.budget_s)
-    preload = modules_to_preload("precision_eval.studies.sweep.measuring", compiled="compiled" in plan.modes)
-    with IsolatedExecutor(1, timeout_s=worker_limit_s, preload=preload) as executor, bar_on(console) as bar:
-        environment = executor.submit(collect, "cpu").result()  # in a worker, so that torch is not loaded here
-
-        def show(done: int, total: int, what: str) -> None:
-            bar(done, total, what)
-            if not console.is_terminal:
-                print_lines([f"{done}/{total} {what}"], console, soft_wrap=True)
-
-        run = SweepRun(
-            sweep=plan,
-            file=file,
-            executor=executor,
-            environment=store_environment(environment, file.path.parent),
-            progress=show,
-        )
-        run.measure_missing()
-        run.refine(refine)
-
-
-def _report_sweep(out: Path, file: TrialFile, console: Console) -> None:
-    """Write crossovers, figure and text from the lines alone."""
-    lines = file.read()
-    if not lines:
-        raise RecordError(f"{file.path} holds no lines; run `{command_line('sweep', '--out', out)}` first")
-    from precision_eval.studies.sweep.report import answer, crossover_json, draw, sentence, summary_markdown
-    from precision_eval.studies.sweep.running import curves_of
-
-    with worked_out_from(file.path, remedy="remove the lines that were edited, or sweep into a new --out"):
-        curves = curves_of(lines)
-        campaign = str(lines[-1]["campaign"])
-        crossover, summary = crossover_json(curves, campaign=campaign), summary_markdown(curves, campaign=campaign)
-        drawn = draw(curves, out)
-    files = [out / "summary.md", out / "crossover.json"]
-    _write(files, (visible(summary), crossover))
-    print_lines([one_line(f"{curve.configuration.title}: {sentence(curve.crossover)}") for curve in curves], console)
-    _print_answer(answer(curves), [*files, *drawn], console)
-
-
-def whole_numbers(name: str, values: Names) -> tuple[int, ...]:
-    """Read whole numbers above 0."""
-    texts = split(values)
-    wrong = [text for text in texts if not text.isdecimal() or int(text) < 1]
-    if wrong:
-        raise ParameterError(f"--{name}: {', '.join(wrong)} is no whole number above 0; give some, such as 64,512")
-    return tuple(map(int, texts))

@@ -40,8 +40,6 @@ def run(out, **kwargs):
     ("application", "command"),
     [
         ("precision_eval.cli.commands", ["run"]),
-        ("precision_eval.cli.commands", ["sweep"]),
-        ("precision_eval.cli.commands", ["sweep", "--report-only"]),
         ("precision_eval.cli.commands", ["sensitivity"]),
         ("validation.__main__", ["prove"]),
     ],
@@ -61,7 +59,7 @@ def test_a_folder_of_somebody_else_is_refused_and_kept(tmp_path, monkeypatch, ca
     assert all((tmp_path / name).read_text() == "mine" for name in files)
 
 
-@pytest.mark.parametrize("command", ["sweep", "sensitivity"])
+@pytest.mark.parametrize("command", ["run", "sensitivity"])
 def test_a_folder_that_another_command_holds_is_left_alone(tmp_path, monkeypatch, capsys, command):
     monkeypatch.setattr(sys, "argv", ["precision-eval", command, "--out", str(tmp_path)])
     with claimed(tmp_path), pytest.raises(SystemExit) as ended:
