@@ -151,7 +151,6 @@ _MODULES = (
     "attack",
     "robustness.soak",
     "lanes",
-    "candidates",
 )
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 PROOF = NAMES[:5]
