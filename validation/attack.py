@@ -241,25 +241,11 @@ def _lay_asv(folder: Path) -> list[Path]:
     return [home / name for name in names] * 4 + others
 
 
-def _lay_sensitivity(folder: Path) -> list[Path]:
-    """The trials of one target in one format, of its sites those of the first layer."""
-    lines = (RESULTS / "sensitivity" / "runs.jsonl").read_text(encoding="utf-8").splitlines()
-    trials = [json.loads(line) for line in lines if '"key":"v1/voice/cpu/' in line and '"bfloat16"' in line]
-    few = [trial for trial in trials if trial.get("kind") != "site" or trial["sites"][0][0] in ("all", "0")]
-    (folder / "runs.jsonl").write_text("\n".join(map(json.dumps, few)) + "\n", encoding="utf-8")
-    return [folder / "runs.jsonl"]
-
-
 TARGETS: Mapping[str, tuple[Callable[[Path], Sequence[Path]], Callable[[Path, Path], Calls], int]] = {
     "records": (_lay_run, _read_run, 20),
     "report": (_lay_run, lambda folder, whole: [("report", _command("report", folder))], 24),
     "merge": (_lay_machine, _read_machines, 4),
     "asv": (_lay_asv, _read_asv, 2),
-    "sensitivity": (
-        _lay_sensitivity,
-        lambda folder, whole: [("sensitivity --report", _command("sensitivity", "--report-only", "--out", folder))],
-        1,
-    ),
 }
 """Target to: what lays its folder out and returns the files to change, what reads it, mutations per folder."""
 
@@ -366,7 +352,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "checkpoint_dtype": ("float32", "bfloat16"), "policy": ("speed", "balanced"), "max_drift": ("0.01", "1e-6"),
     "length": ("1000", "64"), "hf": ("empty",), "dtype": ("float16",), "write_patch": ("a.patch",),
     "message": ("Expected query, key, and value to have the same dtype", "case.py", "-"), "model": ("metavoice-1b",),
-    "kv_dtype": ("float16",), "shape": ("metavoice",), "format_": ("bfloat16",), "cache_dtype": ("float16",),
+    "kv_dtype": ("float16",), "shape": ("metavoice",), "cache_dtype": ("float16",),
     "machine": ("two-shared-cores",), "require": ("latency", "drift"), "markdown": ("gate.md",), "metric": ("latency",),
     "by": ("torch", "commit"), "html": ("v.html",), "csv": ("v.csv",),
     "plot": ("p.png",), "sdpa_backend": ("math",), "tf32": ("on",),

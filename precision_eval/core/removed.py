@@ -11,6 +11,7 @@ from collections.abc import Mapping
 COMMANDS: Mapping[str, str] = {
     "expect": "`precision-eval run --size tiny` shows the statuses under the installed torch",
     "roofline": "time on a device that is absent is not predicted: measure there with run --device",
+    "sensitivity": "`precision-eval modules FACTORY` says which modules may be in half; maps of sites are gone",
     "sweep": "`precision-eval run --case attention-decode --size '*'` measures every length, with a figure",
     "self-test": "every ratio states the smallest effect that it would have found",
 }

@@ -73,7 +73,7 @@ def test_a_run_of_limited_time_has_trials_of_every_target():
     "target",
     [
         *("records", "merge"),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("report", "asv", "sensitivity")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("report", "asv")),
     ],
 )
 def test_what_is_not_mutated_is_read(target, tmp_path):

@@ -4,7 +4,8 @@ Conventions: a *part* is a module with parameters of its own that has no childre
 recurrent layers); parts that share a parameter are one. A policy keeps everything float32, caches and inputs too, but
 its parts, which are stored and computed in the half format between two casts. Drift is the geometric mean over seeded
 inputs of the relative error to float64. Parts are taken by bytes saved per squared drift alone, as errors of different
-parts add up so where they are independent; how many is settled by really running the policy.
+parts add up so where they are independent; how many is settled by really running the policy. A part that no call
+reaches stays float32: nothing was measured of it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import copy
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,17 +28,24 @@ from precision_eval.cases.own import digest_of
 from precision_eval.core.cells import failure_of
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import TrialFile, written_whole
+from precision_eval.core.table import Table, make_table
 from precision_eval.core.targets import is_target
+from precision_eval.core.workers import one_thread
 from precision_eval.fixes.catalog import Fix
 from precision_eval.fixes.packing import Packed
+from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.system_drift import exact_output, relative_error
-from precision_eval.studies.sensitivity.targets import Progress
+from precision_eval.stats import PairedRatio
 
+FORMATS = ("float16", "bfloat16")
 VERSION = 1
+# Drift that a policy may have, as a share of that with all parts in half, where no limit is given.
 SHARE = 0.5
-"""Drift that a policy may have, as a share of that with all parts in half, where nothing else is asked for."""
+NOT_CALLED = "never called, so nothing was measured of it"
 
-_FILE = '''"""Mixed precision for {target}, by `precision-eval sensitivity`: everything float32 but PARTS.
+Progress = Callable[[int, int, str], None]
+
+_FILE = '''"""Mixed precision for {target}, by `precision-eval modules`: everything float32 but PARTS.
 
 Use: `from {stem} import policy; policy(model)`, or `precision-eval run {target} --candidate {name}:policy`.
 {facts}
@@ -107,15 +116,15 @@ class ModulePolicy:
 
 def parts_of(model: nn.Module) -> list[Part]:
     """List a model's parts, in its order."""
-    found: dict[str, nn.Module] = {}
+    modules: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
-        inside = any(name.startswith(f"{taken}.") for taken in found)
-        own = any(p.is_floating_point() for p in module.parameters(recurse=False))
-        whole = not list(module.children()) or type(module).__module__.startswith("torch.nn.")
-        if name and own and whole and not inside:
-            found[name] = module
+        is_inside = any(name.startswith(f"{outer}.") for outer in modules)
+        has_weights = any(p.is_floating_point() for p in module.parameters(recurse=False))
+        is_whole = not list(module.children()) or type(module).__module__.startswith("torch.nn.")
+        if name and has_weights and is_whole and not is_inside:
+            modules[name] = module
     groups: list[tuple[list[str], dict[int, torch.Tensor]]] = []
-    for name, module in found.items():
+    for name, module in modules.items():
         tensors: dict[int, torch.Tensor] = {id(p): p for p in module.parameters() if p.is_floating_point()}
         shared = next((group for group in groups if group[1].keys() & tensors.keys()), None)
         if shared is None:
@@ -123,7 +132,9 @@ def parts_of(model: nn.Module) -> list[Part]:
         else:
             shared[0].append(name)
             shared[1].update(tensors)
-    return [Part(names=tuple(names), saved_bytes=sum(2 * t.numel() for t in held.values())) for names, held in groups]
+    return [
+        Part(names=tuple(names), saved_bytes=sum(2 * t.numel() for t in weights.values())) for names, weights in groups
+    ]
 
 
 def fix_of(parts: Sequence[Part], format: str) -> Fix:
@@ -140,7 +151,7 @@ def file_text(parts: Sequence[Part], format: str, *, target: str = "my_case.py:f
 
 
 class _Drifts:
-    """Runs policies on the choosing inputs; what was run is on file."""
+    """Runs policies on the choosing inputs; what has been run is on file."""
 
     def __init__(self, case: Case, size: str, seeds: Sequence[int], format: str, file: TrialFile) -> None:
         self.format, self.file, self.seeds = format, file, tuple(seeds)
@@ -154,20 +165,22 @@ class _Drifts:
         """Return the drift with some parts in half, or why there is none."""
         key = f"{self.common}/{'+'.join(sorted(name for part in parts for name in part.names))}"
         if key not in self.known:
-            fix, drifts, reason = fix_of(parts, self.format), [], ""
-            for built, reference in zip(self.built, self.references, strict=True):
-                try:
-                    with fix.applied(copy.deepcopy(built.model)) as call:
-                        drifts.append(relative_error(built, call, reference))
-                except Exception as error:  # noqa: BLE001 - whatever a model raises so is the result
-                    reason = failure_of(fix.id, error).reason or type(error).__name__
-                    break
-            finite = bool(drifts) and not reason and bool(np.isfinite(drifts).all())
-            mean = float(np.exp(np.log(np.maximum(drifts, 1e-300)).mean())) if finite else None
-            reason = reason or ("" if finite else "an output value is NaN or infinite")
-            self.known[key] = {"key": key, "drift": mean, "reason": reason}
+            drift, reason = self._run(fix_of(parts, self.format))
+            self.known[key] = {"key": key, "drift": drift, "reason": reason}
             self.file.append(self.known[key])
         return self.known[key]["drift"], self.known[key]["reason"]
+
+    def _run(self, fix: Fix) -> tuple[float | None, str]:
+        drifts = []
+        for built, reference in zip(self.built, self.references, strict=True):
+            try:
+                with fix.applied(copy.deepcopy(built.model)) as call:
+                    drifts.append(relative_error(built, call, reference))
+            except Exception as error:  # noqa: BLE001 - whatever a model raises is the result
+                return None, failure_of(fix.id, error).reason or type(error).__name__
+        if not np.isfinite(drifts).all():
+            return None, "an output value is NaN or infinite"
+        return float(np.exp(np.log(np.maximum(drifts, 1e-300)).mean())), ""
 
 
 def module_of(built: BuiltCase) -> nn.Module:
@@ -204,11 +217,11 @@ def search_modules(
     float32, reason = drifts.of(())
     if float32 is None:
         raise ParameterError(f"{case.id} does not run in float32 throughout, which a policy begins with: {reason}")
-    tried = []
+    called, tried = called_parts(drifts.built[0], parts), []
     for index, part in enumerate(parts):
         progress(index, len(parts), f"{format}: {part.names[0]}")
-        drift, reason = drifts.of((part,))
-        tried.append(Part(names=part.names, saved_bytes=part.saved_bytes, drift=drift, reason=reason))
+        drift, reason = drifts.of((part,)) if part.names in called else (None, NOT_CALLED)
+        tried.append(replace(part, drift=drift, reason=reason))
     progress(len(parts), len(parts), "parts alone")
     usable = sorted((part for part in tried if part.drift is not None), key=partial(_cost, float32=float32))
     all_half, _ = drifts.of(usable)
@@ -241,15 +254,51 @@ def _longest(
     return usable[:low], best
 
 
-def policy_table(policy: ModulePolicy) -> str:
-    """Return the parts with what each costs alone, the dearest first."""
+def called_parts(built: BuiltCase, parts: Sequence[Part]) -> set[tuple[str, ...]]:
+    """Return the names of the parts that a call in float32 reaches."""
+    model, called = copy.deepcopy(built.model), set()
+    modules = dict(module_of(BuiltCase(model, built.inputs)).named_modules())
+    for part in parts:
+        for name in part.names:
+            modules[name].register_forward_pre_hook(lambda *_, names=part.names: called.add(names))
+    with fix_of((), FORMATS[0]).applied(model) as call:
+        call(*call.prepare(built.inputs))
+    return called
+
+
+def time_policy(policy: ModulePolicy, built: BuiltCase, *, budget_s: float = 2.0) -> PairedRatio:
+    """Return the time of the policy over that of float32 throughout, in this process."""
+    candidates = {}
+    with one_thread(), ExitStack() as stack:
+        for name, parts in {"float32": (), "policy": policy.parts}.items():
+            call = fix_of(parts, policy.format).applied(copy.deepcopy(built.model))
+            stack.enter_context(call.stored())
+            candidates[name] = Candidate(partial(call, *call.prepare(built.inputs)), call.agreeing)
+        # A step may write its cache, so a call need not repeat.
+        return compare_latency(candidates, baseline="float32", budget_s=budget_s, check=False)["policy"]
+
+
+def advice(policy: ModulePolicy, time: PairedRatio | None) -> str:
+    """Say whether to ship the policy, by its time; it has kept the limit of drift."""
+    if time is None:
+        return "Keep float32: no module in half keeps the limit of drift."
+    interval = f"{time.ratio:.2f} × the time of float32 [{time.ratio_low:.2f}, {time.ratio_high:.2f}]"
+    if time.verdict == "slower":
+        return f"Not recommended for speed: the policy takes {interval}. It saves memory only."
+    if time.verdict == "faster":
+        return f"Recommended: the policy takes {interval}."
+    return f"The policy saves memory; its time is {time.verdict}: {interval}."
+
+
+def policy_table(policy: ModulePolicy) -> Table:
+    """Return the parts by the drift that each adds alone, the largest first."""
     chosen = {part.names for part in policy.parts}
-    rows = [f"{'part':40} {'bytes saved':>12} {'drift alone':>12}  in {policy.format}"]
+    rows = []
     for part in sorted(policy.tried, key=lambda part: -(part.drift or float("inf"))):
         drift = "–" if part.drift is None else f"{part.drift:.2e}"
-        verdict = "yes" if part.names in chosen else "no" + (f": {part.reason[:80]}" if part.reason else "")
-        rows.append(f"{' = '.join(part.names):40} {part.saved_bytes:12,} {drift:>12}  {verdict}")
-    return "\n".join(rows)
+        verdict = "yes" if part.names in chosen else f"no: {part.reason[:80]}" if part.reason else "no"
+        rows.append((" = ".join(part.names), f"{part.saved_bytes:,}", drift, verdict))
+    return make_table(("part", "bytes saved", "drift alone", f"in {policy.format}"), rows, align="lrrl")
 
 
 def write_policy(policy: ModulePolicy, target: str, path: Path) -> None:

@@ -1,6 +1,7 @@
 """A policy of any model's modules: its parts, the file that holds it, and that it keeps to its limit."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,12 +9,10 @@ from torch import nn
 
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import case_by_id
-from precision_eval.cli.studies import run_policy
-from precision_eval.core.errors import ParameterError, UnknownNameError
 from precision_eval.core.files import TrialFile
 from precision_eval.fixes import fix_by_id
 from precision_eval.measure.system_drift import relative_error, system_drift
-from precision_eval.studies.sensitivity.modules import fix_of, module_of, parts_of, policy_table, search_modules
+from precision_eval.studies.modules import NOT_CALLED, advice, fix_of, module_of, parts_of, policy_table, search_modules
 
 CASE = """
 import torch
@@ -97,20 +96,21 @@ def test_the_policy_keeps_to_its_limit_and_is_the_longest_that_does(case, found)
     assert policy.float32 < policy.drift <= policy.limit == pytest.approx(0.5 * policy.all_half)
     assert 0 < len(policy.parts) < len(policy.tried)
     bare = next(part for part in policy.tried if part.names == ("bare",))
-    assert bare.drift is None  # its weight is used without calling it
-    assert "dtype" in bare.reason
-    assert "no: RuntimeError" in policy_table(policy)
+    assert (bare.drift, bare.reason) == (None, NOT_CALLED)  # its weight is used without calling it
+    assert ("bare", "128", "–", f"no: {NOT_CALLED}") in policy_table(policy).rows
 
 
 def test_what_was_run_is_not_run_again(case, found, monkeypatch):
     policy, file = found
-    monkeypatch.setattr("precision_eval.studies.sensitivity.modules.fix_of", None)
+    monkeypatch.setattr("precision_eval.studies.modules._Drifts._run", None)
     assert search_modules(case, "own", seeds=(0, 1), format="bfloat16", file=file) == policy
 
 
-def test_the_file_is_a_candidate_and_plain_pytorch(case, tmp_path, capsys):
-    run_policy(case.id, tmp_path, format="bfloat16", held_out=False)
-    assert "parts in bfloat16 save" in " ".join(capsys.readouterr().out.split())
+def test_the_file_is_a_candidate_and_plain_pytorch(case, program, tmp_path):
+    code, out, _ = program("modules", case.id, "--out", tmp_path, "--no-held-out")
+    assert code == 0
+    assert "parts in bfloat16 save" in " ".join(out.split())
+    assert "× the time of float32" in " ".join(out.split())
     target = f"{tmp_path / 'policy.py'}:policy"
     built = case.build("own", device="cpu", seed=5)
     with fix_by_id(target).applied(copy.deepcopy(built.model)) as call:
@@ -160,8 +160,12 @@ def test_a_model_of_one_layer_has_a_part():
         assert part.names == ("0",)
 
 
-def test_bad_input_is_named(tmp_path):
-    with pytest.raises(UnknownNameError, match="float8"):
-        run_policy("imaginairy-time-embed", tmp_path / "a", format="float8")
-    with pytest.raises(ParameterError, match="no module with parameters"):
-        run_policy("attention-decode", tmp_path / "b", format="bfloat16")
+@pytest.mark.parametrize(("verdict", "start"), [("faster", "Recommended"), ("slower", "Not recommended for speed")])
+def test_a_policy_is_recommended_by_its_time(found, verdict, start):
+    time = SimpleNamespace(verdict=verdict, ratio=1.0, ratio_low=1.0, ratio_high=1.0)
+    assert advice(found[0], time).startswith(start)
+
+
+def test_bad_input_is_named(refused, tmp_path):
+    refused("float8", "modules", "imaginairy-time-embed", "--out", tmp_path / "a", "--format", "float8")
+    refused("no module with parameters", "modules", "attention-decode", "--out", tmp_path / "b")
