@@ -139,18 +139,21 @@ _MODULES = (
     "divergence",
     "robustness",
     "latency.kinds",
+    "audio",
+    "audio.published",
     "audio_ladder",
     "sound",
     "choose",
     "doctor",
     "gate",
-    "gate.paired_gate",
     "versions",
     "versions.sessions",
     "versions.seeds",
     "attack",
     "robustness.soak",
     "lanes",
+    "candidates",
+    "lengths",
 )
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 PROOF = NAMES[:5]

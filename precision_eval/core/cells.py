@@ -59,6 +59,7 @@ class Options:
     tf32: str | None = None
     memory: str | None = None
     speech: str | None = None
+    judges: str | None = None
     isolation: str = "warn"
 
     @property

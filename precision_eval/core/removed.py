@@ -11,14 +11,15 @@ from collections.abc import Mapping
 COMMANDS: Mapping[str, str] = {
     "expect": "`precision-eval run --size tiny` shows the statuses under the installed torch",
     "roofline": "time on a device that is absent is not predicted: measure there with run --device",
-    "sensitivity": "`precision-eval modules FACTORY` says which modules may be in half; maps of sites are gone",
-    "sweep": "`precision-eval run --case attention-decode --size '*'` measures every length, with a figure",
     "self-test": "every ratio states the smallest effect that it would have found",
 }
 
 OPTIONS: Mapping[str, str] = {
+    "gate --results": "the gate measures both sides itself; give --base and --head",
+    "gate --machine": "the gate measures both sides itself; give --base and --head",
+    "gate --margin-anchor": "nothing is compared with an anchor any more",
+    "gate --strict": "without --github, a gate that could not tell ends with 4",
     "run --workload": "use --case",
-    "run --judge": "no replacement",
 }
 
 PUBLIC_NAMES: Mapping[str, str] = {
@@ -33,12 +34,7 @@ PUBLIC_NAMES: Mapping[str, str] = {
     "workload_by_id": "use case_by_id",
 }
 
-CASES: Mapping[str, str] = {
-    "voice-natural": "use voice",
-    "voice-natural-capped": "use voice",
-    "distillmos": "no replacement",
-    "resemblyzer": "no replacement",
-}
+CASES: Mapping[str, str] = {}
 
 FIXES: Mapping[str, str] = {}
 

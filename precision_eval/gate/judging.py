@@ -1,375 +1,190 @@
-"""From two sides to changes and one verdict.
+"""From figures of both sides, measured in the same processes, to changes and one verdict.
 
-Conventions: changes are head over base; a regression of any metric makes the gate fail. Status: leaving *passed* is a
-regression, reaching it an improvement. Drift repeats exactly for a seed, so a ratio beyond its margin is a regression,
-of that one seed. Memory is exact. Latency is judged over all cells together
-(:mod:`precision_eval.stats.families`). Divergence and
-degradation of the sound are of one free-running stream, with no interval on record, so they are shown, as are times;
-none of these carries a verdict. What was measured on one side only is listed, and so is what is not alike.
+Conventions: each process gives one log-ratio of time, head over base, and one of drift, as it has weights and inputs of
+its own seed. All log-ratios of a gate are one family of paired t-tests (:mod:`precision_eval.stats.families`), which
+keeps the rate of any false regression at :data:`GATE_ERROR`. There may be two looks: what the first leaves undecided is
+measured in further processes and judged again, and each look has half of either error. Memory repeats exactly.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import replace
 
-from precision_eval.core.errors import ParameterError, check_known
+import numpy as np
+
 from precision_eval.core.formatting import grouped
-from precision_eval.gate.sides import KINDS, METRICS, GateCell, GateFigure, Side, unlike
-from precision_eval.stats.families import LEAST_PROCESSES, PairedDecision, PairedTest, decide_all, paired_tests, scatter
-from precision_eval.stats.moderated import Prior
+from precision_eval.gate.result import (
+    KINDS,
+    FigureChange,
+    GateCell,
+    GateResult,
+    Key,
+    Margins,
+    PairFigures,
+    Verdict,
+    check_kinds,
+)
+from precision_eval.stats.families import FamilyDecision, PairedTest, decide_all, paired_test, upper_quantile
+from precision_eval.stats.sequential import EQUIVALENCE_ALPHA
 
-Verdict = Literal["regression", "improvement", "no worse", "undecided", "shown"]
-Outcome = Literal["regression", "could not tell", "no regression"]
-Key = tuple[GateCell, str]
+# Rate at which a gate of an unchanged tree may be red, all cells, metrics and looks together.
+GATE_ERROR = 0.01
+LOOKS = 2
 
-_SCATTERED, _CELLS_TO_TELL = 2.0, 10
-_FIXES_TO_TELL = 3
-_OPPOSITE: Mapping[str, Verdict] = {"regression": "improvement", "improvement": "regression"}
-BASELINE = "full_float32"
+_CLEAR_ERROR = EQUIVALENCE_ALPHA / 2.0 / LOOKS
+_TRIALS_ADVISED = 0.9  # share of trials in which the effort that is advised settles an unchanged cell
+_MOST_PROCESSES = 100
 
-REQUIRED: tuple[str, ...] = ("latency",)
-"""Kinds of figures that a gate must have judged to be green, unless it is told otherwise."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Margins:
-    """What counts as no change.
-
-    A latency is a *regression* where it surely grew by more than ``latency``, and *no worse* where it surely grew by
-    less than ``clear`` (None: than ``latency``). With two values an unchanged cell passes after a quarter of the time.
-    """
-
-    latency: float = 0.01
-    clear: float | None = None
-    drift: float = 1.2
-    memory: float = 0.01
-    anchor: float = 0.1
-
-    def __post_init__(self) -> None:
-        for name in ("latency", "memory", "anchor"):
-            value = getattr(self, name)
-            if not 0.0 <= value < 1.0:
-                raise ParameterError(f"the margin of {name} is {value:g}; expected 0 to below 1, such as 0.01 or 1%")
-        if self.clear is not None and not self.latency <= self.clear < 1.0:
-            raise ParameterError(f"the margin that clears is {self.clear:g}; expected {self.latency:g} to below 1")
-        if not (self.drift >= 1.0 and math.isfinite(self.drift)):
-            raise ParameterError(f"the margin of drift is {self.drift:g}; expected a factor of 1 or more, such as 1.2")
+Measured = Mapping[GateCell, Sequence[PairFigures]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FigureChange:
-    """One metric of one place, compared."""
-
-    place: GateCell
-    metric: str
-    verdict: Verdict
-    base: float | str | None
-    head: float | str | None
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    margin: float | None = None
-    detectable: float | None = None
-    processes: tuple[int, int] = (0, 0)
-    note: str = ""
-    unjudged: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class GateResult:
-    """The outcome of a gate.
-
-    `base` and `head` are names, their remarks commit, torch version and the like. `changes` are everything compared, in
-    order of place; `only_base` and `only_head` were measured on one side, `set_aside` on both and not alike, with what
-    differs. `priors` are of log-ratios, per paired metric. `doubts` speak against the verdict, `damage` is torn
-    records. Without a verdict on the kinds of figures that are `required` the gate is not green. `paired`: both sides
-    were measured together, in the same processes.
-    """
-
-    base: str
-    head: str
-    base_remarks: Mapping[str, str]
-    head_remarks: Mapping[str, str]
-    margins: Margins
-    changes: tuple[FigureChange, ...]
-    only_base: tuple[Key, ...] = ()
-    only_head: tuple[Key, ...] = ()
-    set_aside: tuple[tuple[Key, str], ...] = ()
-    priors: Mapping[str, Prior] = field(default_factory=dict)
-    doubts: tuple[str, ...] = ()
-    required: tuple[str, ...] = REQUIRED
-    damage: tuple[str, ...] = ()
-    paired: bool = False
-
-    def of(self, verdict: Verdict) -> tuple[FigureChange, ...]:
-        """Return the changes of one verdict."""
-        return tuple(change for change in self.changes if change.verdict == verdict)
-
-    @property
-    def failed(self) -> bool:
-        """Whether there is a regression beyond its margin."""
-        return bool(self.of("regression"))
-
-    @property
-    def outcome(self) -> Outcome:
-        """One word for the whole gate: a regression counts before what could not be told."""
-        return "regression" if self.failed else "could not tell" if self.gaps else "no regression"
-
-    @property
-    def gaps(self) -> tuple[str, ...]:
-        """What keeps the gate from being green although nothing is known to be worse."""
-        unjudged = [change for change in self.of("shown") if change.unjudged]
-        counts = (
-            (len(self.only_base), "missing in head"),
-            (len(self.set_aside), "set aside as unlike"),
-            (len(unjudged), "not judged for want of processes or of a figure"),
-        )
-        gaps = [f"{count} {what}" for count, what in counts if count]
-        without = [kind for kind in self.required if kind not in self._decided]
-        gaps += [f"no verdict on {' and '.join(without)}"] if without else []
-        asked = {metric for kind in self.required if kind not in without for metric in KINDS[kind]}
-        if self.paired and any(change.metric in asked for change in self.of("undecided")):
-            gaps += ["an undecided figure is not known to be no worse"]
-        return (*self.damage, *gaps)
-
-    @property
-    def not_compared(self) -> tuple[str, ...]:
-        """Kinds of figures of which nothing has a verdict."""
-        kinds = [kind for kind in KINDS if not (self.paired and kind == "absolute-speed")]  # there it is the latency
-        return tuple(kind for kind in kinds if kind not in self._decided)
-
-    @property
-    def _decided(self) -> set[str]:
-        metrics = {change.metric for change in self.changes if change.verdict not in ("shown", "undecided")}
-        return {kind for kind, names in KINDS.items() if metrics & set(names)}
-
-
-def check_kinds(required: Sequence[str]) -> None:
-    """Refuse a kind of figures that there is not."""
-    for kind in required:
-        check_known("kind of figures", kind, KINDS)
-
-
-def compare_sides(base: Side, head: Side, *, margins: Margins, required: Sequence[str] = REQUIRED) -> GateResult:
-    """Compare everything that both sides hold."""
+def judge_pairs(
+    measured: Measured,
+    *,
+    names: tuple[str, str],
+    machine: Mapping[str, str],
+    margins: Margins,
+    required: Sequence[str] = ("latency",),
+    doubts: Sequence[str] = (),
+    settled: Sequence[FigureChange] = (),
+    unchanged: Sequence[str] = (),
+) -> GateResult:
+    """Judge what the processes measured of each cell; what an earlier look settled stays."""
     check_kinds(required)
-    common = sorted(base.figures.keys() & head.figures.keys())
-    differing = {key: unlike(base.figures[key].identity, head.figures[key].identity) for key in common}
-    alike = [key for key in common if not differing[key]]
-    if not alike:
-        raise ParameterError(_nothing_in_common(base, head, differing))
-    pairs = {key: (base.figures[key], head.figures[key]) for key in alike}
-    changes = _status_changes(pairs)
-    turned = {place for (place, _), one in changes.items() if one.base != one.head}
-    changes |= {
-        key: _lost_or_won(key, *both) for key, both in pairs.items() if _one_failed(*both) and key[0] not in turned
-    }
-    measured = {key: both for key, both in pairs.items() if all(one.value is not None for one in both)}
-    for key, both in measured.items():
-        if METRICS.get(key[1]) not in ("status", "paired"):
-            changes[key] = _by_margin(key, *both, margins)
-    found, priors, doubts = _by_noise(measured, margins)
-    found = _without_the_baselines_own(found)
-    changes |= found
+    changes = {(cell, "status"): _status_change(cell, pairs) for cell, pairs in measured.items()}
+    changes |= _noisy_changes(measured, margins)
+    changes |= {(change.place, change.metric): change for change in settled}
+    for cell, pairs in measured.items():
+        for metric in ("peak_bytes", "stored_bytes"):
+            base, head = getattr(pairs[0].base, metric), getattr(pairs[0].head, metric)
+            if base is not None and head is not None:
+                changes[cell, metric] = exact_change(cell, metric, base, head, margin=margins.memory)
     return GateResult(
-        base=base.name,
-        head=head.name,
-        base_remarks=base.remarks,
-        head_remarks=head.remarks,
+        base=names[0],
+        head=names[1],
+        machine=machine,
         margins=margins,
         changes=tuple(changes[key] for key in sorted(changes)),
-        only_base=_only(base, head),
-        only_head=_only(head, base),
-        set_aside=tuple((key, ", ".join(names)) for key, names in differing.items() if names),
-        priors=priors,
-        doubts=(*doubts, *_baseline_doubts(found)),
+        unchanged=tuple(unchanged),
+        doubts=(*doubts, *_shared_slowdowns(changes)),
         required=tuple(required),
-        damage=(*base.damage, *head.damage),
     )
 
 
-def _only(side: Side, other: Side) -> tuple[Key, ...]:
-    """Return what one side measured and the other does not hold."""
-    return tuple(
-        sorted(k for k, figure in side.figures.items() if k not in other.figures and figure.state == "measured")
-    )
+def split_by_look(result: GateResult) -> tuple[frozenset[GateCell], list[FigureChange]]:
+    """Return the cells that a second look is about, and what the first one settled."""
+    required = {metric for kind in result.required for metric in KINDS[kind]}
+    undecided = frozenset(change.place for change in result.of("undecided") if change.metric in required)
+    return undecided, [c for c in result.changes if c.metric in ("latency", "drift") and c.verdict != "undecided"]
 
 
-def _nothing_in_common(base: Side, head: Side, differing: Mapping[Key, tuple[str, ...]]) -> str:
-    if differing:
-        names = sorted({name for names in differing.values() for name in names})
-        return (
-            f"all {len(differing)} figures that {base.name} and {head.name} both hold differ in {', '.join(names)}; "
-            "measure both again with one version of the cases and the same options"
-        )
-    return (
-        f"{base.name} ({len(base.figures)} figures) and {head.name} ({len(head.figures)} figures) have no cell in "
-        "common; measure the same cases, fixes, modes and sizes for both"
-    )
+def _status_change(cell: GateCell, pairs: Sequence[PairFigures]) -> FigureChange:
+    """Judge what both sides came to: leaving *passed* is worse, reaching it an improvement."""
+    pair = next((pair for pair in pairs if pair.base.status != pair.head.status), pairs[0])
+    base, head = pair.base.status, pair.head.status
+    if base == head:
+        return FigureChange(place=cell, metric="status", verdict="no worse", base=base, head=head)
+    verdict: Verdict = "regression" if base == "passed" else "improvement" if head == "passed" else "shown"
+    note = pair.head.reason or pair.base.reason
+    return FigureChange(place=cell, metric="status", verdict=verdict, base=base, head=head, note=note)
 
 
-def _status_changes(pairs: Mapping[Key, tuple[GateFigure, GateFigure]]) -> dict[Key, FigureChange]:
-    return {
-        key: status_change(key[0], (base.status, head.status), reason=head.reason or base.reason or "")
-        for key, (base, head) in pairs.items()
-        if key[1] == "status" and base.status is not None and head.status is not None
-    }
-
-
-def status_change(place: GateCell, statuses: tuple[str | None, str | None], *, reason: str) -> FigureChange:
-    """Judge what base and head came to: leaving *passed* is worse."""
-    base, head = statuses
-    verdict: Verdict = "no worse" if base == head else "shown"
-    if base != head and "passed" in statuses:
-        verdict = "regression" if base == "passed" else "improvement"
-    note = "" if verdict == "no worse" else reason
-    return FigureChange(place=place, metric="status", verdict=verdict, base=base, head=head, note=note)
-
-
-def _one_failed(base: GateFigure, head: GateFigure) -> bool:
-    return base.state != head.state and "measured" in (base.state, head.state)
-
-
-def _lost_or_won(key: Key, base: GateFigure, head: GateFigure) -> FigureChange:
-    """A figure that only one side could measure, though the cell's status is the same."""
-    lost = base.state == "measured"
-    other = head if lost else base
-    verdict: Verdict = "shown" if other.state == "not_applicable" else "regression" if lost else "improvement"
-    return FigureChange(
-        place=key[0],
-        metric=key[1],
-        verdict=verdict,
-        base=base.value if lost else base.state,
-        head=head.state if lost else head.value,
-        note=other.reason or ("could not be measured any more" if lost else "can be measured now"),
-        unjudged=verdict == "shown" and lost and METRICS.get(key[1], "shown") != "shown",
-    )
-
-
-def _by_margin(key: Key, base: GateFigure, head: GateFigure, margins: Margins) -> FigureChange:
-    """Judge a metric that repeats exactly, or show one that is not judged."""
-    judgement = METRICS.get(key[1], "shown")
-    assert base.value is not None  # both are measured
-    assert head.value is not None
-    margin = {"drift": margins.drift - 1.0, "memory": margins.memory}.get(judgement)
-    change = exact_change(*key, base.value, head.value, margin=margin)
-    if judgement == "drift" and change.verdict in ("regression", "improvement"):
-        return replace(change, note=", ".join(filter(None, (change.note, "of one seed"))))
-    return change
-
-
-def exact_change(place: GateCell, metric: str, before: float, after: float, *, margin: float | None) -> FigureChange:
-    """Judge two figures that repeat; without a margin they are shown."""
+def exact_change(place: GateCell, metric: str, before: float, after: float, *, margin: float) -> FigureChange:
+    """Judge two figures that repeat."""
     ratio = after / before if before else (1.0 if after == before else None)
-    verdict: Verdict = "shown"
-    if margin is not None:
-        worse = after > 0.0 if ratio is None else ratio > 1.0 + margin
-        better = ratio is not None and ratio * (1.0 + margin) < 1.0
-        verdict = "regression" if worse else "improvement" if better else "no worse"
+    is_worse = ratio is None or ratio > 1.0 + margin
+    is_better = ratio is not None and ratio * (1.0 + margin) < 1.0
+    verdict: Verdict = "regression" if is_worse else "improvement" if is_better else "no worse"
     note = "from exactly 0" if ratio is None else ""
     return FigureChange(
         place=place, metric=metric, verdict=verdict, base=before, head=after, ratio=ratio, margin=margin, note=note
     )
 
 
-def _by_noise(
-    measured: Mapping[Key, tuple[GateFigure, GateFigure]], margins: Margins
-) -> tuple[dict[Key, FigureChange], dict[str, Prior], tuple[str, ...]]:
-    """Judge all paired metrics as one family; variances are shared within a metric."""
+def _noisy_changes(measured: Measured, margins: Margins) -> dict[Key, FigureChange]:
+    """Judge latency and drift of all cells as one family."""
     tests: dict[Key, PairedTest] = {}
-    priors: dict[str, Prior] = {}
-    doubts: list[str] = []
-    changes: dict[Key, FigureChange] = {}
-    noisy = {key: both for key, both in measured.items() if METRICS.get(key[1]) == "paired"}
-    for metric in sorted({metric for _, metric in noisy}):
-        cells = {key: (b.samples, h.samples) for key, (b, h) in noisy.items() if key[1] == metric}
-        enough = {key: both for key, both in cells.items() if min(map(len, both)) >= LEAST_PROCESSES}
-        changes |= {key: _too_few(key, *noisy[key]) for key in cells if key not in enough}
-        found, priors[metric] = paired_tests(enough, margin=_paired_margin(metric, margins))
-        tests |= found
-        doubts += _scatter_doubts(metric, found)
-    decided = decide_all(tests)
-    changes |= {key: _noisy_change(key, *noisy[key], decided[key], margins) for key in tests}
-    few = sum(1 for change in changes.values() if change.verdict == "shown")
-    if few:
-        doubts.append(
-            f"{few} latency figures are of fewer than {LEAST_PROCESSES} processes on a side and were not judged; "
-            "measure with --processes 5 or more"
-        )
-    return changes, {metric: prior for metric, prior in priors.items() if prior.variance > 0.0}, tuple(doubts)
+    values: dict[Key, tuple[float, float]] = {}
+    exact: dict[Key, FigureChange] = {}
+    for cell, pairs in measured.items():
+        timed = [pair for pair in pairs if pair.log_ratio is not None]
+        if len(timed) > 1:
+            tests[cell, "latency"] = _latency_test(timed, margins)
+            seconds = [(pair.base.seconds, pair.head.seconds) for pair in timed]
+            values[cell, "latency"] = tuple(np.median(np.array(seconds, dtype=float), axis=0).tolist())
+        drifts = [
+            (pair.base.drift, pair.head.drift)
+            for pair in pairs
+            if pair.base.drift is not None and pair.head.drift is not None
+        ]
+        if len(drifts) > 1 and min(map(min, drifts)) > 0.0:
+            logs, beyond = np.log(drifts), margins.drift - 1.0
+            tests[cell, "drift"] = paired_test(np.diff(logs)[:, 0].tolist(), alarm=beyond, clear=beyond)
+            values[cell, "drift"] = tuple(np.exp(logs.mean(axis=0)).tolist())
+        elif drifts:  # there is no ratio to 0
+            worst = max(drifts, key=lambda drift: (drift[0] == 0.0 < drift[1], drift[1]))
+            exact[cell, "drift"] = exact_change(cell, "drift", *worst, margin=margins.drift - 1.0)
+    decided = decide_all(tests, error=GATE_ERROR / LOOKS, clear_error=_CLEAR_ERROR)
+    changes = {key: _noisy_change(key, test, decided[key], values[key]) for key, test in tests.items()}
+    for key, change in changes.items():
+        if key[1] == "latency" and change.verdict == "undecided":
+            changes[key] = replace(change, note=_advice(tests[key], measured[key[0]][0].budget_s))
+    return exact | changes
 
 
-def _too_few(key: Key, base: GateFigure, head: GateFigure) -> FigureChange:
-    change = _by_margin(key, base, head, Margins())
-    note = f"{len(base.samples)} and {len(head.samples)} processes: what a process fixes for its lifetime is not known"
-    return replace(change, verdict="shown", margin=None, note=note, unjudged=True)
+def _latency_test(timed: Sequence[PairFigures], margins: Margins) -> PairedTest:
+    logs = [pair.log_ratio for pair in timed if pair.log_ratio is not None]
+    within = float(np.mean([pair.standard_error**2 for pair in timed]))  # processes may agree by chance
+    return paired_test(logs, alarm=margins.latency, clear=margins.clear_latency, least_variance=within)
 
 
-def _paired_margin(metric: str, margins: Margins) -> float:
-    return margins.anchor if metric == "latency_to_anchor" else margins.latency
-
-
-def _scatter_doubts(metric: str, tests: Mapping[Key, PairedTest]) -> list[str]:
-    spread = scatter(list(tests.values()))
-    if len(tests) < _CELLS_TO_TELL or spread < _SCATTERED:
-        return []
-    return [
-        f"the changes of {metric} scatter {spread:.1f} times as widely as processes of one side do: many cells "
-        "changed, or the machine's state did between the sides; measure base and head in turn to tell"
-    ]
-
-
-def _without_the_baselines_own(changes: Mapping[Key, FigureChange]) -> dict[Key, FigureChange]:
-    """Take back verdicts on ratios to ``full_float32`` that are its own change, as the ratios to the anchor tell."""
-    kept = dict(changes)
-    for (place, metric), one in changes.items():
-        own = changes.get((place, "latency_to_anchor"))
-        baseline = changes.get((place._replace(fix=BASELINE), "latency_to_anchor"))
-        if metric != "latency_ratio" or one.verdict not in _OPPOSITE or own is None or baseline is None:
-            continue
-        if baseline.verdict == _OPPOSITE[one.verdict] and own.verdict != one.verdict:
-            way = "faster" if baseline.verdict == "improvement" else "slower"
-            kept[place, metric] = replace(one, verdict="shown", note=f"{BASELINE} became {way}, by the anchor")
-    return kept
-
-
-def _baseline_doubts(changes: Mapping[Key, FigureChange]) -> list[str]:
-    """Say where every fix of a case moved alike: then it may be ``full_float32``, their denominator, that moved."""
-    groups = grouped(
-        ((place.case, place.mode, place.size, place.environment), change)
-        for (place, metric), change in changes.items()
-        if metric == "latency_ratio" and place.fix != BASELINE  # its own is to a twin of it
-    )
-    doubts = []
-    for (case, mode, size, _), group in groups.items():
-        verdicts = {one.verdict for one in group}
-        if len(group) >= _FIXES_TO_TELL and verdicts in ({"regression"}, {"improvement"}):
-            way = "faster" if verdicts == {"regression"} else "slower"
-            doubts.append(
-                f"all {len(group)} ratios of {case}/{mode}:{size} moved the same way: full_float32 itself may have "
-                f"become {way}; see latency_to_anchor"
-            )
-    return doubts
-
-
-def _noisy_change(
-    key: Key, base: GateFigure, head: GateFigure, decision: PairedDecision, margins: Margins
-) -> FigureChange:
-    """Word a decision: ratios for log differences."""
-    values = [math.exp(sum(map(math.log, one.samples)) / len(one.samples)) for one in (base, head)]
+def _noisy_change(key: Key, test: PairedTest, decision: FamilyDecision, values: tuple[float, float]) -> FigureChange:
+    """Return a decision as ratios in place of logarithms."""
     return FigureChange(
         place=key[0],
         metric=key[1],
         verdict=decision.verdict,
         base=values[0],
         head=values[1],
-        ratio=values[1] / values[0],
+        ratio=math.exp(test.estimate),
         low=math.exp(decision.low),
         high=math.exp(decision.high),
-        margin=_paired_margin(key[1], margins),
+        margin=math.expm1(test.alarm),
         detectable=math.expm1(decision.detectable),
-        processes=(len(base.samples), len(head.samples)),
+        processes=int(test.degrees) + 1,
     )
+
+
+def _advice(test: PairedTest, budget_s: float) -> str:
+    """Say which effort would clear the cell, were it unchanged, in nine of ten trials; or which margin would do."""
+    from scipy.special import chdtri
+
+    count = test.degrees + 1.0
+    unlucky = math.sqrt(test.degrees / chdtri(test.degrees, _TRIALS_ADVISED))  # the spread may be so much larger
+    spread = test.standard_error * math.sqrt(count) * unlucky
+    for processes in range(int(count) + 1, _MOST_PROCESSES + 1):
+        if _reach(spread, processes) <= test.clear:
+            effort = f"--processes {processes} --budget {processes * budget_s:.2g}"
+            return f"{effort} settles an unchanged cell in nine of ten trials"
+    margin = math.expm1(_reach(spread, int(count)))
+    return f"this machine does not tell so small a change; --margin-latency {100.0 * margin:.2g}% would be told"
+
+
+def _reach(spread: float, processes: int) -> float:
+    """Largest upper end of the interval that nine of ten unchanged cells have."""
+    t = upper_quantile(_CLEAR_ERROR, processes - 1.0) + upper_quantile(1.0 - _TRIALS_ADVISED, processes - 1.0)
+    return t * spread / math.sqrt(processes)
+
+
+def _shared_slowdowns(changes: Mapping[Key, FigureChange]) -> list[str]:
+    """Say where every fix of a case became slower."""
+    groups = grouped(
+        ((cell.case, cell.mode), change) for (cell, metric), change in changes.items() if metric == "latency"
+    )
+    return [
+        f"every fix of {case} ({mode}) became slower: look at the model's own code, which they share"
+        for (case, mode), group in groups.items()
+        if len(group) > 1 and all(change.verdict == "regression" for change in group)
+    ]

@@ -1,7 +1,7 @@
-"""The outcome as Markdown for a pull request, and as strict JSON.
+"""The outcome as Markdown for a pull request or a terminal, and as strict JSON.
 
-Conventions: changes are shown in per cent, drift as a factor; intervals are those that the verdicts rest on. Long lists
-are folded, and never shortened without saying by how much.
+Conventions: changes are in per cent, drift as a factor; intervals are those that *no worse* rests on. On a page long
+lists are folded; none is shortened without saying by how much.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from precision_eval.core.files import to_json as strict_json
 from precision_eval.core.formatting import (
     MISSING,
     counted,
-    grouped,
+    duration_text,
     one_line,
     percent,
     percent_change,
@@ -24,208 +24,149 @@ from precision_eval.core.formatting import (
     with_interval,
 )
 from precision_eval.core.table import Code, html_text, make_table, markdown_text, to_markdown
-from precision_eval.gate.judging import FigureChange, GateResult, Key
-from precision_eval.stats.families import GATE_ERROR
+from precision_eval.gate.judging import GATE_ERROR
+from precision_eval.gate.result import FigureChange, GateResult
 
 MOST_ROWS = 40
-
-_UNITS = {"peak_bytes": "bytes", "stored_bytes": "bytes", "peakmem": "bytes", "time": "s", "latency": "s"}
-
-
-_NOT_APART = "what the machine did between the two measurements"
-_NOT_COMPARED = {"absolute-speed": "absolute speed (a slowdown of everything alike, full_float32 included)"}
-
-
-def markdown(compared: GateResult) -> str:
-    """Return the summary."""
-    parts = [f"**{markdown_text(verdict_line(compared))}**", _sides(compared)]
-    parts += _table("Regressions", compared.of("regression"), folded=False)
-    parts += _table("Improvements", compared.of("improvement"))
-    parts += _table("No worse", compared.of("no worse"))
-    parts += _undecided(compared.of("undecided"))
-    parts += (
-        ["\n".join(["Doubts:", *(f"- {markdown_text(doubt)}" for doubt in compared.doubts)])] if compared.doubts else []
-    )
-    parts += _lists(compared)
-    parts += _table("Not judged", compared.of("shown"))
-    return "\n\n".join([*parts, _how(compared)]) + "\n"
+_SECTIONS = {
+    "regression": "Regressions",
+    "improvement": "Improvements",
+    "undecided": "Undecided",
+    "no worse": "No worse",
+    "shown": "Not judged",
+}
 
 
-def verdict_line(compared: GateResult) -> str:
+def to_text(result: GateResult, *, folded: bool) -> str:
+    """Return the summary as Markdown; `folded` hides all tables but that of regressions until they are clicked."""
+    parts = [f"**{markdown_text(verdict_line(result))}**", _sides(result)]
+    for verdict, title in _SECTIONS.items():
+        changes = sorted(result.of(verdict), key=lambda change: -_size(change))  # type: ignore[arg-type]
+        if changes:
+            heading = f"{title} ({len(changes)})"
+            parts += _section(heading, _rows(changes), folded=folded and verdict != "regression")
+    if result.doubts:
+        parts.append("\n".join(["Doubts:", *(f"- {markdown_text(doubt)}" for doubt in result.doubts)]))
+    return "\n\n".join([*parts, *([_rule(result)] if result.changes else [])]) + "\n"
+
+
+def verdict_line(result: GateResult) -> str:
     """Say in one line whether the gate passes, what it could not tell and what it did not compare."""
-    worse, open_ = compared.of("regression"), compared.of("undecided")
-    judged = sum(change.verdict != "shown" for change in compared.changes)
+    if not result.changes and result.unchanged:
+        return f"Unchanged: base and head run the same code in {', '.join(result.unchanged)}"
+    worse, fixed = result.of("regression"), result.fixed
+    judged = sum(change.verdict not in ("shown", "undecided") for change in result.changes)
+    none_worse = f"no regression beyond the margins in {counted(judged, 'figure')}"
     if worse:
-        cells = len({one.place for one in worse})
-        start = f"Regression: {counted(len(worse), 'figure')} of {counted(cells, 'cell')} worse beyond the margin"
+        cells = len({change.place for change in worse})
+        line = f"Regression: {counted(len(worse), 'figure')} of {counted(cells, 'cell')} worse beyond the margin"
+    elif result.gaps:
+        line = f"Could not tell: {none_worse}; {'; '.join(result.gaps)}"
+    elif fixed:
+        names = ", ".join(f"{change.place.case} under {change.place.fix}" for change in fixed)
+        line = f"Fixed: {fixed[0].base} at base, passes at head ({names}); {none_worse}"
     else:
-        start = f"no regression beyond the margins in {counted(judged, 'figure')}"
-        start = f"Could not tell: {start}" if compared.gaps else start[0].upper() + start[1:] + _excluded(compared)
-    rest = [f"{len(open_)} undecided"] if open_ else []
-    line = "; ".join([start, *rest, *compared.gaps])
-    missing = [_NOT_COMPARED.get(kind, kind) for kind in compared.not_compared]
-    if not compared.paired:
-        missing += [_NOT_APART]
+        highs = [c.high for c in result.changes if c.metric == "latency" and c.high is not None]
+        bound = f"; no fix is slower by more than {percent(max(highs) - 1.0)}" if max(highs, default=0.0) > 1.0 else ""
+        line = f"{none_worse[0].upper()}{none_worse[1:]}{bound}"
+    if result.unchanged:
+        line += f"; unchanged: {', '.join(result.unchanged)}"
+    missing = [kind for kind in result.not_compared if kind not in result.required]
     return f"{line}. Not compared: {', '.join(missing)}" if missing else line
 
 
-def _excluded(compared: GateResult) -> str:
-    """Say how much slower no fix can have become, where both sides were timed together."""
-    highs = [change.high for change in compared.changes if change.metric == "latency" and change.high is not None]
-    highest = max(highs, default=1.0)
-    return f"; no fix is slower by more than {percent(highest - 1.0)}" if compared.paired and highest > 1.0 else ""
+def _sides(result: GateResult) -> str:
+    rows = [("base", Code(result.base)), ("head", Code(result.head)), *result.machine.items()]
+    return to_markdown(make_table(("", ""), rows))
 
 
-def _sides(compared: GateResult) -> str:
-    names = dict.fromkeys((*compared.base_remarks, *compared.head_remarks))
-    rows = [(n, compared.base_remarks.get(n, MISSING), compared.head_remarks.get(n, MISSING)) for n in names]
-    return to_markdown(make_table(("", "base", "head"), [("", Code(compared.base), Code(compared.head)), *rows]))
-
-
-def _table(title: str, changes: Sequence[FigureChange], *, folded: bool = True) -> list[str]:
-    """Return a table of changes under its title, the worst first."""
-    if not changes:
-        return []
-    ordered = sorted(changes, key=lambda change: -_size(change))[:MOST_ROWS]
-    table = make_table(("cell", "metric", "base", "head", "change", "margin"), [_row(change) for change in ordered])
-    return _section(f"{title} ({len(changes)})", to_markdown(table) + _left(len(changes)), folded=folded)
+def _rows(changes: Sequence[FigureChange]) -> str:
+    """Return a table of changes, and by how many it is shortened."""
+    names = ("cell", "metric", "base", "head", "change", "margin", "would find", "note")
+    table = to_markdown(make_table(names, [_row(change) for change in changes[:MOST_ROWS]]))
+    more = len(changes) - MOST_ROWS
+    return f"{table}\n\nand {more} more, see --json" if more > 0 else table
 
 
 def _row(change: FigureChange) -> tuple[str, ...]:
-    values = (_value(change, change.base), _value(change, change.head), _change(change) + _note(change))
-    return (Code(change.place.label), change.metric, *values, _margin(change))
-
-
-def _note(change: FigureChange) -> str:
-    return f" ({shortened(one_line(change.note), limit=160)})" if change.note else ""
-
-
-def _undecided(changes: Sequence[FigureChange]) -> list[str]:
-    if not changes:
-        return []
-    rows = []
-    for change in sorted(changes, key=lambda change: -(change.detectable or math.inf))[:MOST_ROWS]:
-        seen = MISSING if change.detectable is None else f"+{percent(change.detectable)}"
-        counts = "+".join(map(str, change.processes)) if any(change.processes) else MISSING
-        rows.append((Code(change.place.label), change.metric, _change(change) + _note(change), seen, counts))
-    table = to_markdown(make_table(("cell", "metric", "change", "would have seen", "processes"), rows))
-    title = f"Undecided ({len(changes)}), with the smallest change that would have been seen"
-    return _section(title, table + _left(len(changes)))
-
-
-def _lists(compared: GateResult) -> list[str]:
-    """Return what is on one side only, and what was set aside, cell by cell."""
-    parts = []
-    for title, keys in (
-        (f"Only in base ({compared.base})", compared.only_base),
-        (f"Only in head ({compared.head})", compared.only_head),
-    ):
-        by_cell = grouped((place.label, metric) for place, metric in keys)
-        lines = [f"- {markdown_text(Code(label))}: {', '.join(metrics)}" for label, metrics in by_cell.items()]
-        parts += _listed(f"{title}: {counted(len(keys), 'figure')}", lines)
-    by_reason = grouped((why, markdown_text(Code(place.label))) for (place, _), why in compared.set_aside)
-    lines = [f"- other {markdown_text(why)}: {', '.join(dict.fromkeys(cells))}" for why, cells in by_reason.items()]
-    return parts + _listed(f"Set aside as unlike: {counted(len(compared.set_aside), 'figure')}", lines)
-
-
-def _listed(title: str, lines: Sequence[str]) -> list[str]:
-    return _section(title, "\n".join(lines[:MOST_ROWS]) + _left(len(lines))) if lines else []
-
-
-def _how(compared: GateResult) -> str:
-    margins = compared.margins
-    rule = (
-        f"at an error of about {percent(GATE_ERROR)} for the whole gate, over all cells together (moderated t, margin "
-        "inside the test, Holm)"
+    return (
+        Code(change.place.label),
+        change.metric,
+        _value(change, change.base),
+        _value(change, change.head),
+        _change(change),
+        _as_change(change, change.margin),
+        _as_change(change, change.detectable),
+        shortened(one_line(change.note), limit=160),
     )
-    if compared.paired:
-        cleared = "" if margins.clear is None else f" (cleared below {percent(margins.clear)})"
-        return (
-            f"Margins: latency {percent(margins.latency)}{cleared}, drift ×{margins.drift:g}, "
-            f"memory {percent(margins.memory)}. "
-            "latency_to_anchor is the time over that of a fixed numpy computation timed beside it; it is not judged. "
-            f"Both sides ran in the same processes, on the same tensors, in turn. Latency and drift are judged {rule}; "
-            "no worse: below the margin, or what clears, with 97.5 % confidence. What the first processes left "
-            "undecided was measured in further ones; either look has half of these errors. Intervals are of 97.5 %."
-        )
-    text = (
-        f"Margins: latency {percent(margins.latency)} (to the anchor {percent(margins.anchor)}), "
-        f"drift ×{margins.drift:g}, memory {percent(margins.memory)}. "
-        f"Latency is compared by paired ratios within processes, {rule}, where both sides' processes are draws of one "
-        "distribution, five or more a side. Drift is of one seed."
+
+
+def _section(title: str, text: str, *, folded: bool) -> list[str]:
+    if folded:
+        return [f"<details><summary>{html_text(title)}</summary>\n\n{text}\n\n</details>"]
+    return [f"### {markdown_text(title)}", text]
+
+
+def _rule(result: GateResult) -> str:
+    margins = result.margins
+    cleared = "" if margins.clear is None else f" (cleared below {percent(margins.clear)})"
+    return (
+        f"Margins: latency {percent(margins.latency)}{cleared}, drift ×{margins.drift:g}, "
+        f"memory {percent(margins.memory)}. Both sides ran in the same processes, on the same tensors, in turn. "
+        f"Latency and drift are judged together, at an error of {percent(GATE_ERROR)} for the whole gate (paired t "
+        "over processes, margin inside the test, Holm); no worse: below the margin, or what clears, with 97.5 % "
+        "confidence. Undecided cells were measured in further processes; either look has half of these errors."
     )
-    spreads = [f"{name} {percent(math.sqrt(prior.variance))}" for name, prior in compared.priors.items()]
-    return text + (f" Usual spread between processes: {', '.join(spreads)}." if spreads else "")
-
-
-def _section(title: str, text: str, *, folded: bool = True) -> list[str]:
-    if not folded:
-        return [f"### {markdown_text(title)}", text]
-    return [f"<details><summary>{html_text(title)}</summary>\n\n{text}\n\n</details>"]
 
 
 def _size(change: FigureChange) -> float:
     return math.inf if change.ratio is None or change.ratio <= 0.0 else abs(math.log(change.ratio))
 
 
-def _left(count: int) -> str:
-    return f"\n\nand {count - MOST_ROWS} more, see --json" if count > MOST_ROWS else ""
-
-
 def _value(change: FigureChange, value: float | str | None) -> str:
     if value is None or isinstance(value, str):
         return str(value or MISSING)
-    unit = _UNITS.get(change.metric)
-    if unit == "bytes":
-        return f"{value:,.0f} B"
-    return f"{value:.4g}{f' {unit}' if unit else ''}"
+    if change.metric == "latency":
+        return duration_text(value)
+    return f"{value:,.0f} B" if change.metric.endswith("bytes") else f"{value:.4g}"
 
 
 def _change(change: FigureChange) -> str:
     if change.ratio is None:
         return MISSING
-    if change.metric.endswith("drift"):
+    if change.metric == "drift":
         return f"×{change.ratio:.3g}"
     if change.low is None or change.high is None:
         return percent_change(change.ratio)
     return with_interval(*map(percent_change, (change.ratio, change.low, change.high)))
 
 
-def _margin(change: FigureChange) -> str:
-    if change.margin is None:
+def _as_change(change: FigureChange, value: float | None) -> str:
+    if value is None:
         return MISSING
-    return f"×{1.0 + change.margin:g}" if change.metric.endswith("drift") else percent(change.margin)
+    return f"×{1.0 + value:.3g}" if change.metric == "drift" else percent(value)
 
 
-def to_json(compared: GateResult) -> str:
+def to_json(result: GateResult) -> str:
     """Return everything as strict JSON, indented."""
-    content = {
-        "verdict": compared.outcome,
-        "summary": verdict_line(compared),
-        "required": list(compared.required),
-        "gaps": list(compared.gaps),
-        "not_compared": list(compared.not_compared),
-        "paired": compared.paired,
-        "base": {"name": compared.base, **compared.base_remarks},
-        "head": {"name": compared.head, **compared.head_remarks},
-        "margins": asdict(compared.margins),
+    content: dict[str, Any] = {
+        "verdict": result.outcome,
+        "summary": verdict_line(result),
+        "required": list(result.required),
+        "gaps": list(result.gaps),
+        "not_compared": list(result.not_compared),
+        "base": result.base,
+        "head": result.head,
+        "machine": dict(result.machine),
+        "margins": asdict(result.margins),
         "gate_error": GATE_ERROR,
-        "changes": [_plain_change(change) for change in compared.changes],
-        "only_base": [_plain_key(key) for key in compared.only_base],
-        "only_head": [_plain_key(key) for key in compared.only_head],
-        "set_aside": [{**_plain_key(key), "differs": why} for key, why in compared.set_aside],
-        "priors": {
-            name: {"degrees": prior.degrees, "spread": math.sqrt(prior.variance)}
-            for name, prior in compared.priors.items()
-        },
-        "doubts": list(compared.doubts),
+        "unchanged": list(result.unchanged),
+        "changes": [_plain_change(change) for change in result.changes],
+        "doubts": list(result.doubts),
     }
     return strict_json(null_where_not_finite(content), what="the verdicts", indent=1) + "\n"
 
 
-def _plain_change(one: FigureChange) -> dict[str, Any]:
-    return _plain_key((one.place, one.metric)) | {name: value for name, value in vars(one).items() if name != "place"}
-
-
-def _plain_key(key: Key) -> dict[str, Any]:
-    return {"cell": key[0].label, **key[0]._asdict(), "metric": key[1]}
+def _plain_change(change: FigureChange) -> dict[str, Any]:
+    place = {"cell": change.place.label, **change.place._asdict()}
+    return place | {name: value for name, value in vars(change).items() if name != "place"}

@@ -19,8 +19,8 @@ from typing import Literal, TypeVar
 from numpy.typing import ArrayLike
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.stats.families import holm_levels, upper_quantile, upper_tail
 from precision_eval.stats.intervals import checked_values
-from precision_eval.stats.moderated import holm_levels, upper_quantile, upper_tail
 
 FAMILY_ERROR = 0.01
 """Rate at which anything is said to differ in a family in which nothing does."""

@@ -1,11 +1,8 @@
-"""Latency over all cells at once: from the processes' paired ratios to verdicts, at one level for the whole gate.
+"""One-sided t-tests of paired log-ratios, judged together so that a whole family keeps one error.
 
-Conventions: a process gives one ratio, of the fix to ``full_float32`` or to the anchor, formed within the process, so
-that the machine's state cancels. A cell's change is the mean log-ratio of head's processes minus that of base's; the
-processes are the units of replication. A *regression* is a change whose interval lies wholly above +margin, at the
-level that Holm's procedure gives the cell at a level of :data:`GATE_ERROR` for all. False regressions are thereby held
-to about 1 % a gate where the processes of both sides are draws of one distribution, five or more a side; what the
-machine does between the two sides is not in it. With three there are more: ``python -m validation gate`` counts both.
+Conventions: a test's values are natural logarithms of ratios, one per process; above 0 is worse. The margin lies inside
+the test: a *regression* is a mean that surely lies above it. Holm's procedure keeps the rate of any false regression in
+the family at its error, however the tests depend on each other.
 """
 
 from __future__ import annotations
@@ -18,120 +15,101 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.stats.moderated import (
-    Prior,
-    fit_prior,
-    holm_levels,
-    moderated_variances,
-    upper_quantile,
-    upper_tail,
-)
-from precision_eval.stats.sequential import EQUIVALENCE_ALPHA
-
-GATE_ERROR = 0.01
-"""Level of a gate as one test over all its cells: of reporting any regression where there is none. Held about, and from
-five processes a side on."""
+from precision_eval.stats.sequential import student_quantile
 
 POWER = 0.8
-LEAST_PROCESSES = 2
 
-Verdict = Literal["regression", "improvement", "no worse", "undecided"]
+FamilyVerdict = Literal["regression", "improvement", "no worse", "undecided"]
 Key = TypeVar("Key", bound=Hashable)
-
-_MEDIAN_CHI2 = 0.4549364231195724  # of one degree of freedom
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairedTest:
-    """One cell's change, ready to be judged."""
+    """The mean of one cell's log-ratios, and the margins that it is judged by."""
 
     __test__ = False  # pytest takes the name for a test of its own
 
     estimate: float
     standard_error: float
     degrees: float
-    margin: float
+    alarm: float
+    clear: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairedDecision:
-    """What was made of a test."""
+class FamilyDecision:
+    """The verdict on a test; its interval and the change it would have found in 80 % of repetitions, as log-ratios."""
 
-    verdict: Verdict
+    verdict: FamilyVerdict
     low: float
     high: float
-    level: float
     detectable: float
 
 
-def paired_tests(
-    cells: Mapping[Key, tuple[Sequence[float], Sequence[float]]], *, margin: float
-) -> tuple[dict[Key, PairedTest], Prior]:
-    """Build the moderated tests of one metric."""
-    if not cells:
-        return {}, Prior(0.0, 0.0)
-    logs = {key: tuple(_logs(key, ratios) for ratios in sides) for key, sides in cells.items()}
-    degrees = [float(base.size + head.size - 2) for base, head in logs.values()]
-    pooled = [
-        float(((base - base.mean()) ** 2).sum() + ((head - head.mean()) ** 2).sum()) / (base.size + head.size - 2)
-        for base, head in logs.values()
-    ]
-    prior = fit_prior(pooled, degrees)
-    variances, total = moderated_variances(pooled, degrees, prior)
-    tests = {
-        key: PairedTest(
-            estimate=float(head.mean() - base.mean()),
-            standard_error=math.sqrt(float(variance) * (1.0 / base.size + 1.0 / head.size)),
-            degrees=float(freedom),
-            margin=math.log1p(margin),
-        )
-        for (key, (base, head)), variance, freedom in zip(logs.items(), variances, total, strict=True)
-    }
-    return tests, prior
-
-
-def _logs(key: object, ratios: Sequence[float]) -> np.ndarray:
-    values = np.asarray(ratios, dtype=np.float64)
-    if values.ndim != 1 or values.size < LEAST_PROCESSES:
-        raise ParameterError(f"{key} has {values.size} processes; expected {LEAST_PROCESSES} or more")
-    if not np.isfinite(values).all() or values.min() <= 0.0:
-        raise ParameterError(f"{key} has a latency ratio of {values.min()}; expected finite ratios above 0")
-    return np.asarray(np.log(values))
-
-
-def decide_all(tests: Mapping[Key, PairedTest], *, error: float = GATE_ERROR) -> dict[Key, PairedDecision]:
-    """Judge all tests as one family."""
-    worse = [upper_tail(one.estimate - one.margin, one.standard_error, one.degrees) for one in tests.values()]
-    better = [upper_tail(-one.estimate - one.margin, one.standard_error, one.degrees) for one in tests.values()]
-    judged = zip(tests.items(), holm_levels(worse, error), holm_levels(better, error), strict=True)
-    return {key: _decision(test, up, down) for (key, test), up, down in judged}
-
-
-def _decision(test: PairedTest, up: tuple[bool, float], down: tuple[bool, float]) -> PairedDecision:
-    """Word one cell's verdict, with the interval that it rests on."""
-    above, below = (upper_quantile(level, test.degrees) for _, level in (up, down))
-    equivalence = upper_quantile(EQUIVALENCE_ALPHA / 2.0, test.degrees) * test.standard_error
-    verdict: Verdict = "undecided"
-    if up[0]:
-        verdict = "regression"
-    elif down[0]:
-        verdict = "improvement"
-    elif abs(test.estimate) + equivalence <= test.margin:
-        verdict = "no worse"
-    return PairedDecision(
-        verdict=verdict,
-        low=test.estimate - above * test.standard_error,
-        high=test.estimate + below * test.standard_error,
-        level=up[1],
-        detectable=test.margin + (above + upper_quantile(1.0 - POWER, test.degrees)) * test.standard_error,
+def paired_test(log_ratios: Sequence[float], *, alarm: float, clear: float, least_variance: float = 0.0) -> PairedTest:
+    """Build the paired t-test of one cell; `alarm` and `clear` are relative changes."""
+    values = np.asarray(log_ratios, dtype=np.float64)
+    if values.size < 2 or not np.isfinite(values).all():
+        raise ParameterError(f"the log-ratios are {values.tolist()}; expected two or more finite values")
+    variance = max(float(values.var(ddof=1)), least_variance)
+    return PairedTest(
+        estimate=float(values.mean()),
+        standard_error=math.sqrt(variance / values.size),
+        degrees=values.size - 1.0,
+        alarm=math.log1p(alarm),
+        clear=math.log1p(clear),
     )
 
 
-def scatter(tests: Sequence[PairedTest]) -> float:
-    """How much more the cells' changes scatter about their median than processes explain: a ratio of spreads."""
-    known = [test for test in tests if test.standard_error > 0.0]
-    if not known:
-        return 1.0
-    middle = float(np.median([one.estimate for one in known]))
-    squares = [((one.estimate - middle) / one.standard_error) ** 2 for one in known]
-    return math.sqrt(float(np.median(squares)) / _MEDIAN_CHI2)
+def decide_all(tests: Mapping[Key, PairedTest], *, error: float, clear_error: float) -> dict[Key, FamilyDecision]:
+    """Judge all tests as one family: `error` is of any false regression in it, `clear_error` of each *no worse*."""
+    worse = [upper_tail(test.estimate - test.alarm, test.standard_error, test.degrees) for test in tests.values()]
+    better = [upper_tail(-test.estimate - test.alarm, test.standard_error, test.degrees) for test in tests.values()]
+    judged = zip(tests.items(), holm_levels(worse, error), holm_levels(better, error), strict=True)
+    return {key: _decision(test, up, down[0], clear_error) for (key, test), up, down in judged}
+
+
+def _decision(test: PairedTest, worse: tuple[bool, float], better: bool, clear_error: float) -> FamilyDecision:
+    reach = upper_quantile(clear_error, test.degrees) * test.standard_error
+    verdict: FamilyVerdict = "undecided"
+    if worse[0]:
+        verdict = "regression"
+    elif better:
+        verdict = "improvement"
+    elif test.estimate + reach <= test.clear:
+        verdict = "no worse"
+    found_at = upper_quantile(worse[1], test.degrees) + upper_quantile(1.0 - POWER, test.degrees)
+    return FamilyDecision(
+        verdict=verdict,
+        low=test.estimate - reach,
+        high=test.estimate + reach,
+        detectable=test.alarm + found_at * test.standard_error,
+    )
+
+
+def upper_tail(difference: float, standard_error: float, degrees: float) -> float:
+    """Probability that Student's t lies above difference / standard_error; 0, 1/2 or 1 where the error is 0."""
+    from scipy.special import stdtr
+
+    if standard_error == 0.0:
+        return 0.5 if difference == 0.0 else float(difference < 0.0)
+    return float(stdtr(degrees, -difference / standard_error))
+
+
+def upper_quantile(level: float, degrees: float) -> float:
+    """Return t with P(T > t) = `level`, one-sided, for a level below 1/2."""
+    return student_quantile(2.0 * level, degrees)
+
+
+def holm_levels(p_values: Sequence[float], error: float) -> tuple[tuple[bool, float], ...]:
+    """Holm's step-down: which hypotheses are rejected, and the level at which each was tested."""
+    if not 0.0 < error < 0.5 or any(not 0.0 <= p <= 1.0 for p in p_values):
+        raise ParameterError(f"the error is {error}; expected a fraction in (0, 0.5), and p-values in [0, 1]")
+    levels: list[tuple[bool, float]] = [(False, 0.0)] * len(p_values)
+    level, rejecting = error, True
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        if rejecting:
+            level = error / (len(p_values) - rank)
+            rejecting = p_values[index] <= level
+        levels[index] = (rejecting, level)
+    return tuple(levels)

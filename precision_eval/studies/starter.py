@@ -63,7 +63,7 @@ jobs:
       - uses: actions/setup-python@v5
         with: {python-version: "3.12"}
       - run: pip install precision-eval -e . # and what your model needs
-      # red where the pull request is worse; where it could not tell, a warning: with --strict that is red too
+      # red where the pull request is worse; where it could not tell, a warning
       - run: precision-eval gate --github --case precision_case.py:factory --candidate precision_case.py:candidate
         env: {GH_TOKEN: "${{ github.token }}"}
 """

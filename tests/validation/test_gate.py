@@ -1,178 +1,116 @@
-"""The gate's trials: sets become asv's files and come back, rules find what was planted, rates are counted right."""
+"""The trials of the gate: their repository, and what is counted."""
 
-import math
+import runpy
+import subprocess
 
-import numpy as np
 import pytest
 import torch
 
-from precision_eval.measure.memory import cpu_allocated_peak_bytes
-from precision_eval.stats import wilson_interval
-from precision_eval.stats.families import decide_all
+from precision_eval import ParameterError, fixed
 from validation import gate
-from validation.gate import EXPERIMENT, figures, measuring, rules
+from validation.frame import Options
 
-SETS, PROCESSES = 4, 6
-CELLS = measuring.CELLS
+PLACE = "An EPYC, 8 processes, 4 s a cell, paired t"
 
 
-def made_line(seed, *, spread=0.001):
-    """A set as it is measured, from drawn numbers; slowed calls are slower by exactly their delta."""
-    rng = np.random.default_rng(seed)
-    factors = {name: count / measuring.UNITS for name, count in measuring.TIMED.items()}
-    timed = [(f"{case}|{fix}|{name}", factor) for case, fix in CELLS for name, factor in factors.items()]
-
-    def drawn(middle):
-        return middle * math.exp(rng.normal(0, spread))
-
-    def process():
-        ratios = {f"{case}|{measuring.BASELINE}|plain": {"to_anchor": drawn(0.5)} for case in measuring.GROUPS}
-        for name, factor in timed:
-            ratio = drawn(1.5 * factor)
-            ratios[name] = {"to_baseline": ratio, "to_anchor": ratio / 2}
-        return ratios
-
-    exact = {"drift": 1e-6, "drift_worse": 1.5e-6, "peak_bytes": 1000, "peak_bytes_worse": 1050, "stored_bytes": 99}
-    return {
-        "processes": [process() for _ in range(PROCESSES)],
-        "asv": [{name: [drawn(0.001 * factor) for _ in range(5)] for name, factor in timed} for _ in range(2)],
-        "exact": [{f"{case}|{fix}": exact for case, fix in CELLS}],
+def line(fault, *, outcome="no regression", worse=(), cpu="An EPYC"):
+    content = {
+        "decided": 9,
+        "cells": 10,
+        "seconds": 50.0,
+        "detectable": 0.01,
+        "processes": 8,
+        "budget_s": 4.0,
+        "rule": gate.RULE,
     }
+    content |= {"key": f"{fault}/0/8/4/{cpu}/2.13.0", "fault": fault, "outcome": outcome}
+    return content | {"worse": [list(one) for one in worse]}
 
 
-@pytest.fixture(scope="module")
-def lines():
-    return [made_line(seed) for seed in range(SETS)]
+@pytest.mark.parametrize("fault", gate.FAULTS)
+def test_head_has_the_fault_and_base_has_not(tmp_path, fault, monkeypatch):
+    gate.make_repository(tmp_path, fault)
+    log = subprocess.run(["git", "log", "--format=%s"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert log.split() == ["head", "base"]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    head = runpy.run_path(str(tmp_path / "planted.py"))["AMOUNTS"]
+    plain = (gate.UNITS, 1.0, 1_000_000)
+    changed = {name for name, amounts in head.items() if amounts != plain}
+    whole = gate.FAULTS[fault].get("all")
+    assert changed == (set() if fault.endswith("none") else set(head) if whole else {gate.PLANTED})
 
 
-@pytest.fixture(scope="module")
-def sets(lines, tmp_path_factory):
-    return rules.read_sets(lines, tmp_path_factory.mktemp("results"))
+def test_a_users_model_has_the_bug_and_each_fix_that_is_gated_cures_it(tmp_path, monkeypatch):
+    gate.make_repository(tmp_path, "own_slower_5")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    case = runpy.run_path(str(tmp_path / "case.py"))
+    assert case["planted"].AMOUNTS["own"][0] == 1.05 * gate.UNITS
+    case["planted"].AMOUNTS = {"own": (1,)}
+    model, inputs = case["own"]()
+    with pytest.raises(RuntimeError, match="same dtype"):
+        model(*inputs)
+    for fix in gate.CURING:
+        assert fixed(model, fix)(*inputs).isfinite().all()
 
 
-CELL = ("attention-decode", "query_to_half")
+def test_gates_of_a_users_model_are_counted_apart():
+    cells = [("case.py:own", fix, "latency") for fix in gate.CURING]
+    lines = [line("own_none"), line("own_slower_5", outcome="regression", worse=cells)]
+    settings = {
+        "processes": 8,
+        "budget_s": 4.0,
+        "beside": "",
+        "faults": ("own_none", "own_slower_5"),
+        "equal": 3,
+        "gates": 2,
+    }
+    options = Options(out=None, settings=settings)
+    rates = gate._summary(lines, options)["rates"][PLACE]
+    assert (rates["own_slower_5"]["caught"], rates["own_slower_5"]["caught_cells"]) == (1, len(cells))
+    assert rates["own_slower_5"]["planted_cells"] == len(cells)
+    assert rates["own_none"]["caught"] == 0
+    assert [trial.spec[0] for trial in gate._trials(options)] == [*settings["faults"] * 2, "own_none"]
+    with pytest.raises(ParameterError, match="unknown fault 'slowest'"):
+        gate._trials(Options(out=None, settings=settings | {"faults": ("slowest",)}))
 
 
-def test_asvs_files_hold_what_was_measured(sets, lines):
-    side = sets.sides[2, "slower_5"]
-    key = next(k for k in side.figures if (k[0].case, k[0].fix, k[1]) == (*CELL, "latency_ratio"))
-    wanted = [one["|".join((*CELL, "slower_5"))]["to_baseline"] for one in lines[2]["processes"]]
-    assert list(side.figures[key].samples) == pytest.approx(wanted)
-    assert side.figures[key].value == pytest.approx(np.median(wanted))
-    status = next(one for k, one in side.figures.items() if (k[0].fix, k[1]) == (CELL[1], "status"))
-    assert status.status == "passed"
+def test_a_planted_drift_is_as_large_as_it_says(tmp_path, monkeypatch):
+    gate.make_repository(tmp_path, "drift")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    case = runpy.run_path(str(tmp_path / "case.py"))
+    model, (query,) = case["decode"]()
+    exact = model(query).double()
+    errors = {}
+    for drift in (1.0, 1.2):
+        model.name = "bfloat16"
+        case["planted"].AMOUNTS = {"bfloat16": (1, drift, 0)}
+        errors[drift] = torch.linalg.norm(model.to(torch.bfloat16)(query).double() - exact)
+    assert errors[1.2] / errors[1.0] == pytest.approx(1.2, rel=0.01)
 
 
-def test_the_gate_is_silent_on_like_sets_and_names_the_slowed_cell(sets):
-    assert rules.gate_says(sets, 0, 1, None, processes=PROCESSES) == set()
-    for variant in ("slower_2", "slower_5", "drift", "memory"):
-        assert rules.gate_says(sets, 0, 1, (CELL, variant), processes=PROCESSES) == {CELL}
-
-
-@pytest.mark.parametrize(
-    ("name", "variant", "least", "most"),
-    [
-        ("asv continuous, its times", "slower_5", 1.02, 1.05),
-        ("asv compare, drift", "drift", 1.1, 2.0),
-        ("asv compare, peak bytes", "memory", 1.01, 1.1),
-    ],
-)
-def test_asv_is_asked_in_its_own_words(sets, name, variant, least, most):
-    rule = next(rule for rule in rules.ASV_RULES if rule.name == name)
-    assert rules.asv_says(sets, 0, 1, None, rule=rule, factor=1.1) == set()
-    assert rules.asv_says(sets, 0, 1, (CELL, variant), rule=rule, factor=least) == {CELL}
-    assert rules.asv_says(sets, 0, 1, (CELL, variant), rule=rule, factor=most) == set()
-
-
-def test_rates_are_counted_and_their_intervals_not_too_narrow():
-    def says(base, head, fault):
-        if fault is None:
-            return {CELL} if (base, head) == (0, 1) else set()
-        return {fault[0]} if base == 0 else {CELL}  # an alarm elsewhere does not find a fault
-
-    pairs = [(0, 1), (1, 0), (2, 3), (0, 3)]
-    gates, one_cell, recall = figures.rates("rule", says, ["slower_2"], pairs, 4, judged=True)
-    assert (gates["count"], gates["trials"], gates["met"]) == (1, 4, False)
-    assert (gates["low"], gates["high"]) == pytest.approx(wilson_interval(0.25, 2), abs=1e-5)
-    assert (one_cell["count"], one_cell["trials"]) == (1, 4 * len(CELLS))
-    assert recall["count"] == 2 * len(CELLS) + 2
-    assert recall["by_cell"]["/".join(CELL)] == 1.0
-
-
-def test_pairs_are_of_unlike_sets_and_drawn_once():
-    pairs = figures.drawn_pairs(5, 12)
-    assert len(set(pairs)) == 12
-    assert all(base != head for base, head in pairs)
-    assert len(figures.drawn_pairs(3, 100)) == 6
-
-
-def test_spreads_find_a_state_that_sets_do_not_share(lines):
-    calm = figures.spreads(lines)["/".join(CELL) + " to_baseline"]
-    assert calm["process_sd"] == pytest.approx(0.001, rel=0.6)
-    assert calm["slower_2"] == pytest.approx(1.02, abs=0.002)
-    moved = [made_line(seed) for seed in range(SETS)]
-    for number, line in enumerate(moved):
-        for one in line["processes"]:
-            one["|".join((*CELL, "plain"))]["to_baseline"] *= 1.0 + 0.02 * number
-    assert figures.spreads(moved)["/".join(CELL) + " to_baseline"]["sets_over_processes"] > 50
-
-
-def test_the_simulated_error_is_counted_and_not_assumed(monkeypatch):
-    monkeypatch.setattr(figures, "SIMULATED_CELLS", 20)
-    found = figures.simulated(gates=40)
-    assert [one["what"].split(", ")[1] for one in found] == ["3 processes a side"] * 2 + ["5 processes a side"] * 2
-    for one in found:
-        assert one["trials"] == 40
-        assert one["rate"] <= 0.1
-        assert one["met"] is (one["rate"] <= 0.01)
-    monkeypatch.setattr(figures, "decide_all", without_multiplicity)
-    assert figures.simulated(gates=40)[2]["rate"] > 0.1
-
-
-def without_multiplicity(tests):
-    return {key: decide_all({key: one})[key] for key, one in tests.items()}
-
-
-def test_injected_calls_do_what_they_say():
-    exact = torch.full((4,), 2.0, dtype=torch.float64)
-    worse = measuring.drifting(lambda x: x, exact, 1.5)(torch.full((4,), 3.0))
-    assert worse.tolist() == [3.5] * 4
-
-    def grown(x):
-        return x + 1
-
-    inputs = (torch.zeros(1000),)
-    plain = cpu_allocated_peak_bytes(grown, inputs)
-    assert cpu_allocated_peak_bytes(measuring.holding(grown, 500), inputs) == plain + 500
-    assert measuring.TIMED == {"plain": 100, "slower_2": 102, "slower_5": 105}
-
-
-def options(tmp_path, **more):
-    return EXPERIMENT.options({"sets": "3", "processes": "2", "jobs": "2", "simulated": "1", **more}, out=tmp_path)
-
-
-@pytest.mark.parametrize("other", ["cpu", "torch"])
-def test_no_pair_spans_two_machines_or_versions_of_torch(tmp_path, lines, other):
-    here = {"processes": PROCESSES, "budget_s": 0.1, "design": 1, "cpu": "Testium", "torch": "2.13.0"}
-    there = here | {other: "other"}
-    first = [{"key": f"a{n}", "conditions": there, **line} for n, line in enumerate(lines)]
-    last = [{"key": f"b{n}", "conditions": here, **line} for n, line in enumerate(lines[:2])]
-    assert EXPERIMENT.summary(first + last[:1], options(tmp_path)) is None
-    content = EXPERIMENT.summary(first + last, options(tmp_path))
-    assert content["conditions"] == here | {"sets": 2, "pairs": 2}
-    judged = [rate for rate in content["figures"] if rate["rule"] == f"gate, {PROCESSES} processes a side"]
-    assert len(EXPERIMENT.figures(content)) == len(judged) + len(content["simulated"])
-
-
-@pytest.mark.slow
-def test_a_set_is_measured_for_real(tmp_path):
-    (found,) = gate.measured_sets([0], options(tmp_path, processes="1", budget_s="0.02"))
-    assert len(found["processes"]) == 1
-    assert len(found["asv"]) == measuring.ROUNDS_OF_ASV
-    for case, fix in CELLS:
-        for variant in measuring.TIMED:
-            assert set(found["processes"][0][f"{case}|{fix}|{variant}"]) == {"to_baseline", "to_anchor"}
-            assert found["asv"][0][f"{case}|{fix}|{variant}"]
-        exact = found["exact"][0][f"{case}|{fix}"]
-        assert exact["drift_worse"] / exact["drift"] > 1.4
-        assert 1.05 <= exact["peak_bytes_worse"] / exact["peak_bytes"] < 1.06
+def test_what_is_counted():
+    hit = ("case.py:decode", gate.PLANTED, "latency")
+    other = ("case.py:decode", "float16", "latency")
+    lines = [
+        line("none"),
+        line("none", outcome="regression", worse=[other]),
+        line("slower_2", outcome="regression", worse=[hit]),
+        line("slower_2", outcome="regression", worse=[other]),
+    ]
+    earlier = line("none") | {"cleared": 0.01}
+    del earlier["rule"]
+    content = gate._summary([*lines, line("none", cpu="A Xeon"), earlier], Options(out=None, settings={}))
+    rates = content["rates"][PLACE]
+    assert (rates["none"]["red"], rates["slower_2"]["caught"]) == (1, 1)
+    figures = {figure.name: figure for figure in gate._figures(content)}
+    assert figures[f"{PLACE}: unchanged: red"].found.endswith("1 of 2")
+    assert figures[f"{PLACE}: unchanged: red"].met is None  # too few to tell
+    assert figures[f"{PLACE.replace('An EPYC', 'A Xeon')}: unchanged: red"].found.endswith("0 of 1")
+    old = "An EPYC, 8 processes, 4 s a cell, an earlier rule, cleared below 1 %: unchanged: red"
+    assert figures[old].rivals["gates that are green"] == "1 of 1 (20.7 to 100.0 %)"
+    slower = figures[f"{PLACE}: 2 % more work in one fix: named"]
+    assert slower.found.endswith("1 of 2")
+    assert slower.rivals["changed fixes named"].startswith("1 of 4 (")
+    assert figures[f"{PLACE}: slowest gate"].met
+    assert figures[f"{PLACE}: slowest gate"].rivals["latencies left undecided"].startswith("4 of 40 (")
+    assert figures["all unchanged gates, whatever their effort: red"].found.endswith("1 of 4")

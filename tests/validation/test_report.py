@@ -26,53 +26,6 @@ def write(path, content):
     return path
 
 
-def rate(rule, what, count, trials, low, high, **more):
-    numbers = {"rate": count / trials, "low": low, "high": high, "count": count, "trials": trials}
-    return {"rule": rule, "what": what, **numbers, "independent_pairs": 2, **more}
-
-
-@pytest.fixture
-def gate():
-    ours, asv = "gate, 10 processes a side", "asv compare, its times, factor {}"
-    judged = {"target": "≥ 0.95", "met": False, "by_cell": {"w/a": 0.99, "w/b": 0.87}}
-    return {
-        "conditions": {"sets": 5, "pairs": 20, "processes": 10, "budget_s": 0.4},
-        "figures": [
-            rate("gate, 3 processes a side", "alarm", 1, 20, 0.01, 0.7),
-            rate(ours, "alarm", 0, 20, 0.0, 0.65762, target="≤ 0.01", met=True),
-            rate(ours, "found", 93, 100, 0.41, 0.99, **judged),
-            rate(asv.format(1.1), "alarm", 0, 20, 0.0, 0.66),
-            rate(asv.format(1.02), "alarm", 5, 20, 0.03, 0.8),
-        ],
-        "simulated": [
-            {"what": "made up", "rate": 0.011, "low": 0.00846, "high": 0.01429, "trials": 5000}
-            | {"target": "≤ 0.01", "met": False}
-        ],
-        "spreads": {
-            "w/a to_baseline": {"process_sd": 0.009, "sets_over_processes": 1.02},
-            "w/a to_anchor": {"process_sd": 0.05, "sets_over_processes": 4.25},
-        },
-        "environment": ENVIRONMENT,
-    }
-
-
-def test_the_gates_summary_by_hand(tmp_path, gate):
-    beside, alone, notes, measured = stored_markdown("gate", write(tmp_path / "gate.json", gate)).split("\n\n")
-    head = "gate, 3 processes a side | asv compare, its times, factor 1.1 / 1.02"
-    assert beside.splitlines()[0] == f"| figure | target | found | met | {head} |"
-    assert beside.splitlines()[2] == "| alarm | ≤ 1 % | 0.0 % [0.0, 65.8], 0 of 20 | yes | 5 % | 0 / 25 % |"
-    assert alone.splitlines()[2:] == [
-        "| found | ≥ 95 % | 93.0 % [41.0, 99.0], 93 of 100 | **no** |",
-        "| made up | ≤ 1 % | 1.1 % [0.8, 1.4], 55 of 5,000 | **no** |",
-    ]
-    for text in ("95 % intervals of 2 trials", "0.9 to 5 % (SD", "1 to 4.2 times", "87.0 % (found, w/b)"):
-        assert text in notes
-    assert measured == f"Measured with `python -m validation gate --size full` {WHERE}"
-    left = stored_markdown("gate", tmp_path / "gate.json", without="found")
-    assert "| found | ≥" not in left
-    assert "| alarm | ≤" in left
-
-
 @pytest.fixture
 def versions():
     def scores(recall, wrong):
@@ -121,8 +74,6 @@ def test_a_campaign_is_found_beside_its_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "spoil"),
     [
-        ("gate", lambda content: content["figures"][0].pop("rate")),
-        ("gate", lambda content: content.pop("conditions")),
         ("versions", lambda content: content["conditions"]["sessions"]["rules"].clear()),
         ("versions", lambda content: content["conditions"]["sessions"].update(rules=3)),
     ],
