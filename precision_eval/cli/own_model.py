@@ -17,7 +17,8 @@ from precision_eval.core.environment import resolved_device
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
 from precision_eval.core.formatting import visible
-from precision_eval.doctor.diagnosis import Diagnosis, rendered_answer, rendered_rest
+from precision_eval.core.table import print_lines
+from precision_eval.doctor.diagnosis import Diagnosis, answer_lines, other_lines
 from precision_eval.explain import explain as explained
 from precision_eval.studies.starter import write_files
 
@@ -131,9 +132,9 @@ def _examined_aloud(name: str, own: OwnCase, *, as_json: bool, **examination: An
         own.module(),
         *own.arguments(),
         **examination,
-        first=lambda found: console.print(rendered_answer(found), crop=False),
+        first=lambda early: print_lines(answer_lines(early), console, soft_wrap=True),
     )
-    console.print(rendered_rest(diagnosis), crop=False)
+    print_lines(other_lines(diagnosis), console, soft_wrap=True)
     return diagnosis
 
 

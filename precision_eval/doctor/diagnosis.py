@@ -7,21 +7,15 @@ below the working directory); bytes and seconds are in the names. A *fault* is w
 
 from __future__ import annotations
 
-import io
+import html
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
-from rich.padding import Padding
-from rich.rule import Rule
-from rich.table import Table
-from rich.text import Text
-
 from precision_eval.core.files import null_where_not_finite
 from precision_eval.core.formatting import grouped, join, memory_text
+from precision_eval.core.table import make_table, to_text
 
 Severity = Literal["fault", "risk", "note"]
 Kind = Literal[
@@ -83,7 +77,7 @@ class Finding:
     reason: str = ""
 
     def __str__(self) -> str:
-        return textwrap.dedent(_plain(_finding(self, history=True)))
+        return "\n".join(finding_lines(self, history=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +194,7 @@ class Patch:
 
     def __str__(self) -> str:
         price = f"measured: {self.price}" if self.price else ""
-        return "\n".join(part.rstrip("\n") for part in (self.diff, self.code, _state(self), price) if part)
+        return "\n".join(part.rstrip("\n") for part in (self.diff, self.code, patch_state(self), price) if part)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,13 +211,6 @@ class SilentCost:
     count: int
     patch: Patch
     price: Price
-
-
-def _state(patch: Patch) -> str:
-    if patch.verified:
-        return "run on a copy: no fault left"
-    left = "; ".join(patch.left[:3]) or "unknown"
-    return f"run on a copy: it does not cure by itself; left: {left}" if patch.diff or patch.code else patch.origin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,25 +316,20 @@ class Diagnosis:
         return data
 
     def __str__(self) -> str:
-        return _plain(self.__rich__())
+        return "\n".join([*answer_lines(self), *other_lines(self)])
 
     def __repr__(self) -> str:
-        return _summary(self)
+        return summary_line(self)
 
     def _repr_html_(self) -> str:
-        console = Console(file=io.StringIO(), width=WIDTH, record=True, highlight=False, force_jupyter=False)
-        console.print(self.__rich__(), crop=False)
-        style = "font-family:Menlo,'DejaVu Sans Mono',Consolas,monospace;line-height:1.3;overflow-x:auto"
-        return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
+        return f"<pre>{html.escape(str(self))}</pre>"
 
-    def __rich__(self) -> RenderableType:
-        return Group(rendered_answer(self), rendered_rest(self))
 
+# The text: the answer, which is known first, then everything else, section by section.
 
 WIDTH = 110
 MOST_NOTES = 8
 _STATUSES = {"passed": "runs", "raised": "raises", "non_finite": "gives values that are not finite"}
-_COLOURS = {"fault": "red", "risk": "yellow", "note": "dim"}
 _KINDS = {
     "raise": "raised",
     "promotion": "silent promotion",
@@ -361,7 +343,7 @@ _KINDS = {
 }
 
 
-def _summary(diagnosis: Diagnosis) -> str:
+def summary_line(diagnosis: Diagnosis) -> str:
     """Write a diagnosis as one line."""
     first, cures = diagnosis.first_split, [remedy.fix for remedy in diagnosis.remedies if remedy.cures]
     parts = [f"{diagnosis.model} {_STATUSES[diagnosis.status]}"]
@@ -375,104 +357,55 @@ def _summary(diagnosis: Diagnosis) -> str:
     return f"<{'; '.join(parts)}>"
 
 
-def _plain(what: RenderableType) -> str:
-    file = io.StringIO()
-    console = Console(file=file, width=WIDTH, no_color=True, highlight=False, force_terminal=False, force_jupyter=False)
-    console.print(what, crop=False)
-    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
-
-
-def rendered_answer(diagnosis: Diagnosis) -> RenderableType:
-    """Lay out where and why, which is known before changes and fixes were tried."""
-    return Group(*_answer(diagnosis))
-
-
-def rendered_rest(diagnosis: Diagnosis) -> RenderableType:
-    """Lay out all but the answer."""
-    return Group(*_parts(diagnosis))
-
-
-def _parts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
-    for index, patch in enumerate(diagnosis.patches):
-        yield from _patch(patch, "patch" if index == 0 else "or")
-    first, raised = diagnosis.first_split, diagnosis.raised
-    if first is not None:
-        yield _title(_headline(first).capitalize())
-        yield _finding(first, history=True)
-    rest = [f for f in (raised, *diagnosis.faults, *diagnosis.of("risk")) if f is not None and f is not first]
-    if rest:
-        yield _title("Also")
-        for finding in dict.fromkeys(rest):
-            yield _finding(finding, history=False)
-    if diagnosis.costs:
-        yield _title("Costs: nothing is wrong here, and a change saves")
-        for cost in diagnosis.costs:
-            yield from _cost(cost)
-    if diagnosis.remedies:
-        yield from _remedies(diagnosis)
-    if diagnosis.compiled is not None:
-        yield _title("Compiled")
-        yield _indented(_compiled(diagnosis.compiled))
-    yield from _looked_at(diagnosis)
-    if diagnosis.doubts:
-        yield _title("Doubts")
-        for doubt in diagnosis.doubts:
-            yield _indented(escape(doubt))
-
-
-def _title(text: str) -> RenderableType:
-    return Group(Text(), Rule(text, align="left", characters="─", style="dim"))
-
-
-def _indented(text: str) -> RenderableType:
-    return Padding(Text.from_markup(text), (0, 0, 0, 2))
-
-
-def _answer(diagnosis: Diagnosis) -> Iterator[RenderableType]:
-    """Where and why; the patch, which takes longer, follows."""
-    message = f": {escape(diagnosis.message)}" if diagnosis.message else ""
-    yield Text.from_markup(
-        f"[bold]{escape(diagnosis.model)}[/bold] {_STATUSES[diagnosis.status]} (mostly {diagnosis.base_dtype}, "
-        f"{diagnosis.device}, torch {diagnosis.torch_version}){message}"
+def answer_lines(diagnosis: Diagnosis) -> Iterator[str]:
+    """Say where and why, which is known before changes and fixes are tried."""
+    message = f": {diagnosis.message}" if diagnosis.message else ""
+    yield from _wrap(
+        f"{diagnosis.model} {_STATUSES[diagnosis.status]} (mostly {diagnosis.base_dtype}, {diagnosis.device}, "
+        f"torch {diagnosis.torch_version}){message}"
     )
     first, raised = diagnosis.first_split, diagnosis.raised
     if first is None:
-        yield Text.from_markup("[green]No fault: every meeting of unlike dtypes is on purpose, or harmless.[/green]")
+        yield "No fault: every meeting of unlike dtypes is on purpose, or harmless."
         return
     if first.severity == "risk":
-        yield Text.from_markup("[green]No fault here; a risk:[/green]")
+        yield "No fault here; a risk:"
     if raised is not None and raised is not first:
-        yield _labelled("error", _where(raised))
-    yield _labelled("where", _where(first), _COLOURS[first.severity])
-    yield _labelled("why", escape(_why(first)))
+        yield from _label("error", _where(raised))
+    yield from _label("where", _where(first))
+    yield from _label("why", _why(first))
 
 
-def _labelled(label: str, text: str, colour: str = "default") -> RenderableType:
-    """One line of the answer; what it is comes first."""
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=7)
-    table.add_column(overflow="fold")
-    table.add_row(f"  [bold {colour}]{label}[/]", Text.from_markup(text))
-    return table
+def other_lines(diagnosis: Diagnosis) -> Iterator[str]:
+    """Say all but the answer: the patches, then a section for each kind of fact that there is."""
+    for index, patch in enumerate(diagnosis.patches):
+        yield from _patch(patch, "patch" if index == 0 else "or")
+    first, raised = diagnosis.first_split, diagnosis.raised
+    sections: dict[str, list[str]] = {}
+    if first is not None:
+        sections[_headline(first).capitalize()] = finding_lines(first, history=True)
+    others = [f for f in (raised, *diagnosis.faults, *diagnosis.of("risk")) if f is not None and f is not first]
+    sections["Also"] = [line for finding in dict.fromkeys(others) for line in finding_lines(finding, history=False)]
+    price = "Costs, apart from the fault" if diagnosis.faults else "Costs: nothing is wrong here, and a change saves"
+    sections[price] = list(_costs(diagnosis))
+    sections[f"Fixes tried from outside (drift to {diagnosis.reference or 'nothing'})"] = list(_remedies(diagnosis))
+    sections["Compiled"] = [] if diagnosis.compiled is None else _compiled(diagnosis.compiled)
+    sections["Observed"] = list(_observed(diagnosis))
+    sections["Doubts"] = [line for doubt in diagnosis.doubts for line in _wrap(doubt)]
+    for title, lines in sections.items():
+        if lines:
+            yield from ("", f"{title} ".ljust(WIDTH, "─"))
+            yield from (f"  {line}" if line else "" for line in lines)
 
 
-def _where(finding: Finding) -> str:
-    inside = f"in [cyan]{escape(finding.module or 'the model itself')}[/cyan]: {escape(finding.op)}"
-    return f"[bold]{escape(str(finding.place))}[/bold], {inside}" if finding.place else inside
+def _wrap(text: str, first: str = "", rest: str = "") -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH - 2, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
 
 
-def _why(finding: Finding) -> str:
-    """Say which operands are in which dtype, and what brought it; of what has none, the reason."""
-    groups = grouped((operand.dtype, operand) for operand in finding.operands)
-    if len(groups) < 2 and not (groups and finding.kind == "raise"):
-        return finding.reason
-    parts = []
-    for dtype, operands in groups.items():
-        names = " and ".join(dict.fromkeys(operand.expression or operand.name for operand in operands))
-        verb = "are" if len(operands) > 1 else "is"
-        parts.append(f"{names} {verb} {dtype} by {operands[0].brought_by}")
-    told = "" if finding.kind == "raise" and len(groups) > 1 else f"; {finding.reason}"
-    return ", ".join(parts) + told
+def _label(label: str, text: str) -> list[str]:
+    return _wrap(text, f"  {label:<5} ", " " * 8)
 
 
 def _headline(first: Finding) -> str:
@@ -481,169 +414,163 @@ def _headline(first: Finding) -> str:
     return "dtypes first split" if len({operand.dtype for operand in first.operands}) > 1 else "a fault"
 
 
-def _finding(finding: Finding, *, history: bool) -> RenderableType:
-    where = finding.module or "the model itself"
+def _where(finding: Finding) -> str:
+    inside = f"in {finding.module or 'the model itself'}: {finding.op}"
+    return f"{finding.place}, {inside}" if finding.place else inside
+
+
+def _why(finding: Finding) -> str:
+    """Say which operands are in which dtype, and what brought it; where there are no two, the reason."""
+    groups = grouped((operand.dtype, operand) for operand in finding.operands)
+    if len(groups) < 2 and not (groups and finding.kind == "raise"):
+        return finding.reason
+    parts = []
+    for dtype, operands in groups.items():
+        names = " and ".join(dict.fromkeys(operand.expression or operand.name for operand in operands))
+        verb = "are" if len(operands) > 1 else "is"
+        parts.append(f"{names} {verb} {dtype} by {operands[0].brought_by}")
+    reason = "" if finding.kind == "raise" and len(groups) > 1 else f"; {finding.reason}"
+    return ", ".join(parts) + reason
+
+
+def finding_lines(finding: Finding, *, history: bool) -> list[str]:
+    """Say what happened, where, and how each operand came by its dtype."""
     times = f", {finding.count}×" if finding.count > 1 else ""
-    lines: list[RenderableType] = [
-        Text.from_markup(
-            f"[{_COLOURS[finding.severity]}]{_KINDS[finding.kind]}[/]: [bold]{escape(finding.op)}[/bold] in "
-            f"[cyan]{escape(where)}[/cyan] ({escape(finding.module_class or 'no module')}){times}"
-        )
-    ]
+    owner = f"{finding.module or 'the model itself'} ({finding.module_class or 'no module'})"
+    lines = [f"{_KINDS[finding.kind]}: {finding.op} in {owner}{times}"]
     if finding.place is not None:
-        lines.append(_indented(f"{escape(str(finding.place))} in {escape(finding.place.function)}"))
-        lines.append(_indented(f"[italic]{escape(finding.place.text)}[/italic]"))
-    lines.append(_indented(escape(finding.reason)))
+        lines += [f"  {finding.place} in {finding.place.function}", f"  {finding.place.text}"]
+    lines += _wrap(finding.reason, "  ", "  ")
     for operand in finding.operands:
-        lines.append(_indented(_operand(operand)))
-        if history:
-            lines += [Padding(Text.from_markup(step), (0, 0, 0, 6)) for step in _history(operand)]
+        written = f" {operand.expression}" if operand.expression else ""
+        lines += _wrap(f"{operand.name}{written}: {operand.dtype} by {operand.brought_by}", "  ", "    ")
+        lines += _history(operand) if history else []
     if finding.also_in:
         more = f" and {len(finding.also_in) - 4} more" if len(finding.also_in) > 4 else ""
-        lines.append(_indented(f"also in {escape(', '.join(finding.also_in[:4]))}{more}"))
-    return Padding(Group(*lines), (0, 0, 0, 2))
-
-
-def _operand(operand: OperandHistory) -> str:
-    written = f" [dim]{escape(operand.expression)}[/dim]" if operand.expression else ""
-    return f"{escape(operand.name)}{written}: [bold]{operand.dtype}[/bold] by {escape(operand.brought_by)}"
+        lines += _wrap(f"also in {', '.join(finding.also_in[:4])}{more}", "  ", "    ")
+    return lines
 
 
 def _history(operand: OperandHistory) -> Iterator[str]:
-    if len(operand.history) < 2:
-        return
-    for step in operand.history:
-        place = f" at {step.place}" if step.place else ""
+    for step in operand.history if len(operand.history) > 1 else ():
         inside = f" in {step.module}" if step.module else ""
-        yield f"[dim]{step.dtype:>8}[/dim] {escape(step.what + inside + place)}"
+        place = f" at {step.place}" if step.place else ""
+        yield from _wrap(f"{step.dtype:>8} {step.what}{inside}{place}", " " * 6, " " * 6)
 
 
-def _patch(patch: Patch, label: str) -> Iterator[RenderableType]:
+def patch_state(patch: Patch) -> str:
+    """Say whether a change was run, and what was left."""
+    if patch.verified:
+        return "run on a copy: no fault left"
+    left = "; ".join(patch.left[:3]) or "unknown"
+    return f"run on a copy: it does not cure by itself; left: {left}" if patch.diff or patch.code else patch.origin
+
+
+def _patch(patch: Patch, label: str) -> Iterator[str]:
     if not (patch.diff or patch.code):
-        yield _labelled(label, escape(patch.origin))
+        yield from _label(label, patch.origin)
         return
-    yield _labelled(label, f"{escape(_state(patch))}; not applied", "green" if patch.verified else "yellow")
-    for line in (*patch.diff.rstrip("\n").splitlines(), *patch.code.splitlines()):
-        colour = {"+": "green", "-": "red"}.get(line[0], "dim") if patch.diff else "green"
-        yield Text(f"    {line}", style=colour, no_wrap=True, overflow="ignore")
+    yield from _label(label, f"{patch_state(patch)}; not applied")
+    yield from (f"    {line}" for line in (*patch.diff.rstrip("\n").splitlines(), *patch.code.splitlines()))
     if patch.price is not None:
-        yield _labelled("price", escape(str(patch.price)))
+        yield from _label("price", str(patch.price))
     if patch.origin and not patch.verified:
-        yield _labelled("", f"[dim]origin: {escape(patch.origin)}[/dim]")
+        yield from _label("", f"origin: {patch.origin}")
 
 
-def _cost(cost: SilentCost) -> Iterator[RenderableType]:
-    times = f", {cost.count}×" if cost.count > 1 else ""
-    where = f"[bold]{escape(str(cost.place))}[/bold], " if cost.place else ""
-    inside = f"in [cyan]{escape(cost.module or 'the model itself')}[/cyan]{times}: "
-    yield _labelled("cost", where + inside + escape(cost.reason), "yellow")
-    yield from _patch(cost.patch, "change")
+def _costs(diagnosis: Diagnosis) -> Iterator[str]:
+    for cost in diagnosis.costs:
+        times = f", {cost.count}×" if cost.count > 1 else ""
+        where = f"{cost.place}, " if cost.place else ""
+        yield from _wrap(f"{where}in {cost.module or 'the model itself'}{times}: {cost.reason}", "", "  ")
+        yield from _patch(cost.patch, "patch")
 
 
-def _remedies(diagnosis: Diagnosis) -> Iterator[RenderableType]:
-    yield _title(f"Fixes tried from outside (drift to {diagnosis.reference or 'nothing'})")
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    cures = "cures" if diagnosis.faults else "works"
-    for name in ("fix", cures, "drift", "latency", "peak", "stored"):
-        table.add_column(name, justify="left" if name in ("fix", cures) else "right", no_wrap=True)
+def _remedies(diagnosis: Diagnosis) -> Iterator[str]:
     tried = [remedy for remedy in diagnosis.remedies if remedy.status != "unsupported"]
-    for remedy in tried:
-        table.add_row(*_row(remedy))
-    yield Padding(table, (0, 0, 0, 2))
-    if left_out := [f"{remedy.fix} ({remedy.reason})" for remedy in diagnosis.remedies if remedy not in tried]:
-        yield _indented(f"[dim]not tried: {escape('; '.join(left_out))}[/dim]")
+    if tried:
+        columns = ("fix", "cures" if diagnosis.faults else "works", "drift", "latency", "peak", "stored")
+        yield from to_text(make_table(columns, map(_row, tried), align="llrrrr")).splitlines()
+    skipped = [f"{remedy.fix} ({remedy.reason})" for remedy in diagnosis.remedies if remedy not in tried]
+    if skipped:
+        yield from _wrap(f"not tried: {'; '.join(skipped)}")
     for remedy in tried:
         if remedy.reason:
-            why = remedy.reason if remedy.status == "passed" else f"{remedy.status}: {remedy.reason}"
-            yield _indented(f"[dim]{remedy.fix} {escape(why)}[/dim]")
+            status = "" if remedy.status == "passed" else f"{remedy.status}: "
+            yield from _wrap(f"{remedy.fix} {status}{remedy.reason}")
     baseline = next((remedy.latency_baseline for remedy in diagnosis.remedies if remedy.latency_baseline), "")
     if baseline:
-        yield _indented(f"[dim]latency: paired ratio to {baseline}; ★ none that cures is better in all three[/dim]")
+        yield f"latency: paired ratio to {baseline}; ★ none that cures is better in all three"
 
 
 def _row(remedy: Remedy) -> tuple[str, ...]:
-    cures = ("[green]★ yes[/green]" if remedy.is_best else "[green]yes[/green]") if remedy.cures else "no"
     drift = "" if remedy.relative_error is None else f"{remedy.relative_error:.2g}"
     latency = "" if remedy.latency_ratio is None else f"{remedy.latency_ratio:.3g}"
     if remedy.latency_low is not None and remedy.latency_high is not None:
-        latency += f" \\[{remedy.latency_low:.3g}, {remedy.latency_high:.3g}]"
-    return (
-        remedy.fix,
-        cures,
-        drift,
-        latency,
-        _memory(remedy.allocated_peak_bytes),
-        _memory(remedy.stored_bytes),
-    )
+        latency += f" [{remedy.latency_low:.3g}, {remedy.latency_high:.3g}]"
+    sizes = ("" if size is None else memory_text(size) for size in (remedy.allocated_peak_bytes, remedy.stored_bytes))
+    return remedy.fix, ("★ yes" if remedy.is_best else "yes") if remedy.cures else "no", drift, latency, *sizes
 
 
-def _memory(size_bytes: int | None) -> str:
-    return "" if size_bytes is None else memory_text(size_bytes)
-
-
-def _compiled(compiled: Compiled) -> str:
+def _compiled(compiled: Compiled) -> list[str]:
     text = f"backend {compiled.backend}: {compiled.status}"
-    text += f"; [yellow]differs: {escape(compiled.how)}[/yellow]" if compiled.differs else "; as in eager"
+    text += f"; differs: {compiled.how}" if compiled.differs else "; as in eager"
     if compiled.relative_difference:
         text += f" (outputs differ by {compiled.relative_difference:.2g} relative)"
-    return text + (f"\n{escape(compiled.message)}" if compiled.message else "")
+    return [*_wrap(text), *_wrap(compiled.message)]
 
 
-def _looked_at(diagnosis: Diagnosis) -> Iterator[RenderableType]:
-    yield _title("What was looked at")
+def _observed(diagnosis: Diagnosis) -> Iterator[str]:
     for held in diagnosis.held:
         names = [name or "the model itself" for name in held.modules[:4]]
         more = [f"{len(held.modules) - 4} more"] if len(held.modules) > 4 else []
-        yield _indented(f"held in {held.dtype}: {escape(join(names + more))} ({memory_text(held.stored_bytes)})")
+        yield from _wrap(f"held in {held.dtype}: {join(names + more)} ({memory_text(held.stored_bytes)})")
     for backend in diagnosis.backends:
-        yield _indented(f"attention: {backend['backend']} on {', '.join(backend['operands'])}, {backend['count']}×")
-    yield from (_indented(line) for line in _autocast(diagnosis))
-    yield from (_indented(line) for line in _casts(diagnosis))
+        yield f"attention: {backend['backend']} on {', '.join(backend['operands'])}, {backend['count']}×"
+    yield from _autocast(diagnosis)
+    yield from _casts(diagnosis)
     for ranges in diagnosis.ranges:
         if ranges.near_overflow or ranges.subnormal or ranges.non_finite:
-            yield _indented(_ranges(ranges))
+            yield from _wrap(_ranges(ranges))
     notes = diagnosis.of("note")
     for finding in notes[:MOST_NOTES]:
         dtypes = ", ".join(dict.fromkeys(operand.dtype for operand in finding.operands))
         where = f"{finding.module or 'the model'} at {finding.place}"
-        yield _indented(f"[dim]{_KINDS[finding.kind]} of {dtypes}: {escape(where)}; {escape(finding.reason)}[/dim]")
+        yield from _wrap(f"{_KINDS[finding.kind]} of {dtypes}: {where}; {finding.reason}")
     if len(notes) > MOST_NOTES:
-        yield _indented(f"[dim]and {len(notes) - MOST_NOTES} more on purpose; --json has them all[/dim]")
+        yield f"and {len(notes) - MOST_NOTES} more on purpose; --json has them all"
 
 
 def _autocast(diagnosis: Diagnosis) -> Iterator[str]:
-    for one in diagnosis.autocast:
-        yield f"autocast: {one['op']} of {', '.join(one['operands'])} gives {one['result']}, {one['count']}×"
+    for row in diagnosis.autocast:
+        yield f"autocast: {row['op']} of {', '.join(row['operands'])} gives {row['result']}, {row['count']}×"
     if diagnosis.recast is not None:
-        recast: dict[str, Any] = diagnosis.recast
-        stored, copies = (memory_text(recast[name]) for name in ("stored_bytes", "copies_bytes"))
-        yield (
-            f"autocast casts {recast['parameters']} parameters at each call: {stored} stored, {copies} of "
-            f"{', '.join(recast['to'])} copies beside them"
+        recast = diagnosis.recast
+        stored, copies = memory_text(recast["stored_bytes"]), memory_text(recast["copies_bytes"])
+        yield from _wrap(
+            f"autocast casts {recast['parameters']} parameters at each call: {stored} stored, and {copies} of "
+            f"{', '.join(recast['to'])} copies"
         )
 
 
 def _casts(diagnosis: Diagnosis) -> Iterator[str]:
-    for dead_cast in diagnosis.dead_casts:
-        if dead_cast["kind"] == "there and back":
-            there_and_back = f"{dead_cast['from']} → {dead_cast['to']} → {dead_cast['from']}"
-            yield f"dead cast: {there_and_back} at {dead_cast['place']}, {dead_cast['count']}×"
+    for cast in diagnosis.dead_casts:
+        if cast["kind"] == "there and back":
+            yield f"dead cast: {cast['from']} → {cast['to']} → {cast['from']} at {cast['place']}, {cast['count']}×"
     idle = sum(cast["count"] for cast in diagnosis.dead_casts if cast["kind"] == "same dtype")
     if idle:
         yield f"casts to the dtype that was there already, which cost nothing: {idle}"
     for cast in diagnosis.lost:
-        yield (
+        yield from _wrap(
             f"cast {cast['from']} → {cast['to']} at {cast['place']}: of {cast['total']} values {cast['overflowed']} "
             f"overflow, {cast['flushed']} become zero, {cast['subnormal']} subnormal"
         )
 
 
 def _ranges(ranges: Ranges) -> str:
-    text = (
-        f"{ranges.dtype}: of {ranges.total} values {ranges.near_overflow} near overflow, {ranges.subnormal} subnormal"
-    )
-    text += f", {ranges.non_finite} not finite (masks included)"
+    text = f"{ranges.dtype}: of {ranges.total} values {ranges.near_overflow} near overflow, {ranges.subnormal} "
+    text += f"subnormal, {ranges.non_finite} not finite (masks included)"
     for name, where in (("near overflow", ranges.first_near_overflow), ("subnormal", ranges.first_subnormal)):
         if where:
-            text += f"; first {name} in {escape(where)}"
+            text += f"; first {name} in {where}"
     return text
