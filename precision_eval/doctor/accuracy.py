@@ -17,13 +17,11 @@ from precision_eval.core.formats import short
 from precision_eval.doctor.diagnosis import Finding, Severity
 from precision_eval.doctor.error_budget import (
     Share,
-    TracedStep,
     drift_between,
     first_rounding,
     kept_results,
     largest_shares,
     rounded_unseen,
-    rounding,
     steps_of,
 )
 from precision_eval.doctor.source import source_line
@@ -32,6 +30,7 @@ from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import CallOutcome, output_error, relative_error
 from precision_eval.trace.dtype_flow import Event
 from precision_eval.trace.provenance import Provenance, ancestors
+from precision_eval.trace.replay import TracedStep, rounding
 
 BEYOND_FORMAT = 8.0
 """Times its amplified rounding up to which a format explains a drift; clean models without near ties stay below 4."""

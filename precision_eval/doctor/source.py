@@ -18,6 +18,7 @@ from types import CodeType
 from precision_eval.doctor.diagnosis import SourceLine
 from precision_eval.trace.dtype_flow import is_internal
 from precision_eval.trace.operations import CASTS
+from precision_eval.trace.replay import line_of
 
 
 def shortened(file: str) -> str:
@@ -38,12 +39,6 @@ def _span(code: CodeType, instruction: int) -> tuple[int, int, int, int] | None:
     if span is None or None in span:
         return None
     return span  # type: ignore[return-value]
-
-
-def line_of(code: CodeType, instruction: int) -> int:
-    """Line of an instruction."""
-    span = next(islice(code.co_positions(), instruction // 2, None), None)
-    return span[0] if span is not None and span[0] is not None else code.co_firstlineno
 
 
 def source_line(code: CodeType, instruction: int) -> SourceLine:

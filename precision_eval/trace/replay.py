@@ -1,0 +1,215 @@
+"""A call replayed operation by operation: the results of chosen steps are rounded to the formats of another call.
+
+Conventions: a *step* is one operation of a call as its Python code makes it. It is found again in a call of a float64
+copy by its place in the source, its name, and how often it ran there. What rounds out of torch's sight, as numpy or a
+kernel does, rounds in float64 too: it shows in values that hold no more digits than a narrow format.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from itertools import islice
+from types import CodeType
+from typing import Any
+
+import torch
+from torch._C import _functorch as functorch
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.overrides import TorchFunctionMode
+
+from precision_eval.trace.dtype_flow import TURNING, Event, floating_operands, line_outside
+from precision_eval.trace.observer import ModuleCall, ModuleCalls, TensorMap
+from precision_eval.trace.operations import PART_DTYPES, Key, OperationKind, kind_of, name_of, python_body
+from precision_eval.trace.provenance import Provenance
+from precision_eval.trace.value_counts import unwrapped
+
+# Results of a call that are kept to find an operation; with more it is not looked for.
+MOST_BYTES = 1 << 30
+
+
+def line_of(code: CodeType, instruction: int) -> int:
+    """Line of an instruction."""
+    span = next(islice(code.co_positions(), instruction // 2, None), None)
+    return span[0] if span is not None and span[0] is not None else code.co_firstlineno
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """Largest relative error of rounding to a format."""
+    return float(torch.finfo(dtype).eps) / 2
+
+
+def is_narrow(dtype: torch.dtype) -> bool:
+    """Whether a format has fewer digits than float32."""
+    return rounding(dtype) > rounding(torch.float32)
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """One operation of a call, the formats of its results, and where its floating operands stood."""
+
+    name: str
+    sort: OperationKind
+    dtypes: tuple[torch.dtype, ...]
+    code: CodeType
+    instruction: int
+    of_module: bool
+    call: ModuleCall | None
+    keys: tuple[Key, ...]
+    occurrence: int  # of this operation at this place in the call
+
+    @property
+    def identity(self) -> Hashable:
+        """By what the step is found in the float64 run, which leaves out casts that a code makes of narrower values."""
+        return self.code, self.instruction, self.name, self.occurrence
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Format of the first result."""
+        return self.dtypes[0]
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a result has fewer digits than float32."""
+        return any(map(is_narrow, self.dtypes))
+
+    @property
+    def line(self) -> tuple[str, int]:
+        """File and number of its line."""
+        return self.code.co_filename, line_of(self.code, self.instruction)
+
+    @property
+    def event(self) -> Event:
+        """The rounding of what it returns."""
+        operands: list[tuple[Key, tuple[int, ...], Provenance]] = [
+            (key, (), Provenance("op", "", self.dtype)) for key in self.keys
+        ]
+        line = self.code, self.instruction
+        return Event("drift", 0, self.name, self.sort, line, self.call, operands, self.dtype, self.of_module)
+
+
+class Steps(TorchFunctionMode):
+    """Notes what each operation of a call returns; some are of another call too, and rounded here as there."""
+
+    def __init__(
+        self,
+        paths: dict[int, str],
+        rounded: dict[int, TracedStep],
+        *,
+        origins: TensorMap[bool] | None = None,
+        keeps: bool = False,
+    ) -> None:
+        super().__init__()
+        self.keeps = keeps
+        self.results: list[tuple[TracedStep, torch.Tensor]] = []  # of each step that makes new numbers
+        self.room_bytes = MOST_BYTES
+        self.origins = origins  # of every tensor that was stored, or that an operation of torch made
+        self.unseen: list[tuple[int, torch.dtype]] = []  # steps that were given others, which hold so few digits
+        self.modules = ModuleCalls(paths)
+        self.rounded = {step.identity: step for step in rounded.values()}
+        self.occurrences: Counter[Hashable] = Counter()
+        self.steps: list[TracedStep] = []
+        self.angles: list[torch.Tensor] = []
+        self.outputs: tuple[torch.Tensor, ...] = ()
+        self.rounds_whole_numbers = False
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run a function of torch, note what it returns and round that."""
+        if body := python_body(func):
+            with self:
+                return body(*args, **(kwargs or {}))
+        if name_of(func) in TURNING and isinstance(args[-1], torch.Tensor):
+            self.angles.append(args[-1].detach().clone())
+        result = func(*args, **(kwargs or {}))
+        if self.origins is not None:
+            self._look(func, args, kwargs, result)
+        if kind_of(func) in (OperationKind.SKIP, OperationKind.DTYPE, OperationKind.VIEW):
+            return result
+        writes = result is None and args
+        results = (args[0],) if writes else result if isinstance(result, tuple | list) else (result,)
+        floats = [
+            part
+            for part in results
+            if isinstance(part, torch.Tensor) and (part.is_floating_point() or part.is_complex())
+        ]
+        if not floats:
+            return result
+        line, name = line_outside(sys._getframe(1)), name_of(func)
+        self.occurrences[line[:2], name] += 1
+        dtypes = tuple(PART_DTYPES.get(part.dtype, part.dtype) for part in floats)
+        keys = tuple(key for key, _ in floating_operands(args, kwargs))
+        occurrence = self.occurrences[line[:2], name]
+        self.steps.append(TracedStep(name, kind_of(func), dtypes, *line, self.modules.current, keys, occurrence))
+        if self.keeps and self.steps[-1].sort is not OperationKind.CAST and not floats[0].is_complex():
+            self.room_bytes -= floats[0].nbytes
+            if self.room_bytes >= 0:
+                self.results.append((self.steps[-1], unwrapped(floats[0]).detach().clone()))
+        to = self.rounded.get(self.steps[-1].identity)
+        if to is None:
+            return result
+        with torch._C.DisableTorchFunction():
+            rounded = {id(part): _rounded(part, dtype) for part, dtype in zip(floats, to.dtypes, strict=False)}
+            self.rounds_whole_numbers |= any(_is_another_whole_number(part, rounded[id(part)]) for part in floats)
+            given = {id(value) for value in (*args, *(kwargs or {}).values()) if isinstance(value, torch.Tensor)}
+            if kind_of(func) is not OperationKind.CAST:  # a cast that does nothing gives back what it was given
+                for part in floats:
+                    if writes or id(part) in given:
+                        part.copy_(rounded[id(part)])
+                        rounded[id(part)] = part
+        return result if writes else _with(result, rounded)
+
+    def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any) -> None:
+        """Note what an operation is given that torch did not make, and that holds few digits."""
+        assert self.origins is not None
+        with torch._C.DisableTorchFunction():
+            for _, tensor in floating_operands(args, kwargs):
+                if self.origins.get(tensor) is None:
+                    self.origins[tensor] = True
+                    self.unseen += [(len(self.steps), dtype) for dtype in _digits(tensor)]
+            of_torch = not isinstance(func, OpOverload | OpOverloadPacket)
+            for part in result if isinstance(result, tuple | list) else (result,):
+                if isinstance(part, torch.Tensor):
+                    self.origins[part] = True
+                    if not of_torch and part.is_floating_point():
+                        self.unseen += [(len(self.steps), dtype) for dtype in _digits(part)]
+
+
+def _digits(tensor: torch.Tensor) -> tuple[torch.dtype, ...]:
+    """The narrow format that holds all values of a tensor; none where they are whole numbers, or few bits hold them."""
+    if functorch.is_functorch_wrapped_tensor(tensor) or tensor.device.type == "meta":
+        return ()
+    values = _real(tensor).double()
+    values = values[values.isfinite()]
+    eighths = torch.frexp(values).mantissa * 16
+    if bool((eighths == eighths.round()).all()) or bool((values == values.round()).all()):
+        return ()
+    return tuple(d for d in (torch.bfloat16, torch.float16) if torch.equal(values.to(d).double(), values))[:1]
+
+
+def _is_another_whole_number(exact: torch.Tensor, rounded: torch.Tensor) -> bool:
+    one, other = _real(exact), _real(rounded)
+    return bool((one == one.round()).all()) and not torch.equal(one, other)
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor.detach()
+
+
+def _rounded(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if tensor.requires_grad:  # a gradient through the cast would be rounded too, and may overflow
+        return tensor + (_rounded(tensor.detach(), dtype) - tensor.detach())
+    parts = _real(tensor)
+    back = parts.to(dtype).to(parts.dtype)
+    return torch.view_as_complex(back) if tensor.is_complex() else back
+
+
+def _with(result: Any, rounded: dict[int, torch.Tensor]) -> Any:
+    """Put rounded tensors in the place of what an operation returned."""
+    if isinstance(result, torch.Tensor):
+        return rounded[id(result)]
+    parts = [rounded.get(id(part), part) for part in result]
+    return type(result)(parts)  # also torch's named tuples
