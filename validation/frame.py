@@ -151,7 +151,6 @@ _MODULES = (
     "versions.seeds",
     "attack",
     "robustness.soak",
-    "lanes",
     "candidates",
     "lengths",
 )

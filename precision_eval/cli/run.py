@@ -100,8 +100,8 @@ ExecutorName = Annotated[
     str | None,
     typer.Option(
         "--executor",
-        metavar="ENGINE",
-        help="local:LANES, dask, ray or slurm: cells on lanes of this machine or on a cluster; see docs/fleet.md.",
+        metavar="dask[:ADDRESS]",
+        help="Run cells on a dask cluster, of this machine or at an address; see docs/fleet.md.",
     ),
 ]
 SdpaBackends = Annotated[

@@ -40,6 +40,14 @@ FIXES: Mapping[str, str] = {}
 
 MEASURES: Mapping[str, str] = {}
 
+_CLUSTERS = "use --executor dask:ADDRESS; dask-jobqueue starts dask on Slurm and PBS, see docs/fleet.md"
+
+EXECUTORS: Mapping[str, str] = {
+    "local": "use --executor dask",
+    "ray": _CLUSTERS,
+    "slurm": _CLUSTERS,
+}
+
 REMOVED: Mapping[str, Mapping[str, str]] = {
     "command": COMMANDS,
     "option": OPTIONS,
@@ -47,6 +55,7 @@ REMOVED: Mapping[str, Mapping[str, str]] = {
     "case": CASES,
     "fix": FIXES,
     "measure": MEASURES,
+    "executor": EXECUTORS,
 }
 
 

@@ -1,16 +1,14 @@
 """Runs a plan on an executor: cells in, records out.
 
-Conventions: untimed cells run side by side, a timed cell runs while nothing else does, unless the executor has lanes,
-each of which is one cell's alone. A cell waits for those that come before it; where one of them did not pass, the cell
-is not run and takes over its status and reason. Every result is recorded as soon as it is there, so that stopping at
+Conventions: untimed cells run side by side. A timed cell runs while nothing else does, unless each worker has a device
+of its own. A cell waits for those that come before it; where one of them did not pass, the cell is not run and takes
+over its status and reason. Every result is recorded as soon as it is there, so that stopping at
 any moment loses nothing that was measured.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import replace
@@ -22,9 +20,9 @@ from precision_eval.core.cells import Cell, Outcome, failed, is_out_of_memory
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import intact
 from precision_eval.core.records import Record, RecordFile, latest
-from precision_eval.core.workers import WorkerError
+from precision_eval.core.workers import WorkerCrashedError, WorkerError
 from precision_eval.measure.isolation import IsolationError
-from precision_eval.measure.registry import CellResult, Measure, log_path, measure_by_name, run_cell
+from precision_eval.measure.registry import CellResult, log_path, measure_by_name, run_cell
 from precision_eval.run.plan import Plan
 
 
@@ -56,11 +54,11 @@ def run_plan(
     *,
     environment: str,
     max_parallel: int = 1,
-    lanes: bool = False,
+    timed_alone: bool = True,
     timeout_s: float | None = None,
 ) -> tuple[Record, ...]:
-    """Run every cell of a plan that is not recorded yet."""
-    run = _Run(plan, executor, records, progress or Silent(), environment, lanes=lanes)
+    """Run every cell of a plan that is not recorded yet, on any executor, `max_parallel` at a time."""
+    run = _Run(plan, executor, records, progress or Silent(), environment, timed_alone=timed_alone)
     run.take_over(latest(records.read().records), timeout_s)
     try:
         while run.pending or run.running:
@@ -74,40 +72,6 @@ def run_plan(
     return tuple(run.settled)
 
 
-REORDERED = 1.1
-"""What waits for a lane is put in order again once so many times as many cells have ended: rarely, with many cells."""
-
-
-class Durations:
-    """How long cells take, in seconds: as expected of their measure, mended by what others of it and of the case took.
-
-    On a logarithmic scale each measure is off by the mean of its cells, and each case, at a size, by what its own
-    differ from that, as if one more did not: cells of a case differ among themselves about as much as cases do.
-    """
-
-    def __init__(self, measures: Iterable[Measure]) -> None:
-        self.measures = tuple(measures)
-        self._off: defaultdict[str | tuple[str, str], float] = defaultdict(float)
-        self._count: Counter[str | tuple[str, str]] = Counter()
-
-    def add(self, cell: Cell, seconds: float) -> None:
-        """Learn from a cell that has ended."""
-        off = math.log(max(seconds, 1e-3) / self._measure(cell).expected_s(cell))
-        self._off[cell.measure] += off
-        self._count[cell.measure] += 1
-        self._off[cell.case, cell.size] += off - self._off[cell.measure] / self._count[cell.measure]
-        self._count[cell.case, cell.size] += 1
-
-    def expected_s(self, cell: Cell) -> float:
-        """Return how long a cell will take, as far as is known."""
-        place = (cell.case, cell.size)
-        off = self._off[cell.measure] / max(1, self._count[cell.measure])
-        return self._measure(cell).expected_s(cell) * math.exp(off + self._off[place] / (1 + self._count[place]))
-
-    def _measure(self, cell: Cell) -> Measure:
-        return measure_by_name(cell.measure, self.measures)
-
-
 class _Run:
     """State of one run."""
 
@@ -119,17 +83,15 @@ class _Run:
         progress: Progress,
         environment: str,
         *,
-        lanes: bool = False,
+        timed_alone: bool,
     ) -> None:
-        self.lanes = lanes
+        self.timed_alone = timed_alone
         self.plan = plan
         self.executor = executor
         self.records = records
         self.progress = progress
         self.environment = environment
         self.pending: list[Cell] = list(plan.cells)
-        self.durations = Durations(plan.measures)
-        self._ordered_at = 0  # how many cells had ended when what waits was put in order
         self.running: dict[Future[CellResult], tuple[Cell, float, str]] = {}
         self.settled: list[Record] = []
         self._status: dict[str, Record] = {}  # by record id
@@ -148,31 +110,17 @@ class _Run:
             fitting = [record for record in found if record is not None and self._fits(cell, record)]
             if len(fitting) == len(cell.fixes) and all(self._stands(cell, record, timeout_s) for record in fitting):
                 self.pending.remove(cell)
-                if any(record.status == "passed" for record in fitting):
-                    self.durations.add(cell, fitting[0].wall_s)
                 self._settle(cell, tuple(fitting), resumed=True)
 
     def launch(self, max_parallel: int) -> None:
         """Hand out what may begin now."""
-        if self.lanes and len(self._done) >= REORDERED * self._ordered_at:
-            self._order()
-        for kinds in ((False, True),) if self.lanes else ((False,), (True,)):
+        for timed in (False, True):
             for cell in list(self.pending):
-                if self._occupied(kinds[0], max_parallel):
+                if self._occupied(timed, max_parallel):
                     break
-                if self._timed[cell.measure] in kinds and self._ready(cell):
+                if self._timed[cell.measure] == timed and self._ready(cell):
                     self.pending.remove(cell)
                     self._begin(cell)
-
-    def _order(self) -> None:
-        """Put first what, with all that waits for it, takes longest as far as is known by now."""
-        self._ordered_at = len(self._done)
-        left_s: dict[str, float] = {}
-        for cell in reversed(self.pending):  # what waits stands after what it waits for
-            left_s[cell.id] = left_s.get(cell.id, 0.0) + self.durations.expected_s(cell)
-            for before in self._after[cell.id]:
-                left_s[before] = max(left_s.get(before, 0.0), left_s[cell.id])
-        self.pending.sort(key=lambda cell: -left_s[cell.id])
 
     def collect(self) -> None:
         """Wait for the next results and record them."""
@@ -186,7 +134,8 @@ class _Run:
 
     def _occupied(self, timed: bool, max_parallel: int) -> bool:
         """Say whether a further cell has to wait for room."""
-        alone = not self.lanes and (timed or any(self._timed[cell.measure] for cell, _, _ in self.running.values()))
+        is_timed = timed or any(self._timed[cell.measure] for cell, _, _ in self.running.values())
+        alone = self.timed_alone and is_timed
         return bool(self.running) if alone else len(self.running) >= max_parallel
 
     def _ready(self, cell: Cell) -> bool:
@@ -201,7 +150,7 @@ class _Run:
         if not left.fixes:
             self._finish(cell)
             return
-        future = self.executor.submit(run_cell, left, self.run_dir, self.plan.measures)
+        future = self.executor.submit(run_cell, left, self.run_dir.resolve(), self.plan.measures)
         self.running[future] = (left, time.perf_counter(), _now())
         self._after[left.id] = self._after[cell.id]
         if left.id != cell.id:
@@ -226,7 +175,8 @@ class _Run:
         """Record results, one cell after the other."""
         for future in list(futures):
             cell, started, started_at = self.running[future]
-            error = future.exception()
+            is_given_up = future.cancelled()  # where a cluster is gone
+            error = WorkerCrashedError("the call was given up") if is_given_up else future.exception()
             if isinstance(error, ParameterError | RecordError):  # a node unlike the first, or that cannot keep results
                 raise error
             if error is not None and isinstance(error.__cause__, IsolationError):
@@ -260,8 +210,6 @@ class _Run:
     def _record(self, cell: Cell, result: CellResult) -> None:
         """Append the records of a cell in one write."""
         records = tuple(self._as_record(cell, outcome, result) for outcome in result.outcomes)
-        if any(outcome.status == "passed" for outcome in result.outcomes):
-            self.durations.add(cell, result.wall_s)
         self.records.append(records)
         self._settle(cell, records, resumed=False)
 

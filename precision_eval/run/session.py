@@ -7,8 +7,9 @@ kept, and goes on to the caller.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,10 +25,10 @@ from precision_eval.core.targets import RUN_DIR, is_target, plugins
 from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
 from precision_eval.fixes.catalog import ALL_FIXES, Fix
 from precision_eval.measure.registry import all_measures
-from precision_eval.run.engines import EngineExecutor, NodeCall, engine_named
+from precision_eval.run.cluster import ClusterExecutor, NodeLimits, open_cluster
 from precision_eval.run.executor import IsolatedExecutor, environment_seen_by, modules_to_preload
 from precision_eval.run.plan import Plan, Selection, first_size, make_plan
-from precision_eval.run.resources import MEMORY_SHARE, check_fits, default_workers, memory_limit_bytes, resolve_device
+from precision_eval.run.resources import check_fits, default_workers, memory_limit_bytes, resolve_device
 from precision_eval.run.runner import Progress, Silent, run_plan
 from precision_eval.run.tiers import DEFAULT, Tier
 
@@ -51,7 +52,7 @@ class Execution:
     @property
     def is_local(self) -> bool:
         """Whether cells run on this machine, whose memory has to hold them."""
-        return self.executor is None or self.executor.startswith("local:")
+        return self.executor in (None, "dask")
 
 
 class RunListener(Protocol):
@@ -104,7 +105,7 @@ def run_selection(
     records = RecordFile(execution.out / "records.jsonl")
     try:
         selection, candidates = resolve_plugins(selection, execution.candidates)
-        selection = replace(selection, device=resolve_device(selection.device))
+        selection = replace(selection, device=_device_of(selection, execution))
         with listener.waiting("calling the factory"):
             admitted = admit(selection, candidates, tier, timeout_s=execution.timeout_s, run_dir=execution.out)
         plan = plan_of(selection, tier, checkpoint_dtype, admitted)
@@ -116,6 +117,17 @@ def run_selection(
             return _measure(plan, execution, records, listener)
     except OSError as error:
         raise _unwritable(error, records.path) from error
+
+
+def _device_of(selection: Selection, execution: Execution) -> str:
+    if execution.is_local:
+        return resolve_device(selection.device)
+    if selection.device not in ("cpu", "cuda"):
+        raise ParameterError(
+            f"--executor {execution.executor} cannot tell the device of its workers from --device {selection.device}; "
+            "give cpu or cuda"
+        )
+    return "cuda:0" if selection.device == "cuda" else "cpu"
 
 
 def resolve_plugins(selection: Selection, candidates: tuple[str, ...]) -> tuple[Selection, tuple[str, ...]]:
@@ -197,50 +209,47 @@ def _measure(plan: Plan, execution: Execution, records: RecordFile, listener: Ru
         )
     for fault in reading.faults:
         listener.note(fault)
-    workers = execution.workers or default_workers(plan)
-    with _open_executor(plan, execution, workers) as executor:
-        device = plan.cells[0].device
+    with _open_pool(plan, execution) as pool:
         with listener.waiting("starting workers"):
-            environment = environment_seen_by(executor, device)
+            environment = environment_seen_by(pool.executor, plan.cells[0].device)
         sha = store_environment(environment, execution.out)
-        lanes = 0
-        if isinstance(executor, EngineExecutor):
-            share = MEMORY_SHARE if device == "cpu" else None
-            purpose = repr((sha, plan.digests, plan.candidates, plan.parts))
-            lanes = executor.begin(environment, device, memory_share=share, purpose=purpose, run_dir=execution.out)
+        if isinstance(pool.executor, ClusterExecutor):
+            pool.executor.expect(environment)
         with listener.progress(plan) as progress:
-            settled = run_plan(
+            return run_plan(
                 plan,
-                executor,
+                pool.executor,
                 records,
                 progress,
                 environment=sha,
-                max_parallel=lanes or (workers if device == "cpu" else 1),
-                lanes=bool(lanes),
+                max_parallel=pool.size,
+                timed_alone=pool.timed_alone,
                 timeout_s=execution.timeout_s,
             )
-        if isinstance(executor, EngineExecutor):
-            executor.forget()
-            for line in executor.clocks_apart.values():
-                listener.note(line)
-        return settled
 
 
-def _open_executor(plan: Plan, execution: Execution, workers: int) -> IsolatedExecutor | EngineExecutor:
-    """Return what runs the cells: workers of this process, or an engine."""
+@dataclass(frozen=True)
+class _Pool:
+    """What runs cells, how many at a time, and whether a timed one needs it for itself."""
+
+    executor: Executor
+    size: int
+    timed_alone: bool = True
+
+
+@contextmanager
+def _open_pool(plan: Plan, execution: Execution) -> Iterator[_Pool]:
+    cell, timeout_s = plan.cells[0], execution.timeout_s
     preload = modules_to_preload(*plan.modules, compiled=plan.compiled)
-    cell = plan.cells[0]
-    if execution.executor is None:
-        limit = memory_limit_bytes(cell.device)
-        return IsolatedExecutor(workers, timeout_s=execution.timeout_s, memory_limit_bytes=limit, preload=preload)
-    engine = engine_named(
-        execution.executor,
-        device=cell.device,
-        threads=cell.threads,
-        run_dir=execution.out,
-        workers=execution.workers,
-    )
-    return EngineExecutor(engine, NodeCall(device=cell.device, preload=preload, timeout_s=execution.timeout_s))
+    if execution.executor is not None:
+        limits = NodeLimits(device=cell.device, preload=preload, timeout_s=timeout_s)
+        with open_cluster(execution.executor, limits, threads=cell.threads) as (executor, size):
+            yield _Pool(executor, size, timed_alone=execution.is_local and cell.device == "cpu")
+        return
+    workers = execution.workers or default_workers(plan)
+    limit = memory_limit_bytes(cell.device)
+    with IsolatedExecutor(workers, timeout_s=timeout_s, memory_limit_bytes=limit, preload=preload) as executor:
+        yield _Pool(executor, workers if cell.device == "cpu" else 1)
 
 
 def _unwritable(error: OSError, records: Path) -> RecordError:

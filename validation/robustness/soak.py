@@ -28,9 +28,7 @@ import numpy as np
 import psutil
 
 import precision_eval
-from precision_eval.core.environment import usable_cores
 from precision_eval.core.files import PARTIAL
-from precision_eval.run.engines import FOLDER
 from validation.frame import Data, Experiment, Figure, Options, Trial, each
 
 _ROOT = str(Path(precision_eval.__file__).parents[1])
@@ -52,7 +50,6 @@ _ATTENTION = (
 
 JOBS: Mapping[str, tuple[str, ...]] = {
     "attention": _ATTENTION,
-    "lanes": (*_ATTENTION, "--executor", f"local:{min(2, usable_cores())}"),
     "compiled": (*("--case", "attention-decode", "--size", "tiny", "--mode", "compiled", "--measure", "trace,drift"),),
     "voice": (
         *("--case", "voice", "--minutes", "0.02", "--streams", "2", "--steps", "10"),
@@ -91,13 +88,11 @@ def play(job: str, seed: int, kinds: Sequence[str], faults: int) -> Data:
         folder = Path(name)
         lost, problems, orphans = 0, [], 0
         ends: Counter[str] = Counter()
-        kept: set[tuple[str, float]] = set()
         for number in range(faults + 1):
             kind = str(rng.choice(kinds)) if number < faults else ""
             before = _records(folder / "run")
             code, output, living = _give(JOBS[job], folder, kind, rng)
             lost += sum((Counter(before) - Counter(_records(folder / "run"))).values())
-            kept |= _kept_by_nodes(folder / "run")
             orphans += len(living)
             ends[f"{kind or 'undisturbed'}: {code}"] += 1
             where = f"{job}/{seed} {number} {kind or 'undisturbed'}"
@@ -107,7 +102,6 @@ def play(job: str, seed: int, kinds: Sequence[str], faults: int) -> Data:
             if unclean := _UNCLEAN.search(output):
                 problems.append(f"{where}: printed {output[unclean.start() :][:300]!r}")
         records = [json.loads(line) for line in _records(folder / "run")]
-        lost += len(kept - {(record["started_at"], record["wall_s"]) for record in records})
         passed = Counter((record["cell"], record["environment"]) for record in records if record["status"] == "passed")
         files = [path.name for path in (folder / "run").rglob(f"*{PARTIAL}")]
         files += _left_in(folder / "tmp")
@@ -247,12 +241,6 @@ def _records(run_dir: Path) -> list[bytes]:
     path = run_dir / "records.jsonl"
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     return [line for line in lines if line.startswith(b"{")]
-
-
-def _kept_by_nodes(run_dir: Path) -> set[tuple[str, float]]:
-    """Return when each cell began, and what it took, that a lane has finished and the command has not recorded."""
-    kept = [json.loads(path.read_bytes()) for path in (run_dir / FOLDER).glob("*.json")]
-    return {(content["started_at"], round(content["wall_s"], 3)) for content in kept}
 
 
 _PARENT = """
