@@ -8,6 +8,7 @@ by all nodes.
 from __future__ import annotations
 
 import functools
+import logging
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
@@ -25,6 +26,13 @@ from precision_eval.run.resources import memory_limit_bytes
 
 # What differs between GPUs of one machine, or by a few pages between machines of one kind.
 _MAY_DIFFER = ("memory_bytes", "variables")
+
+# Workers may start processes. Their environment stays as it is, as dask would change the C library's allocator and
+# OpenMP's threads.
+_DASK_SETTINGS = {
+    "distributed.worker.daemon": False,
+    "distributed.nanny.pre-spawn-environ": {},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +70,12 @@ def run_on_node(limits: NodeLimits, function: Callable[..., Any], arguments: Any
     isolated = _isolated(limits.device, limits.preload, limits.timeout_s)
     if limits.environment is not None:
         _check_node(limits.environment, _environment(isolated, limits.device))
-    try:
-        return isolated.submit(function, *arguments, **keywords).result()
-    except WorkerError as error:  # its cause is lost on the way back
-        raise error.__cause__ if isinstance(error.__cause__, PrecisionEvalError) else error from None
+    logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)  # what a call raises is a result
+    future = isolated.submit(function, *arguments, **keywords)
+    error = future.exception()
+    if isinstance(error, WorkerError) and isinstance(error.__cause__, PrecisionEvalError):
+        raise error.__cause__  # a cause can be lost on the way back
+    return future.result()
 
 
 @functools.lru_cache(maxsize=4)
@@ -110,8 +120,7 @@ def _connect(name: str, address: str, device: str, threads: int) -> Any:
         raise ParameterError(
             "--executor dask needs distributed, which is not installed; pip install 'precision-eval[dask]'"
         ) from error
-    # The environment of workers stays as it is: dask would change the C library's allocator and OpenMP's threads.
-    dask.config.set({"distributed.worker.daemon": False, "distributed.nanny.pre-spawn-environ": {}})
+    dask.config.set(_DASK_SETTINGS)
     try:
         return distributed.Client(address or _local_cluster(distributed, device, threads))
     except (OSError, ValueError) as error:

@@ -64,6 +64,7 @@ def test_the_device_of_a_cluster_elsewhere_is_named(refused, tmp_path):
 @pytest.mark.parametrize("part", ["cpu", "torch"])
 def test_a_node_unlike_the_first_is_refused(node, tmp_path, part):
     plan = plan_of("a", measures=("first",))
+    (tmp_path / "alike").mkdir()
     node.expect(ENVIRONMENT | {"memory_bytes": 2, "variables": {"CUDA_VISIBLE_DEVICES": "1"}})
     assert set(status(run(plan, tmp_path / "alike", node)).values()) == {"passed"}
     node.expect(ENVIRONMENT | {part: {}})
