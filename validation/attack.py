@@ -180,7 +180,7 @@ def _read_machines(folder: Path, whole: Path) -> Calls:
 
 
 def _read_asv(folder: Path, whole: Path) -> Calls:
-    out = ("--html", folder / "versions.html", "--csv", folder / "versions.csv")
+    out = ("--figure", folder / "versions.svg", "--csv", folder / "versions.csv")
     versions = _command("versions", "--results", folder, *out)
     return [("versions", versions)]
 
@@ -376,7 +376,7 @@ def _leaks(folder: Path, given: Sequence[Path]) -> list[str]:
 VALUES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("target", "factory"), ("case.py:factory", "case.py:other", "case.py")),
     **dict.fromkeys(("run_dir", "stored_base", "stored_head"), ("run", "run", "run", "empty", "sweep", "2.12.1")),
-    **dict.fromkeys(("results", "torch_versions"), ("versions",)),
+    **dict.fromkeys(("results",), ("versions",)),
     "run_dirs": ("run", "run", "empty"), "executor": ("local:1",), "judge": ("whisper",), "speech": ("empty",),
     **dict.fromkeys(("reference", "estimate", "noise_floor"), ("a.wav", "b.wav", "empty")),
     **dict.fromkeys(("margin_latency", "margin_anchor", "margin_drift", "margin_memory"), ("5%", "0.1", "0")),

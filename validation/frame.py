@@ -147,8 +147,6 @@ _MODULES = (
     "doctor",
     "gate",
     "versions",
-    "versions.sessions",
-    "versions.seeds",
     "attack",
     "robustness.soak",
     "candidates",

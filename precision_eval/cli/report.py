@@ -5,20 +5,19 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
 from precision_eval.cli import options
-from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
+from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import to_json
 from precision_eval.core.table import print_lines
 
 if TYPE_CHECKING:
     from precision_eval.results.reading import Run
 
-VERSIONS_NAME = "torch-versions"
 """Folder beside a run where ``torch-sweep`` leaves its results unless told otherwise."""
 
 HELP = """\
@@ -30,8 +29,6 @@ every fix where the audio files are there, statuses and messages.
 [cyan]precision-eval report runs/first --open[/cyan]
 
 [cyan]precision-eval report runs/first --verbose[/cyan]  every table, finding and note
-
-[cyan]precision-eval report runs/first --torch-versions results/torch-versions[/cyan]  and what versions change
 """
 
 
@@ -58,13 +55,6 @@ class Printing:
 
 def report(
     run_dir: options.RunFolder,
-    torch_versions: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RESULTS",
-            help="asv's results over torch versions, for the HTML report; by default torch-versions beside the run.",
-        ),
-    ] = None,
     verbose: options.Verbose = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -74,12 +64,10 @@ def report(
     printing = Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report)
     if not (run_dir / "records.jsonl").exists():
         raise RecordError(f"{run_dir} holds no records.jsonl; give the folder named by `precision-eval run --out`")
-    write_reports(run_dir, printing, versions_dir=torch_versions)
+    write_reports(run_dir, printing)
 
 
-def write_reports(
-    run_dir: Path, printing: Printing, *, versions_dir: Path | None = None, measured_s: float | None = None
-) -> None:
+def write_reports(run_dir: Path, printing: Printing, *, measured_s: float | None = None) -> None:
     """Write the report's files and print the answer."""
     from precision_eval.report.html import write_html
     from precision_eval.report.writer import write_report
@@ -88,7 +76,7 @@ def write_reports(
     notes, began = printing.notes(), time.monotonic()
     with notes.status("writing the report"):
         write_report(run_dir, console=notes if printing.verbose else None)
-        path = write_html(run_dir, versions=_versions(run_dir, versions_dir, notes))
+        path = write_html(run_dir)
     seconds = {"measured_s": measured_s, "reported_s": round(time.monotonic() - began, 1)}
     _print_answer(load_run(run_dir), path, printing, seconds)
     if printing.open_report:
@@ -115,27 +103,3 @@ def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, A
         print_summary(run, console)
     took = "" if seconds["measured_s"] is None else f" (measured in {seconds['measured_s']:.0f} s)"
     print_lines([f"HTML report{took}: {path}"], console, soft_wrap=True)
-
-
-def _versions(run_dir: Path, versions_dir: Path | None, notes: Console) -> Any:
-    """Sum up the results over torch versions that were asked for, or that lie beside the run; None without any."""
-    from precision_eval.history.html_report import versions_summary
-    from precision_eval.report.html import path_in_commands
-
-    folder = versions_dir or versions_beside(run_dir)
-    if folder is None:
-        return None
-    try:
-        return versions_summary(folder, run_dir=run_dir, name=path_in_commands(run_dir))
-    except PrecisionEvalError as error:
-        if versions_dir is not None:
-            raise
-        # nobody asked for them: they must not cost the run its HTML report
-        print_lines([f"The HTML report goes without torch versions: {error}"], notes, soft_wrap=True)
-        return None
-
-
-def versions_beside(run_dir: Path) -> Path | None:
-    """Return the folder of results over torch versions beside a run; None where there is none."""
-    folder = (run_dir if run_dir.name else run_dir.resolve()).parent / VERSIONS_NAME
-    return folder if folder.is_dir() else None

@@ -19,6 +19,10 @@ OPTIONS: Mapping[str, str] = {
     "gate --machine": "the gate measures both sides itself; give --base and --head",
     "gate --margin-anchor": "nothing is compared with an anchor any more",
     "gate --strict": "without --github, a gate that could not tell ends with 4",
+    "report --torch-versions": "`precision-eval versions` shows them",
+    "versions --html": "use --figure FILE",
+    "versions --commit": "the commit with the most versions is shown; read the others from a folder of their own",
+    "versions --torch": "the version with the most commits is shown; read the others from a folder of their own",
     "run --workload": "use --case",
 }
 

@@ -1,354 +1,218 @@
-"""A result folder over torch versions or commits: tables, series, changes, and what upstream explains.
+"""What changed between torch versions or commits: asv's figures as series, and the steps in them.
 
-Conventions: on the axis of torch versions all sets are of one commit; on the axis of commits all are of one torch
-version. Where the folder holds more, the commit with the most versions (the version with the most commits) is taken,
-the newest of equals, and the rest is named in a note. Cases and metrics are chosen by globs.
+A series is one metric of one fix over all positions; a *position* is a torch version or the first eight characters of a
+commit. Steps are found by asv's own detection of steps on the logarithms and count where they exceed the metric's
+margin. A series is cut where its benchmark was defined anew: what is on both sides cannot be compared.
 """
 
 from __future__ import annotations
 
-import datetime
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from precision_eval.core.errors import ParameterError, RecordError, check_known, unknown_name
+from precision_eval.core.errors import ParameterError, RecordError, check_known
 from precision_eval.core.formatting import grouped
-from precision_eval.fixes.catalog import FIXES
-from precision_eval.history.changes import (
-    FALSE_SHARE,
-    SESSION_MARGIN,
-    TURN_MARGIN,
-    ChangePoint,
-    SmallDrift,
-    StatusChange,
-    change_points,
-    drifts_of_one_seed,
-    reach,
-    status_at,
-    status_changes,
-)
-from precision_eval.history.series import (
-    EXACT,
-    PAIRED,
-    MetricSeries,
-    SeedDrift,
-    SeriesPoint,
-    build_series,
-    in_turn,
-    read_drift_seeds,
-)
-from precision_eval.history.tracking import DEVICE
-from precision_eval.history.upstream import Upstream, UpstreamChange, load_upstream
-from precision_eval.results.asv import ResultSet, check_one_build, check_one_machine, version_key
+from precision_eval.history.asv_results import AsvPoint, Key, ResultSet, status_name
 from precision_eval.run.plan import matching
 
 AXES = ("torch", "commit")
-SHORT_COMMIT = 8
-MOST_SMALL = 4
-"""Drifts of one seed that a note names."""
+STATUS = "status"
+_SHORT_COMMIT = 8
+
+# Factor that a step of a metric must exceed. Bytes repeat up to whole pages. Drift is of few seeds: where nothing but
+# rounding's luck changed, eight seeds gave factors of 0.92 to 1.28. Latency: sessions of equal code differ by up to
+# 13 %, which the noise between the processes of one session does not show.
+MARGINS: Mapping[str, float] = {
+    "drift": 1.5,
+    "peak_bytes": 1.01,
+    "stored_bytes": 1.01,
+    "latency_ratio": 1.25,
+    "latency_to_anchor": 1.25,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixCell:
-    """What a fix comes to at one position."""
+class Step:
+    """A change of level: `before` is the last position of the old level, `at` the first of the new one."""
 
-    status: str | None
-    ratio_interval: tuple[float, float] | None
-    values: Mapping[str, float]
+    before: str
+    at: str
+    old: float | str
+    new: float | str
 
     @property
-    def drift(self) -> float | None:
-        """Relative error to float64."""
-        return self.values.get("drift")
+    def factor(self) -> float | None:
+        """New over old; None for statuses."""
+        if isinstance(self.old, str) or isinstance(self.new, str):
+            return None
+        return self.new / self.old if self.old else math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One metric of one fix; a point per position, None where nothing was run."""
+
+    key: Key
+    points: tuple[AsvPoint | None, ...]
+    steps: tuple[Step, ...]
 
     @property
-    def ratio(self) -> float | None:
-        """Latency over that of ``full_float32``."""
-        return self.values.get("latency_ratio")
+    def values(self) -> tuple[float | str | None, ...]:
+        """Figure or name of the status at each position; a state such as ``"failed"`` where there is none."""
+        return tuple(None if point is None else _value(self.key.metric, point) for point in self.points)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixTable:
-    """Fix × position, for one mode and size of a case."""
-
-    mode: str
-    size: str
-    fixes: tuple[str, ...]
-    cells: Mapping[tuple[str, str], FixCell]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CaseHistory:
-    """One case over all positions."""
-
-    case: str
-    tables: tuple[FixTable, ...]
-    series: tuple[MetricSeries, ...]
-    changes: tuple[ChangePoint, ...]
-    status_changes: tuple[StatusChange, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class VersionHistory:
+class History:
     """A result folder over its axis."""
 
     axis: str
     positions: tuple[str, ...]
     sets: tuple[ResultSet, ...]
-    releases: Mapping[str, datetime.date]
-    machine: str
-    hardware: Mapping[str, str]
-    cuda_build: bool | None
-    cases: tuple[CaseHistory, ...]
-    upstream: tuple[UpstreamChange, ...]
+    series: tuple[Series, ...]
     notes: tuple[str, ...]
+
+    @property
+    def changed(self) -> tuple[Series, ...]:
+        """The series that hold a step."""
+        return tuple(series for series in self.series if series.steps)
 
 
 def history_of(
-    sets: Sequence[ResultSet],
-    *,
-    axis: str = "torch",
-    cases: Sequence[str] = ("*",),
-    metrics: Sequence[str] = ("*",),
-    shown: str | None = None,
-    upstream: Upstream | None = None,
-) -> VersionHistory:
-    """Put together what result sets say over their axis, of cases and metrics by globs.
+    sets: Sequence[ResultSet], *, axis: str = "torch", cases: Sequence[str] = ("*",), metrics: Sequence[str] = ("*",)
+) -> History:
+    """Return the series of some result sets along an axis, of cases and metrics by globs.
 
-    Where they hold several, `shown` begins the commit to show on the axis of torch versions, or is the torch version to
-    show on that of commits.
+    On the axis of torch versions all sets are of one commit, on that of commits of one torch version: of several, the
+    one with the most positions, the newest of equals. The others are named in a note.
     """
-    upstream = upstream or load_upstream()
     check_known("axis", axis, AXES)
-    machine, cuda_build = check_one_machine(sets), check_one_build(sets)
-    chosen, notes = _chosen(sets, axis, shown)
+    chosen, notes = _along(sets, axis)
     positions = tuple(_position(result, axis) for result in chosen)
-    series = _named(build_series(chosen, positions), cases, metrics)
-    known = [change for change in upstream.changes if change.device in ("any", DEVICE)]
-    seeds = _seeds_beside(chosen) if axis == "torch" else ()
-    changes = change_points(series, known, axis=axis, seeds=seeds)
-    turned = status_changes(series, known, axis=axis)
-    names = dict.fromkeys(item.case for item in series)
-    return VersionHistory(
-        axis=axis,
-        positions=positions,
-        sets=tuple(chosen),
-        releases={name: day for name in {one.torch_version for one in chosen} if (day := upstream.releases.get(name))},
-        machine=machine,
-        hardware=chosen[-1].hardware,
-        cuda_build=cuda_build,
-        cases=tuple(_case(name, series, positions, changes, turned) for name in names),
-        upstream=_used(known, (*changes, *turned)),
-        notes=(*notes, *_doubts(series, positions), *_small_drifts(drifts_of_one_seed(series, changes, seeds))),
-    )
+    keys = _matching(sorted({key for result in chosen for key in result.points}), cases, metrics)
+    series = tuple(_series(key, [result.points.get(key) for result in chosen], positions) for key in keys)
+    return History(axis=axis, positions=positions, sets=tuple(chosen), series=series, notes=(*notes, *_doubts(series)))
 
 
-def _seeds_beside(sets: Sequence[ResultSet]) -> tuple[SeedDrift, ...]:
-    """Return the drifts over seeds that lie beside the results, of the same processor where the results name theirs."""
-    folders = dict.fromkeys(result.source.parent.parent for result in sets)
-    cpus = {result.hardware.get("cpu") for result in sets} - {None, ""}
-    drifts = (drift for folder in folders for drift in read_drift_seeds(folder))
-    return tuple(drift for drift in drifts if not cpus or drift.cpu in cpus)
-
-
-def _small_drifts(drifts: Sequence[SmallDrift]) -> list[str]:
-    """Name the drifts that move by less than is called, largest first."""
-    if not drifts:
-        return []
-    ordered = sorted(drifts, key=lambda drift: -abs(math.log(drift.factor)))
-    named = [_small_drift(drift) for drift in ordered if drift.over_seeds or drift in ordered[:MOST_SMALL]]
-    more = f"; and {len(drifts) - len(named)} smaller" if len(drifts) > len(named) else ""
-    return [
-        f"drift is of one seed, so a move within ×{EXACT['drift']:g} is shown and not called a change unless several "
-        f"seeds were measured: {'; '.join(named)}{more}"
-    ]
-
-
-def _small_drift(drift: SmallDrift) -> str:
-    mode, case, _, fix, size = drift.key
-    text = f"{case}/{fix} ({mode}, {size}) ×{drift.factor:.3g} at {drift.at}"
-    if drift.over_seeds is None:
-        return text
-    low, high = drift.over_seeds.interval
-    return f"{text}, over {drift.over_seeds.seeds} seeds ×{drift.over_seeds.factor:.3g} [{low:.3g}, {high:.3g}]"
+def _along(sets: Sequence[ResultSet], axis: str) -> tuple[list[ResultSet], list[str]]:
+    fixed = "commit" if axis == "torch" else "torch version"
+    groups = grouped((result.commit if axis == "torch" else result.torch_version, result) for result in sets)
+    name = max(groups, key=lambda name: (len(groups[name]), max(result.date_ms for result in groups[name]), name))
+    chosen = groups.pop(name)
+    by_position = grouped((_position(result, axis), result) for result in chosen)
+    for position, twins in by_position.items():
+        if len(twins) > 1:
+            raise ParameterError(
+                f"{twins[0].environment} and {twins[1].environment} are both {position}; keep one of the two, or read "
+                "them from separate folders"
+            )
+    others = ", ".join(other[:_SHORT_COMMIT] for other in sorted(groups))
+    return chosen, [f"shown is the {fixed} {name[:_SHORT_COMMIT]}; left out: {others}"] if others else []
 
 
 def _position(result: ResultSet, axis: str) -> str:
-    return result.torch_version if axis == "torch" else result.commit[:SHORT_COMMIT]
+    return result.torch_version if axis == "torch" else result.commit[:_SHORT_COMMIT]
 
 
-def _chosen(sets: Sequence[ResultSet], axis: str, wanted: str | None) -> tuple[list[ResultSet], list[str]]:
-    """Return the sets along the axis, in order, and what was left aside."""
-    by_torch = axis == "torch"
-    groups = grouped((result.commit if by_torch else result.torch_version, result) for result in sets)
-    name = _wanted(groups, wanted, by_torch=by_torch)
-    kept = groups.pop(name)
-    kept.sort(key=lambda result: (version_key(result.torch_version) if by_torch else (), result.date_ms))
-    _check_positions(kept, axis)
-    if not groups:
-        return kept, []
-    what, option, length = ("commit", "--commit", SHORT_COMMIT) if by_torch else ("torch version", "--torch", None)
-    others = ", ".join(other[:length] for other in sorted(groups))
-    return kept, [f"{what} {name[:length]} is shown; {option} shows another: {others}"]
-
-
-def _wanted(groups: Mapping[str, Sequence[ResultSet]], wanted: str | None, *, by_torch: bool) -> str:
-    """Return the group to show: the one asked for, else the largest, else the newest."""
-    if wanted is None:
-        return max(groups, key=lambda name: (len(groups[name]), max(group.date_ms for group in groups[name]), name))
-    named = [name for name in groups if (name.startswith(wanted) if by_torch else name == wanted)]
-    if not named:
-        raise unknown_name("commit" if by_torch else "torch version", wanted, groups)
-    if len(named) > 1:
-        raise ParameterError(
-            f"--commit {wanted} begins {len(named)} commits ({', '.join(sorted(named))}); give more of it"
-        )
-    return named[0]
-
-
-def _check_positions(sets: Sequence[ResultSet], axis: str) -> None:
-    seen: dict[str, ResultSet] = {}
-    for result in sets:
-        other = seen.setdefault(_position(result, axis), result)
-        if other is not result:
-            raise ParameterError(
-                f"{other.environment} and {result.environment} are both {_position(result, axis)}; "
-                "keep one of the two, or read them from separate folders"
-            )
-
-
-def _named(series: Sequence[MetricSeries], cases: Sequence[str], metrics: Sequence[str]) -> list[MetricSeries]:
-    if not series:
+def _matching(keys: Sequence[Key], cases: Sequence[str], metrics: Sequence[str]) -> list[Key]:
+    if not keys:
         raise RecordError("the results hold no benchmark of a case (eager.*, compiled.*); run those of benchmarks/")
-    kept_cases = set(matching("case", cases, sorted({member.case for member in series})))
-    kept_metrics = set(matching("metric", metrics, sorted({member.metric for member in series})))
-    return [member for member in series if member.case in kept_cases and member.metric in kept_metrics]
+    named = set(matching("case", cases, sorted({key.case for key in keys})))
+    metric_names = set(matching("metric", metrics, sorted({key.metric for key in keys})))
+    return [key for key in keys if key.case in named and key.metric in metric_names]
 
 
-def _case(
-    name: str,
-    series: Sequence[MetricSeries],
-    positions: Sequence[str],
-    changes: Iterable[ChangePoint],
-    turned: Iterable[StatusChange],
-) -> CaseHistory:
-    own = tuple(item for item in series if item.case == name)
-    tables = sorted({(item.mode, item.size) for item in own}, key=lambda table: (table[0] != "eager", table))
-    order = {position: number for number, position in enumerate(positions)}
-    return CaseHistory(
-        case=name,
-        tables=tuple(_table(mode, size, own, positions) for mode, size in tables),
-        series=own,
-        changes=tuple(sorted((c for c in changes if c.case == name), key=lambda c: (order[c.at], c.key))),
-        status_changes=tuple(sorted((c for c in turned if c.case == name), key=lambda c: (order[c.at], c.key))),
-    )
+def _series(key: Key, points: Sequence[AsvPoint | None], positions: Sequence[str]) -> Series:
+    steps = [step for run in _runs(key.metric, points) for step in _steps(key.metric, run, positions)]
+    return Series(key=key, points=tuple(points), steps=tuple(steps))
 
 
-def _table(mode: str, size: str, series: Sequence[MetricSeries], positions: Sequence[str]) -> FixTable:
-    catalogue = [fix.id for fix in FIXES]
-    own = [item for item in series if (item.mode, item.size) == (mode, size)]
-    fixes = sorted({item.fix for item in own}, key=lambda fix: (_rank(fix, catalogue), fix))
-    cells = {
-        (fix, position): _cell({item.metric: item.points[number] for item in own if item.fix == fix})
-        for fix in fixes
-        for number, position in enumerate(positions)
-    }
-    return FixTable(mode=mode, size=size, fixes=tuple(fixes), cells=cells)
+def _value(metric: str, point: AsvPoint) -> float | str:
+    if point.value is None:
+        return point.state
+    return status_name(point.value) if metric == STATUS else point.value
 
 
-def _rank(fix: str, catalogue: Sequence[str]) -> int:
-    """Place of a fix in the catalogue; a redefined one (``autocast~2``) beside its first definition."""
-    name = fix.partition("~")[0]
-    return catalogue.index(name) if name in catalogue else len(catalogue)
+def _runs(metric: str, points: Sequence[AsvPoint | None]) -> Iterator[list[tuple[int, float | str]]]:
+    """Yield (index, value) of the points that can be compared, cut wherever the benchmark was defined anew."""
+    run: list[tuple[int, float | str]] = []
+    version = None
+    for index, point in enumerate(points):
+        if point is None or point.state == "not_applicable" or (metric != STATUS and point.state == "failed"):
+            continue
+        value = _value(metric, point)
+        if isinstance(value, float) and not math.isfinite(value):
+            continue
+        if version is not None and point.benchmark_version != version:
+            yield run
+            run = []
+        version = point.benchmark_version
+        run.append((index, value))
+    yield run
 
 
-def _cell(points: Mapping[str, SeriesPoint]) -> FixCell:
-    values = {metric: point.value for metric, point in points.items() if point.value is not None and metric != "status"}
-    ratio = points.get("latency_ratio")
-    interval = None if ratio is None else ratio.interval
-    return FixCell(status=status_at(points.get("status")), ratio_interval=interval, values=values)
+def _steps(metric: str, run: Sequence[tuple[int, float | str]], positions: Sequence[str]) -> Iterator[Step]:
+    """Yield the steps of one run of values."""
+    if metric == STATUS:
+        for (earlier, old), (later, new) in itertools.pairwise(run):
+            if old != new:
+                yield Step(before=positions[earlier], at=positions[later], old=old, new=new)
+    elif metric in MARGINS:
+        indices, values = [index for index, _ in run], [float(value) for _, value in run]
+        for first, old, new in level_changes(values, margin=MARGINS[metric]):
+            yield Step(before=positions[indices[first - 1]], at=positions[indices[first]], old=old, new=new)
 
 
-def _used(known: Iterable[UpstreamChange], changes: Iterable[ChangePoint | StatusChange]) -> tuple[UpstreamChange, ...]:
-    used = {explanation.id for change in changes for explanation in change.explained_by}
-    return tuple(change for change in known if change.id in used)
+def level_changes(values: Sequence[float], *, margin: float) -> Iterator[tuple[int, float, float]]:
+    """Yield (first index of the new level, old level, new level) where levels differ by more than a factor.
+
+    Examples
+    --------
+    >>> list(level_changes([1.0, 1.0, 1.1, 2.0, 2.0], margin=1.25))
+    [(3, 1.0, 2.0)]
+    """
+    levels = _levels(values)
+    for (_, old), (first, new) in _beyond(levels, margin):
+        yield first, old, new
 
 
-def _doubts(series: Sequence[MetricSeries], positions: Sequence[str]) -> list[str]:
+def _levels(values: Sequence[float]) -> list[tuple[int, float]]:
+    """Return (first index, level) of each stretch of equal level; values of 0, which have no logarithm, are levels."""
+    from asv.step_detect import detect_steps
+
+    if any(value <= 0.0 for value in values):
+        return list(enumerate(values))
+    segments = detect_steps([math.log(value) for value in values])
+    return [(first, math.exp(level)) for first, _, level, *_ in segments]
+
+
+def _beyond(
+    levels: Sequence[tuple[int, float]], margin: float
+) -> Iterator[tuple[tuple[int, float], tuple[int, float]]]:
+    """Yield pairs of levels that differ by more than the margin; in between the first level stays."""
+    if not levels:
+        return
+    current = levels[0]
+    for level in levels[1:]:
+        low, high = sorted((current[1], level[1]))
+        if high > margin * low:
+            yield current, level
+            current = level
+
+
+def _doubts(series: Sequence[Series]) -> list[str]:
     """Say what cannot be judged."""
     notes = []
-    if len(positions) == 1:
-        notes.append(f"{positions[0]} is all there is; a change needs two versions or commits")
-    bare = sorted({item.metric for item in series if item.kind == "paired" and item.noise is None and item.measured})
-    if bare:
-        notes.append(
-            f"{', '.join(bare)} without samples of several processes: changes are not judged; "
-            "run asv with --record-samples and several rounds"
-        )
-    other = sorted({item.metric for item in series if item.kind == "other" and item.measured})
-    if other:
-        notes.append(f"{', '.join(other)}: shown, not judged; their noise is not in these files")
-    anew = sorted({f"{item.case}/{item.metric}" for item in series if len(item.runs) > 1})
+    others = sorted({each.key.metric for each in series} - {STATUS, *MARGINS})
+    if others:
+        notes.append(f"shown and not judged: {', '.join(others)}")
+    anew = sorted({f"{each.key.case}/{each.key.metric}" for each in series if len(_versions(each)) > 1})
     if anew:
         notes.append(f"defined anew within the range, so not compared across it: {', '.join(anew)}")
-    not_finite = sorted(
-        {f"{item.case}/{item.fix}/{item.metric}" for item in series for point in item.points if _is_broken(point)}
-    )
-    if not_finite:
-        notes.append(f"not finite, so left out of series: {', '.join(not_finite)}")
-    return [*notes, *_sessions(series), *_too_few(series)]
-
-
-def _sessions(series: Sequence[MetricSeries]) -> list[str]:
-    """Say what the noise of latencies holds."""
-    judged = [item for item in series if item.metric in PAIRED and item.noise is not None and len(item.points) > 1]
-    turned = [all(in_turn([p for p in run if p.samples]) for run in item.runs) for item in judged]
-    cases = {
-        way: ", ".join(sorted({item.case for item, is_way in zip(judged, turned, strict=True) if is_way is way}))
-        for way in (False, True)
-    }
-    notes = []
-    if not all(turned):
-        which = f" of {cases[False]}" if any(turned) else ""
-        notes.append(
-            f"latencies{which}: each version or commit was measured in one session, and what differs from one session "
-            "to the next is not in the noise between its processes, so a step is called only where its interval lies "
-            f"beyond {_margins(SESSION_MARGIN)}, chosen after smaller steps did not come back when torch versions were "
-            "measured in turn, as torch-sweep now does"
-        )
-    if any(turned):
-        notes.append(
-            f"latencies of {cases[True]}: versions were measured in turn, so the noise holds what sessions differ by; "
-            f"a step is called where its interval lies beyond {_margins(TURN_MARGIN)}, a judgement and no calibration"
-        )
     return notes
 
 
-def _margins(margins: Mapping[str, float]) -> str:
-    if len(set(margins.values())) == 1:
-        return f"{100 * max(margins.values()):g} %"
-    return " and ".join(f"{100 * margin:g} % ({metric})" for metric, margin in margins.items())
-
-
-def _too_few(series: Sequence[MetricSeries]) -> list[str]:
-    """Name the cases where a paired change has little or no chance to be called."""
-    notes = []
-    for name in dict.fromkeys(item.case for item in series):
-        reached = reach(item for item in series if item.case == name)
-        if reached is None or not (reached.none or reached.unsure):
-            continue
-        note = f"too few versions or processes to call any paired change in {name}"
-        if reached.none:
-            note += f": p is {reached.smallest:.2g} or more, {FALSE_SHARE:g} at most would be called"
-        else:
-            note += (
-                f" without luck: one series' step, however large, has p of about {reached.clear:.2g}, times "
-                f"{reached.tested} series tested together, and {FALSE_SHARE:g} at most is called"
-            )
-        notes.append(note)
-    return notes
-
-
-def _is_broken(point: SeriesPoint) -> bool:
-    return point.value is not None and not math.isfinite(point.value)
+def _versions(series: Series) -> set[str]:
+    return {point.benchmark_version for point in series.points if point is not None}

@@ -28,35 +28,7 @@ def write(path, content):
 
 @pytest.fixture
 def versions():
-    def scores(recall, wrong):
-        return {
-            "recall": recall, "recall_by_size": {"10": [1, 1], "3": [1, 2]},
-            "series_without_step_flagged": [1, 8], "false_among_reports": wrong,
-            "tables_without_steps_flagged": [0, 4],
-        }  # fmt: skip
-
-    rules = {"precision-eval versions": scores([9, 10], [1, 20]), "factor 1.1": scores([0, 10], [0, 0])}
-    short = {"precision-eval versions": scores([8, 10], [2, 20])}
-    return {
-        "settings": {"tables": 60, "noise_floor_tables": 100, "seed": 0},
-        "conditions": {"normal noise": {"rules": rules}, "sessions": {"rules": short, "commit": "abc"}},
-        "environment": ENVIRONMENT,
-    }
-
-
-def test_the_summary_of_change_points_by_hand(tmp_path, versions):
-    """Just at a target is met, one step or report beyond is not; Wilson's ends of 9 of 10 from the closed form."""
-    text = stored_markdown("versions", write(tmp_path / "v.json", versions), judged_only=True)
-    rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1:] for line in text.splitlines()}
-    assert rows["steps found at their version, normal noise"] == [
-        "≥ 90 %", "90.0 % [59.6, 98.2], 9 of 10; of the smallest 50.0 %, 1 of 2", "yes", "0.0 %, 0 of 10 |",
-    ]  # fmt: skip
-    assert rows["false among reports, normal noise"][2] == "yes"
-    assert rows["false among reports, normal noise"][3] == "– |"
-    assert rows["steps found at their version, sessions"][2] == "**no** |"
-    assert rows["false among reports, sessions"][2] == "**no** |"
-    assert "Sessions of equal code were not measured" in text
-    assert "Rows are of several commits: 1 of an unknown one, 1 of abc." in text
+    return {"shares": {"1": {"precision-eval versions": [1, 20]}, "2": {"precision-eval versions": [8, 10]}}}
 
 
 def test_a_campaign_is_found_beside_its_file(tmp_path):
@@ -74,8 +46,8 @@ def test_a_campaign_is_found_beside_its_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "spoil"),
     [
-        ("versions", lambda content: content["conditions"]["sessions"]["rules"].clear()),
-        ("versions", lambda content: content["conditions"]["sessions"].update(rules=3)),
+        ("versions", lambda content: content["shares"]["2"].clear()),
+        ("versions", lambda content: content.update(shares=3)),
     ],
 )
 def test_a_spoilt_summary_is_an_error_and_no_half_a_block(tmp_path, request, name, spoil):

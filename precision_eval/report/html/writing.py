@@ -65,19 +65,19 @@ class ReportTooLargeError(PrecisionEvalError, ValueError):
     """The HTML report would weigh more than it may, without any player."""
 
 
-def write_html(run_dir: Path, *, versions: Any = None) -> Path:
-    """Write the HTML report of a run into its folder, whole or not at all; `versions` sums up torch versions."""
-    text = render_html(run_dir, versions=versions)
+def write_html(run_dir: Path) -> Path:
+    """Write the HTML report of a run into its folder, whole or not at all."""
+    text = render_html(run_dir)
     target = Path(run_dir) / FILE_NAME
     with written_whole(target) as path:
         path.write_text(text, encoding="utf-8")
     return target
 
 
-def render_html(run_dir: Path, *, versions: Any = None) -> str:
+def render_html(run_dir: Path) -> str:
     """Return the text of the HTML report; see :func:`write_html`."""
     run = load_run(Path(run_dir))
-    content = _content(run, versions)
+    content = _content(run)
     template = template_environment(Path(__file__).parent).get_template(FILE_NAME)
     bare = len(template.render(**content, sound=None).encode())
     left = LARGEST_BYTES - bare - _SPARE_BYTES
@@ -89,7 +89,7 @@ def render_html(run_dir: Path, *, versions: Any = None) -> str:
     return template.render(**content, sound=sound_section(run, budget_bytes=left))
 
 
-def _content(run: Run, versions: Any) -> dict[str, Any]:
+def _content(run: Run) -> dict[str, Any]:
     """Return everything that the template shows, except the players."""
     places = places_of(run)
     shown = shlex.quote(path_in_commands(run.directory))
@@ -121,7 +121,6 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
         "chance": _chance(places),
         "survival": _parts(places, survival_charts, "survival", ("streams", "divergence")),
         "memory": _parts(places, memory_charts, "memory", ("memory",)),
-        "versions": versions,
         "statuses": status_table(places),
         "messages": messages_of(places),
         "groups": [(place, cost_table(place.group, page=True), allocator_sentence(place.group)) for place in places],
