@@ -76,12 +76,22 @@ def voice_markdown(file: Path, page: Path) -> str:
     return f"{title}\n\n{to_markdown(make_table(('speech', 'whole', 'first third', 'last third'), rows))}"
 
 
+def versions_markdown(folder: Path, page: Path) -> str:
+    """Return what changed between torch versions."""
+    from precision_eval.history.asv_results import read_results
+    from precision_eval.history.versions import history_of
+    from precision_eval.report.versions import versions_table
+
+    return to_markdown(versions_table(history_of(read_results(folder))), heading=True)
+
+
 # Name of a block → what it is made from, below the folder of results, and how.
 BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "results": ("cpu", run_markdown),
     "voice": ("voice-quality.json", voice_markdown),
     "heard-voice": ("cpu", heard_markdown),
     "gpu": ("gpu", fixes_markdown),
+    "versions": ("torch-versions", versions_markdown),
     "caches-metavoice": ("caches/metavoice", fixes_markdown),
     "caches-dia": ("caches/dia", fixes_markdown),
 }
