@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.cases.voice.assets import VOICES
-
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("precision_eval", "audio_metrics")
 MOST_BYTES = 25 * 2**20
@@ -54,7 +52,6 @@ def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(dist):
     assert b"precision-eval = precision_eval." in archive.read(points)  # what pipx run and uvx look for
     files = {path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()}
     files -= {ROOT / "audio_metrics" / "pyproject.toml"}  # of the package of audio metrics alone
-    files -= {path for voice in VOICES.values() if voice for path in voice.glob("*")}  # in the repository alone
     assert names == {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
     assert {f"{package}/py.typed" for package in PACKAGES} < names
 

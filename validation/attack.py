@@ -185,11 +185,6 @@ def _read_asv(folder: Path, whole: Path) -> Calls:
     return [("versions", versions)]
 
 
-def _read_sweep(folder: Path, whole: Path) -> Calls:
-    choose = _command("choose", folder / "run", "--case", "metavoice-decode", "--length", 1500, "--sweep", folder)
-    return [("choose --sweep", choose), ("sweep --report", _command("sweep", "--report-only", "--out", folder))]
-
-
 def _lay_run(folder: Path) -> list[Path]:
     """Two groups of the committed run: the voice, with every measure, and one case of attention.
 
@@ -243,50 +238,11 @@ def _lay_asv(folder: Path) -> list[Path]:
     return [home / name for name in names] * 4 + others
 
 
-def _lay_sweep(folder: Path) -> list[Path]:
-    """Every sixth record of three of the twelve configurations, and the run that they add lengths to."""
-    source, run = RESULTS / "sweep", folder / "run"
-    wanted = (
-        "metavoice/float16/b2/eager/t1/grown",
-        "metavoice/float16/b2/compiled/t1/grown",
-        "dia/float16/b2/eager/t1/grown",
-    )
-    shutil.copy(source / "environment.json", folder)
-    content = json.loads((source / "crossover.json").read_text(encoding="utf-8"))
-    few = [one for one in content["configurations"] if one["id"] in wanted]
-    (folder / "crossover.json").write_text(json.dumps({**content, "configurations": few}), encoding="utf-8")
-    lines = (source / "lengths.jsonl").read_text(encoding="utf-8").splitlines()
-    own = [line for line in lines if json.loads(line)["key"].startswith(wanted)]
-    (folder / "lengths.jsonl").write_text("\n".join(own[::6]) + "\n", encoding="utf-8")
-    run.mkdir()
-    lines = (RESULTS / "systems" / "records.jsonl").read_text(encoding="utf-8").splitlines()
-    own = [line for line in lines if line.startswith('{"cell":"metavoice-decode/') and "/eager@" in line]
-    (run / "records.jsonl").write_text("\n".join(own) + "\n", encoding="utf-8")
-    for path in (RESULTS / "systems").glob("environment*.json"):
-        shutil.copy(path, run)
-    return [folder / "lengths.jsonl", folder / "crossover.json"]
-
-
-def _lay_sensitivity(folder: Path) -> list[Path]:
-    """The trials of one target in one format, of its sites those of the first layer."""
-    lines = (RESULTS / "sensitivity" / "runs.jsonl").read_text(encoding="utf-8").splitlines()
-    trials = [json.loads(line) for line in lines if '"key":"v1/voice/cpu/' in line and '"bfloat16"' in line]
-    few = [trial for trial in trials if trial.get("kind") != "site" or trial["sites"][0][0] in ("all", "0")]
-    (folder / "runs.jsonl").write_text("\n".join(map(json.dumps, few)) + "\n", encoding="utf-8")
-    return [folder / "runs.jsonl"]
-
-
 TARGETS: Mapping[str, tuple[Callable[[Path], Sequence[Path]], Callable[[Path, Path], Calls], int]] = {
     "records": (_lay_run, _read_run, 20),
     "report": (_lay_run, lambda folder, whole: [("report", _command("report", folder))], 24),
     "merge": (_lay_machine, _read_machines, 4),
     "asv": (_lay_asv, _read_asv, 2),
-    "sweep": (_lay_sweep, _read_sweep, 3),
-    "sensitivity": (
-        _lay_sensitivity,
-        lambda folder, whole: [("sensitivity --report", _command("sensitivity", "--report-only", "--out", folder))],
-        1,
-    ),
 }
 """Target to: what lays its folder out and returns the files to change, what reads it, mutations per folder."""
 
@@ -375,7 +331,7 @@ def _leaks(folder: Path, given: Sequence[Path]) -> list[str]:
 
 VALUES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("target", "factory"), ("case.py:factory", "case.py:other", "case.py")),
-    **dict.fromkeys(("run_dir", "stored_base", "stored_head"), ("run", "run", "run", "empty", "sweep", "2.12.1")),
+    **dict.fromkeys(("run_dir", "stored_base", "stored_head"), ("run", "run", "run", "empty", "2.12.1")),
     **dict.fromkeys(("results",), ("versions",)),
     "run_dirs": ("run", "run", "empty"), "executor": ("local:1",), "judge": ("whisper",), "speech": ("empty",),
     **dict.fromkeys(("reference", "estimate", "noise_floor"), ("a.wav", "b.wav", "empty")),
@@ -384,16 +340,16 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("seed", "batch", "threads", "workers", "processes", "tokens", "refine"), ("1", "2", "7")),
     **dict.fromkeys(("budget", "minutes", "seconds", "min_speed"), ("0.05", "1", "1.5")),
     **dict.fromkeys(("commit", "torch", "base", "head"), ("HEAD", "2.13.0", "main")),
-    "candidate": ("case.py:change",), "folder": ("empty", "new"), "out": ("run", "new", "sweep", "empty"),
+    "candidate": ("case.py:change",), "folder": ("empty", "new"), "out": ("run", "new", "empty"),
     "case": ("attention-decode", "attention-*", "voice", "dia-*", "metavoice-decode"), "what": ("fixes", "cases"),
     "fix": ("full_float32", "kv_to_query", "*", "bfloat16,float16"), "mode": ("eager", "compiled", "eager,compiled"),
     "device": ("cpu", "auto", "cuda", "mps"), "size": ("tiny", "default", "metavoice", "cpu"), "streams": ("2",),
     "measure": ("trace", "drift,memory", "latency", "audio"), "steps": ("5",), "timeout": ("3",),
     "memory": ("default",),
     "checkpoint_dtype": ("float32", "bfloat16"), "policy": ("speed", "balanced"), "max_drift": ("0.01", "1e-6"),
-    "length": ("1000", "64"), "sweep": ("sweep",), "hf": ("empty",), "dtype": ("float16",), "write_patch": ("a.patch",),
+    "length": ("1000", "64"), "hf": ("empty",), "dtype": ("float16",), "write_patch": ("a.patch",),
     "message": ("Expected query, key, and value to have the same dtype", "case.py", "-"), "model": ("metavoice-1b",),
-    "kv_dtype": ("float16",), "shape": ("metavoice",), "format_": ("bfloat16",), "cache_dtype": ("float16",),
+    "kv_dtype": ("float16",), "shape": ("metavoice",), "cache_dtype": ("float16",),
     "machine": ("two-shared-cores",), "require": ("latency", "drift"), "markdown": ("gate.md",), "metric": ("latency",),
     "by": ("torch", "commit"), "html": ("v.html",), "csv": ("v.csv",),
     "plot": ("p.png",), "sdpa_backend": ("math",), "tf32": ("on",),
@@ -420,10 +376,10 @@ _LOADED_ONCE = ("torch", "scipy.stats", "matplotlib.figure", "precision_eval.cas
 
 
 def _lay_commands(folder: Path) -> None:
-    """A run, results over versions, a sweep, a user's case and two recordings."""
+    """A run, results over versions, a user's case and two recordings."""
     import soundfile
 
-    for name, lay in (("run", _lay_run), ("versions", _lay_asv), ("sweep", _lay_sweep), ("empty", lambda path: [])):
+    for name, lay in (("run", _lay_run), ("versions", _lay_asv), ("empty", lambda path: [])):
         (folder / name).mkdir()
         lay(folder / name)
     (folder / "case.py").write_text(_CASE)

@@ -139,8 +139,6 @@ _MODULES = (
     "divergence",
     "robustness",
     "latency.kinds",
-    "audio",
-    "audio.published",
     "audio_ladder",
     "sound",
     "choose",
@@ -149,8 +147,6 @@ _MODULES = (
     "versions",
     "attack",
     "robustness.soak",
-    "candidates",
-    "lengths",
 )
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 PROOF = NAMES[:5]

@@ -81,9 +81,6 @@ CLAIMS: dict[Source, tuple[Claim, ...]] = {
         Claim("runs of equal sound in which anything alarms", "A/A runs of"),
         Claim("known damage called worse", "control_rope_bfloat16 called worse"),
     ),
-    Source("published", "published/published.json", "beside-figures-that-others-published"): (
-        Claim("audio metrics give what others published", EVERY),
-    ),
     Source("attack", "attack.json", "hostile-files-random-commands-and-faults-at-any-time"): (
         Claim("hostile files and random commands are refused in one line", EVERY),
     ),

@@ -61,15 +61,10 @@ COMMANDS = {
         "precision_eval.cli.plan:plan",
         "Add up the memory that a model needs under each fix, and the largest length that fits.",
     ),
-    "sensitivity": (
+    "modules": (
         MODEL,
-        "precision_eval.cli.studies:sensitivity",
-        "Map which layers and roles carry the drift, and find a mixed policy that beats every uniform fix.",
-    ),
-    "sweep": (
-        MODEL,
-        "precision_eval.cli.studies:sweep",
-        "Time the two casts at decode over the length of the cache, and find where one overtakes the other.",
+        "precision_eval.cli.modules:modules",
+        "Find which modules may be in half, and write that as a policy in plain PyTorch.",
     ),
     "gate": (
         TRACK,

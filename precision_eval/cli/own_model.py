@@ -47,8 +47,8 @@ purpose, such as norms and rotations that cast in and out, are no fault. Exit co
 
 HELP_OF_EXPLAIN = """\
 Give the sentence in quotes, a file that holds it, or paste a whole traceback or log into [cyan]explain -[/cyan].
-Eager, compiled and exported messages of torch 2.6 to 2.15 are known, and those of apex, xformers and flash-attn. A
-text of no known sentence is said to be none of the family, and the exit code is 4.
+Eager, compiled and exported messages of torch 2.6 to 2.15 are known, and those of apex, xformers and flash-attn. If
+the text contains no known dtype error, [cyan]explain[/cyan] says so and exits with 4.
 
 [bold]Examples[/bold]
 

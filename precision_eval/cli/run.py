@@ -135,14 +135,6 @@ Seeds = Annotated[
     int | None,
     typer.Option(min=1, help="Seeded inputs that drift is measured on, eager; [dim]default: 1, thorough 8[/dim]"),
 ]
-Judges = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME[,NAME]...",
-        help="What else hears the streams of sound, and each minute of long audio: whisper, pocketsphinx, resemblyzer, "
-        "visqol, zimtohrli; each needs its wheel.",
-    ),
-]
 Minutes = Annotated[float | None, typer.Option(min=0.01, help="Audio per fix; [dim]default: 0.25[/dim]")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Frames of 20 ms per stream; [dim]default: 50[/dim]")]
 Isolation = Annotated[
@@ -188,7 +180,6 @@ def run(
     timeout: Timeout = None,
     checkpoint_dtype: StoredDtype = CheckpointDtype.float32,
     speech: Speech = None,
-    judge: Judges = None,
     verbose: options.Verbose = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -198,7 +189,7 @@ def run(
     tier, cases = tier_of(quick=quick, thorough=thorough), _cases_of(target, case)
     chosen = tier.options(
         cases, minutes=minutes, streams=streams, steps=steps, budget_s=budget, processes=processes, seed=seed,
-        seeds=seeds, tf32=tf32, memory=_joined(memory), speech=speech, judges=judge, isolation=isolation,
+        seeds=seeds, tf32=tf32, memory=_joined(memory), speech=speech, isolation=isolation,
     )  # fmt: skip
     selection = Selection(
         cases=cases, fixes=split(fix, ("*",)), without=() if cases or measure else tier.leaves_out_unasked,

@@ -59,7 +59,6 @@ class Options:
     tf32: str | None = None
     memory: str | None = None
     speech: str | None = None
-    judges: str | None = None
     isolation: str = "warn"
 
     @property

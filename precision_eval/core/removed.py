@@ -11,6 +11,8 @@ from collections.abc import Mapping
 COMMANDS: Mapping[str, str] = {
     "expect": "`precision-eval run --size tiny` shows the statuses under the installed torch",
     "roofline": "time on a device that is absent is not predicted: measure there with run --device",
+    "sensitivity": "`precision-eval modules FACTORY` says which modules may be in half; maps of sites are gone",
+    "sweep": "`precision-eval run --case attention-decode --size '*'` measures every length, with a figure",
     "self-test": "every ratio states the smallest effect that it would have found",
 }
 
@@ -24,6 +26,7 @@ OPTIONS: Mapping[str, str] = {
     "versions --commit": "the commit with the most versions is shown; read the others from a folder of their own",
     "versions --torch": "the version with the most commits is shown; read the others from a folder of their own",
     "run --workload": "use --case",
+    "run --judge": "no replacement",
 }
 
 PUBLIC_NAMES: Mapping[str, str] = {
@@ -38,7 +41,12 @@ PUBLIC_NAMES: Mapping[str, str] = {
     "workload_by_id": "use case_by_id",
 }
 
-CASES: Mapping[str, str] = {}
+CASES: Mapping[str, str] = {
+    "voice-natural": "use voice",
+    "voice-natural-capped": "use voice",
+    "distillmos": "no replacement",
+    "resemblyzer": "no replacement",
+}
 
 FIXES: Mapping[str, str] = {}
 

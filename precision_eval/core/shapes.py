@@ -150,7 +150,6 @@ DATA: Mapping[str, Any] = {
     "audio": {
         **{"duration_s": (0.0, 1e7), "against_reference": _COMPARISON, "against_original": _COMPARISON},
         **{"phoneme_accuracy": Maybe({"*": Maybe(SHARE)}), "files": _FILES, "doubts": [str]},
-        "minutes": {"flags": [[str]], "*": [Maybe(NUMBER)]},
     },
     "sound": {
         **{"streams!": COUNT, "stream_s!": (0.0, 1e7), "heard!": {"*": [NUMBER]}, "tokens": [str], "clock": Name()},

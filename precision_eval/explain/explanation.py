@@ -7,8 +7,6 @@ This module loads no torch.
 
 from __future__ import annotations
 
-import difflib
-import html
 import os
 import re
 import textwrap
@@ -18,20 +16,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.explain.causes import CAUSES, Cause, fits, is_named
+from precision_eval.explain.advice import FixAdvice, advise
+from precision_eval.explain.causes import Cause, causes, fits, is_named
 from precision_eval.explain.messages import SentenceMatch, cleaned, find_members
-from precision_eval.explain.mismatches import FAMILY, Member, Verdict
-from precision_eval.fixes.catalog import FIXES, Fix
+from precision_eval.explain.mismatches import Member
 
 How = Literal["eager", "while tracing", "compiled, at run time", "exported", "not shown"]
-
-
-@dataclass(frozen=True)
-class Near:
-    """The known sentence that an unknown text resembles most; a likeness of wording, no diagnosis."""
-
-    sentence: str
-    likeness: float
 
 
 def how_it_ran(text: str, matched: SentenceMatch) -> How:
@@ -77,8 +67,8 @@ _SOURCE_HINTS: tuple[tuple[str, str], ...] = (
 )
 
 
+# What Python 3.13 writes between the lines of a call, and blank lines.
 _NO_SOURCE = re.compile(r"[\s~^]*|\s*\.\.\.<\d+ lines>\.\.\.")
-"""What Python 3.13 writes between the lines of a call, and blank lines."""
 
 
 def named_op(text: str, matched: SentenceMatch) -> str | None:
@@ -135,156 +125,6 @@ def last_user_frame(text: str, matched: SentenceMatch) -> str | None:
     return f"{short} line {line}" + (f" in {function.strip()}" if function else "")
 
 
-def nearest(text: str) -> Near:
-    """Find the known sentence that the last line of an unknown text resembles most."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
-    said = re.sub(r"^[\w.]*(Error|Exception|Warning): ", "", lines[-1])[:300]
-    best = Near("", 0.0)
-    for member in FAMILY:
-        for sentence in member.sentences:
-            ratio = difflib.SequenceMatcher(None, said, sentence, autojunk=False).ratio()
-            if ratio > best.likeness:
-                best = Near(sentence, ratio)
-    return best
-
-
-@dataclass(frozen=True)
-class FixAdvice:
-    """What one fix does for the call that raised."""
-
-    fix: str
-    verdict: Verdict
-    reason: str
-    snippet: tuple[str, ...] = ()
-
-
-_REACHED = ("scaled_dot_product_attention", "linear", "matmul", "mm", "bmm", "layer_norm", "group_norm", "index_put")
-_LOWERED = ("bmm", "baddbmm", "mv", "matmul", "conv")  # aten/src/ATen/autocast_mode.h
-_REACHED_SITES = ("sdpa", "linear")
-_HALF = ("float16", "bfloat16")
-
-
-def advise(matched: SentenceMatch, *, op: str | None, how: How, causes: tuple[Cause, ...]) -> tuple[FixAdvice, ...]:
-    """Judge every fix but the control for the call that raised."""
-    judged = []
-    for fix in FIXES:
-        if fix.id == "as_shipped":
-            continue
-        held = _held(matched.member, fix)
-        if fix.id == "upstream":
-            verdict, reason = _upstream(causes)
-        elif held is not None:
-            verdict, reason = held
-        elif fix.id == "dynamo_fallback":
-            verdict, reason = _fallback(how)
-        elif fix.id == "autocast":
-            verdict, reason = _autocast(matched, op)
-        elif fix.agreement == "none":
-            verdict, reason = _one_dtype(matched, fix.storage)
-        else:
-            verdict, reason = _cast(matched, op, to_storage=fix.agreement == "activation_to_storage")
-        helps = verdict in ("applies", "depends")
-        judged.append(FixAdvice(fix.id, verdict, reason, _snippet(fix, matched) if helps else ()))
-    return tuple(judged)
-
-
-def _held(member: Member, fix: Fix) -> tuple[Verdict, str] | None:
-    """Return what the member's own data says of a fix, the most particular first."""
-    asked: tuple[str, ...] = (fix.id, fix.storage, "one dtype" if fix.agreement == "none" else "casts")
-    own = {fixes: (verdict, reason) for fixes, verdict, reason in member.advice}
-    if fix.id in ("autocast", "dynamo_fallback"):
-        asked = (fix.id,)
-    return next((own[name] for name in asked if name in own), None)
-
-
-def _snippet(fix: Fix, matched: SentenceMatch) -> tuple[str, ...]:
-    """Write a fix as two lines of code: at the operands that the sentence is about, and on the whole model."""
-    outside = f'output = precision_eval.fixed(model, "{fix.id}")(*inputs)  # the same, from outside'
-    if fix.agreement == "autocast":
-        return ("with torch.autocast(device_type):", "    output = model(*inputs)")
-    if fix.storage in ("float32", "float16", "bfloat16"):
-        cast = {"float32": "float", "float16": "half"}.get(fix.storage, fix.storage)
-        return f"model.{cast}()  # and its floating inputs: x.{cast}()", outside
-    names = {role: [o.name for o in matched.member.operands if o.role == role] for role in ("activation", "storage")}
-    if fix.agreement not in ("activation_to_storage", "storage_to_activation") or not all(names.values()):
-        return ()
-    cast, to = ("activation", "storage") if fix.agreement == "activation_to_storage" else ("storage", "activation")
-    values = ", ".join(f"{name}.to({names[to][0]}.dtype)" for name in names[cast])
-    return f"{', '.join(names[cast])} = {values}", outside
-
-
-def _upstream(causes: tuple[Cause, ...]) -> tuple[Verdict, str]:
-    landed = [cause for cause in causes if cause.case]
-    if not landed:
-        return "depends", "no system of this suite is known to raise this; see the threads"
-    return "depends", "; ".join(dict.fromkeys(f"if the cause is {cause.id}: {cause.fix}" for cause in landed))
-
-
-def _fallback(how: How) -> tuple[Verdict, str]:
-    if how == "eager":
-        return "does_not_cure", "the error is eager's own: there is no compiled frame to fall back from"
-    if how == "while tracing":
-        return (
-            "does_not_cure",
-            "it falls back to eager, and eager has the same check; with fullgraph=True it raises as before",
-        )
-    return "does_not_cure", "it suppresses errors of the compiler; this check also stands in eager"
-
-
-def _autocast(matched: SentenceMatch, op: str | None) -> tuple[Verdict, str]:
-    site, dtypes = matched.member.site, matched.dtypes.values()
-    if "float64" in dtypes:
-        return "does_not_cure", "autocast leaves float64 alone"
-    if site == "rnn":
-        return "depends", "on CUDA autocast lifts this check and casts; the CPU's is not asked"
-    if op == "apex fused norm":
-        return "does_not_cure", "a kernel from outside torch is not on autocast's lists"
-    if matched.member.id == "scalar_type" and op not in _LOWERED:
-        return "depends", "only where the operation is on autocast's lists for the device"
-    if site in ("sdpa", "linear", "matmul", "conv"):
-        return "applies", "on autocast's lower-precision list: the operands are cast at each call"
-    if site == "kernel":
-        return "does_not_cure", "a kernel from outside torch is not on autocast's lists"
-    if site == "cache_write":
-        return "does_not_cure", "a write in place cannot change its destination; autocast may even cause this one"
-    if site == "norm":
-        return "depends", "CUDA's autocast runs norms in float32; the CPU's lists differ between versions"
-    return "depends", "only where the operation is on autocast's lists for the device"
-
-
-def _one_dtype(matched: SentenceMatch, storage: str) -> tuple[Verdict, str]:
-    note = f"unless the code makes an operand of another dtype than {storage} in the forward pass"
-    if storage in _HALF and "float32" in matched.dtypes.values():
-        note = "not where the float32 operand is made in the forward pass: an embedding, a promoting norm, an .float()"
-    return ("depends" if storage in _HALF and "float32" in matched.dtypes.values() else "applies"), note
-
-
-def _cast(matched: SentenceMatch, op: str | None, *, to_storage: bool) -> tuple[Verdict, str]:
-    member = matched.member
-    if member.kind == "format" and member.site != "norm":
-        return "does_not_cure", "the operands may well agree; the kernel does not take their format"
-    if op is None and member.id == "scalar_type":
-        return "depends", "where the operation is a Linear, a matmul, a bmm, attention or a norm"
-    if not (
-        member.site in _REACHED_SITES
-        or op in _REACHED
-        or member.site == "norm"
-        or member.id in ("index_put", "index_copy")
-    ):
-        return "out_of_reach", "from outside, only attention, Linear, matmul, norms and index writes are reached"
-    if member.site == "cache_write":
-        return "applies", "a write casts the values to the destination's dtype"
-    roles = {operand.name: operand.role for operand in member.operands}
-    kept = {
-        dtype for name, dtype in matched.dtypes.items() if roles[name] == ("storage" if to_storage else "activation")
-    }
-    target = kept.pop() if len(kept) == 1 else ""
-    reason = "the operands agree at this call; elsewhere in the model another call may raise next"
-    if target == "float16" and set(matched.dtypes.values()) & {"float32", "bfloat16"}:
-        reason += "; values beyond 65504 overflow in float16"
-    return "applies", reason
-
-
 @dataclass(frozen=True)
 class NamedOperand:
     """An operand of the call, with the dtype that the message names."""
@@ -316,7 +156,7 @@ class Explanation:
     Attributes
     ----------
     known : bool
-        The text holds a sentence of the family. Where not, only `reason` and `nearest` are set.
+        The text holds a sentence of the family. Where not, only `reason` is set.
     member, sentence : str or None
         Which one, and as it stands in the text.
     op : str or None
@@ -342,8 +182,6 @@ class Explanation:
         Of the sentence itself.
     reason : str or None
         Why the text is no member.
-    nearest : Near or None
-        The known sentence that reads most alike.
     """
 
     known: bool
@@ -362,7 +200,6 @@ class Explanation:
     also: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     reason: str | None = None
-    nearest: Near | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for strict JSON."""
@@ -371,11 +208,7 @@ class Explanation:
     def __str__(self) -> str:
         return as_text(self)
 
-    def __repr__(self) -> str:
-        return as_text(self)
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(as_text(self))}</pre>"
+    __repr__ = __str__
 
 
 def explain(error: BaseException | str) -> Explanation:
@@ -415,7 +248,7 @@ def explain(error: BaseException | str) -> Explanation:
     matched, refused = find_members(text)
     if not matched:
         reason = refused[-1] if refused else "no sentence of the family is in the text"
-        return Explanation(known=False, reason=reason, nearest=nearest(text))
+        return Explanation(known=False, reason=reason)
     return _explained(matched[-1], matched[:-1], text)
 
 
@@ -423,8 +256,8 @@ def _explained(matched: SentenceMatch, earlier: list[SentenceMatch], text: str) 
     member = matched.member
     op = _operation(member, matched.sentence, named_op(text, matched))
     how = how_it_ran(text, matched)
-    causes = tuple(
-        cause for cause in CAUSES if fits(cause, matched) and (is_named(cause, text) or not cause.only_named)
+    likely = tuple(
+        cause for cause in causes() if fits(cause, matched) and (is_named(cause, text) or not cause.only_named)
     )
     others = dict.fromkeys(one.sentence for one in earlier if one.sentence != matched.sentence)
     return Explanation(
@@ -439,8 +272,8 @@ def _explained(matched: SentenceMatch, earlier: list[SentenceMatch], text: str) 
         where=member.where,
         operands=_operands(matched),
         traced=tuple(fake_operands(text, matched)),
-        causes=tuple(sorted((_likely(cause, text) for cause in causes), key=lambda cause: not cause.is_named)),
-        fixes=advise(matched, op=op, how=how, causes=causes),
+        causes=tuple(sorted((_likely(cause, text) for cause in likely), key=lambda cause: not cause.is_named)),
+        fixes=advise(matched, op=op, how=how, causes=likely),
         also=tuple(others),
         links=tuple(link(source) for source in member.sources),
     )
@@ -493,48 +326,32 @@ WIDTH = 110
 def as_text(explanation: Explanation) -> str:
     """Write an explanation as text."""
     if not explanation.known:
-        return "\n".join(_unknown(explanation))
+        return "\n".join(["Not a known dtype error.", *_wrap(explanation.reason or "")])
     lines = [*_message(explanation), "", *_causes(explanation), "", *_fixes(explanation)]
     if explanation.links:
-        lines += ["", "Where this sentence comes from, and threads", *(f"  {one}" for one in explanation.links)]
+        lines += ["", "Where this sentence comes from, and threads", *(f"  {link}" for link in explanation.links)]
     return "\n".join(lines)
 
 
-def _wrapped(text: str, indent: str = "  ", first: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=indent if first is None else first,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
+def _wrap(text: str, first: str = "  ", rest: str = "  ") -> list[str]:
+    wrapper = textwrap.TextWrapper(
+        WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
-
-
-def _unknown(explanation: Explanation) -> list[str]:
-    assert explanation.reason is not None
-    lines = ["Not a member of this family: nothing is said about it.", *_wrapped(explanation.reason)]
-    near = explanation.nearest
-    if near is not None and near.sentence:
-        lines.append(f"The known sentence that reads most alike ({near.likeness:.0%}; a likeness, no diagnosis):")
-        lines += _wrapped(near.sentence, "    ")
-    return lines
+    return wrapper.wrap(text)
 
 
 def _message(explanation: Explanation) -> list[str]:
-    op = explanation.op or f"not shown; one of {', '.join(explanation.candidates)}"
-    lines = ["The message", *_wrapped(f"“{explanation.sentence}”")]
-    lines += _wrapped(f"operation: {op}", "    ", "  ")
-    lines += _wrapped(f"run: {explanation.how}" + (f", at {explanation.frame}" if explanation.frame else ""))
-    for operand in explanation.operands:
-        lines += _wrapped(f"{operand.name}: {operand.dtype or 'dtype not named'} ({operand.meaning})", "    ", "  ")
+    facts = {"operation": explanation.op or f"not shown; one of {', '.join(explanation.candidates)}"}
+    facts["run"] = f"{explanation.how}, at {explanation.frame}" if explanation.frame else str(explanation.how)
+    facts |= {o.name: f"{o.dtype or 'dtype not named'} ({o.meaning})" for o in explanation.operands}
     if explanation.traced:
-        shapes = ", ".join(f"{shape} {dtype}" for shape, dtype in explanation.traced)
-        lines += _wrapped(f"traced with: {shapes}", "    ", "  ")
-    lines += _wrapped(f"wanted: {explanation.asks}", "    ", "  ")
-    lines += _wrapped(f"known from: {explanation.where}", "    ", "  ")
+        facts["traced with"] = ", ".join(f"{shape} {dtype}" for shape, dtype in explanation.traced)
+    facts |= {"wanted": explanation.asks or "", "known from": explanation.where or ""}
+    lines = ["The message", *_wrap(f"“{explanation.sentence}”")]
+    for name, value in facts.items():
+        lines += _wrap(f"{name}: {value}", rest="    ")
     for sentence in explanation.also:
-        lines += _wrapped(f"before it in the same text: “{sentence}”", "    ", "  ")
+        lines += _wrap(f"before it in the same text: “{sentence}”", rest="    ")
     return lines
 
 
@@ -544,31 +361,24 @@ def _causes(explanation: Explanation) -> list[str]:
     named = any(cause.is_named for cause in explanation.causes)
     lines = ["Known causes that fit" + ("" if named else "; the text does not tell which")]
     for cause in explanation.causes:
-        lines += _one_cause(cause)
+        word = " [the text shows a word of it]" if cause.is_named else ""
+        lines += _wrap(f"- {cause.title}{word}", rest="    ")
+        for part in (cause.explanation, f"to tell it: {cause.tell}", f"fix: {cause.fix}"):
+            lines += _wrap(part, "    ", "    ")
+        if cause.case:
+            lines.append(f"    measured by: precision-eval run --case '{cause.case}'")
+        lines += [f"    {link}" for link in cause.links]
     return lines
-
-
-def _one_cause(cause: LikelyCause) -> list[str]:
-    shown = " [the text shows a word of it]" if cause.is_named else ""
-    lines = _wrapped(f"{cause.title}{shown}", "    ", "  - ")
-    lines += _wrapped(cause.explanation, "    ")
-    lines += _wrapped(f"to tell it: {cause.tell}", "    ")
-    lines += _wrapped(f"fix: {cause.fix}", "    ")
-    if cause.case:
-        lines.append(f"    measured by: precision-eval run --case '{cause.case}'")
-    return [*lines, *(f"    {one}" for one in cause.links)]
 
 
 def _fixes(explanation: Explanation) -> list[str]:
     lines = ["Fixes, for the call that raised"]
     for fix in explanation.fixes:
-        verdict = fix.verdict.replace("_", " ")
-        lines += _wrapped(f"{fix.fix:<16} {verdict:<14} {fix.reason}", " " * 34, "  ")
+        lines += _wrap(f"{fix.fix:<16} {fix.verdict.replace('_', ' '):<14} {fix.reason}", rest=" " * 34)
         lines += [f"    {line}" for line in fix.snippet]
-    place = "your_module:factory  # a function that returns (model, inputs)"
     return [
         *lines,
         "",
         "Next: the module and line that raise, and a change of the source",
-        f"  precision-eval doctor {place}",
+        "  precision-eval doctor your_module:factory  # a function that returns (model, inputs)",
     ]

@@ -1,4 +1,4 @@
-"""Error messages read: the sentences of :data:`~.mismatches.FAMILY` found in a text, and a reason in short.
+"""Error messages read: the sentences of ``messages.toml`` found in a text, and a reason in short.
 
 Conventions: terminal colours, box-drawing frames and the prefixes of distributed launchers are taken off first, and a
 traceback that was written into one line, as in a log of JSON, is put back into lines. Positions are those in the
@@ -15,7 +15,7 @@ from functools import cache
 from string import ascii_lowercase, ascii_uppercase
 
 from precision_eval.core.formatting import shortened
-from precision_eval.explain.mismatches import FAMILY, Member
+from precision_eval.explain.mismatches import Member, family
 
 _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 
@@ -154,7 +154,7 @@ def find_members(text: str) -> tuple[list[SentenceMatch], list[str]]:
     cut: list[SentenceMatch] = []
     refused: list[tuple[SentenceMatch, str]] = []
     searched = lowered(text)
-    for member in FAMILY:
+    for member in family():
         for sentence in member.sentences:
             for match in _matches(member, sentence, text, searched):
                 reason = _not_of_the_family(member, match.dtypes)

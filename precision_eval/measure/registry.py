@@ -148,7 +148,7 @@ MEASURES: tuple[Measure, ...] = (
         after=("synthesis",),
         needs=("synthesis",),
         pseudo_fixes=("reference", "noise_floor", *_CONTROLS),
-        options=("seed", "minutes", "judges"),
+        options=("seed", "minutes"),
         cost_s=8.0,
         cost_option="minutes",
     ),
@@ -158,7 +158,7 @@ MEASURES: tuple[Measure, ...] = (
         source="paired by passage and seed; Holm's error rate, and no worse than one 20 ms drop-out a second",
         place="precision_eval.measure.sound:sound",
         pseudo_fixes=("reference", "noise_floor", *_CONTROLS),
-        options=("seed", "streams", "minutes", "judges"),
+        options=("seed", "streams", "minutes"),
         cost_s=8.0,
     ),
     Measure(

@@ -4,14 +4,12 @@ Conventions: a stream is a passage of a held-out script, of one of twelve speake
 the reference's passages, prompts and noise; the noise floor has noise of its own. The controls have longer prompts, and
 so other noise too, since what they do wrong grows with the position in time. The original is the tokens of the passage
 through the same codec and vocoder, so that its distance to a rendering is the model's doing alone. Values are kept
-stream by stream; they are compared in :mod:`precision_eval.results.sound`. Judges from outside
-(:mod:`precision_eval.measure.judges`) hear the same streams where they are asked for.
+stream by stream; they are compared in :mod:`precision_eval.results.sound`.
 
 A case from outside has no original. Each of its streams is held to the reference's own speech of the same script under
 noise that no condition is given: a fix that speaks as the reference does lies as far from it as the reference does.
 What counts as no worse is then how far the drop-outs of the margin move the reference's own streams: no change of a
 distance to anything else can be larger. Where another seed gives the same sound, distances are to the reference itself.
-A voice beside the first has margins of its own too: what the drop-outs add to its reference's distances.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ import numpy as np
 
 from precision_eval.cases.own import OwnCase, built, digest_of, own_case
 from precision_eval.cases.systems.voice import CHECKPOINT_DTYPE_OF_SIZE
-from precision_eval.cases.voice.assets import VOICES, asset_path, load_streams, sha256_of
+from precision_eval.cases.voice.assets import asset_path, load_streams, sha256_of
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_CODEBOOKS, SAMPLE_RATE_HZ, Codec
 from precision_eval.cases.voice.conditions import noise_seed, opened
 from precision_eval.cases.voice.recogniser import SILENCE_ID, Recogniser
@@ -37,14 +35,13 @@ from precision_eval.core.cells import Cell, Outcome, failed, passed
 from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.targets import is_target
 from precision_eval.measure.decoding import said
-from precision_eval.measure.judges import Panel, chosen_judges
-from precision_eval.measure.minutes import DISTANCES
 from precision_eval.measure.voice import PROMPT_FRAMES, SHORTEST_S, NonFiniteAudioError, kept_arrays
 
 BATCH_STREAMS = 16
 LONG_PROMPT_FRAMES = 1024  # twice the window that the model was trained on
 PROMPTS = {"control_rope_bfloat16": 512, "control_long_window": LONG_PROMPT_FRAMES}
 SHORTEST_STREAM_S, LONGEST_STREAM_S = 2.0, 20.0
+DISTANCES = ("mel_mcd_db", "log_spectral_distance_db", "level_error_db")
 LENGTH = "length_error"
 DROP_OUT_S = 0.02
 _OTHER_NOISE = 2_000_003  # of no condition
@@ -57,9 +54,9 @@ def stream_frames(minutes: float) -> int:
     return round(min(max(20.0 * minutes, SHORTEST_STREAM_S), LONGEST_STREAM_S) * FRAME_RATE_HZ)
 
 
-def passages(count: int, *, n_frames: int, voice: Path | None = None) -> list[Stream]:
+def passages(count: int, *, n_frames: int) -> list[Stream]:
     """Return passages that do not overlap where the scripts are long enough, each preceded by the longest prompt."""
-    return load_streams(count, n_frames=LONG_PROMPT_FRAMES + n_frames, voice=voice)
+    return load_streams(count, n_frames=LONG_PROMPT_FRAMES + n_frames)
 
 
 def spoken_tokens(
@@ -71,7 +68,6 @@ def spoken_tokens(
     mode: str = "eager",
     device: str = "cpu",
     checkpoint_dtype: str = "float32",
-    voice: Path | None = None,
 ) -> np.ndarray:
     """Speak the passages in batches of 16, on one set of weights at a time; tokens (streams, n_frames, K)."""
     prompt = PROMPTS.get(condition, PROMPT_FRAMES)
@@ -85,7 +81,6 @@ def spoken_tokens(
             mode=mode,
             device=device,
             checkpoint_dtype=checkpoint_dtype,
-            voice=voice,
         ) as decoder:
             key = noise_seed(condition, seed) + _NEXT_BATCH * number
             frames = free_run(decoder, voices, prompt_frames=prompt, n_frames=n_frames, seed=key)
@@ -102,10 +97,10 @@ def _from(stream: Stream, frame: int) -> Stream:
     return Stream(stream.conditioning[frame:], stream.tokens[frame:])
 
 
-def waveforms(tokens: np.ndarray, voice: Path | None = None) -> np.ndarray:
+def waveforms(tokens: np.ndarray) -> np.ndarray:
     """Samples of each row of tokens, (streams, n_samples), float32."""
-    codec = Codec.load(asset_path("codec.safetensors", voice))
-    network = MagnitudeNetwork.load(asset_path("vocoder.safetensors", voice))
+    codec = Codec.load(asset_path("codec.safetensors"))
+    network = MagnitudeNetwork.load(asset_path("vocoder.safetensors"))
     mels = np.stack([codec.decode(row) for row in tokens])
     parts = [mels[first : first + _VOCODED] for first in range(0, len(mels), _VOCODED)]
     return np.concatenate([vocode(part, network=network) for part in parts])
@@ -117,37 +112,27 @@ def original_tokens(streams: Sequence[Stream], *, n_frames: int) -> np.ndarray:
 
 
 class Listener:
-    """Hears a rendering of each passage against its original, and lets a panel of judges hear it.
+    """Hears a rendering of each passage against its original."""
 
-    Phonemes are recognised of the first voice alone.
-    """
-
-    def __init__(
-        self, streams: Sequence[Stream], originals: np.ndarray, panel: Panel | None = None, voice: Path | None = None
-    ) -> None:
-        self._panel = Panel(()) if panel is None else panel
+    def __init__(self, streams: Sequence[Stream], originals: np.ndarray) -> None:
         n_frames = originals.shape[1] // HOP_SAMPLES
         passage = slice(LONG_PROMPT_FRAMES, LONG_PROMPT_FRAMES + n_frames)
         self._labels = [stream.conditioning.phoneme[passage] for stream in streams]
         self._originals = originals
-        self._truths = [self._panel.hear(original) for original in originals]
-        self._recogniser = Recogniser.load(asset_path("recogniser.safetensors")) if voice is None else None
+        self._recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
 
     def heard(self, renderings: np.ndarray) -> dict[str, list[float]]:
         """Return each metric's values, one per stream: distances in dB, phonemes as a fraction of the speech frames."""
-        each = zip(self._originals, renderings, self._labels, self._truths, strict=True)
+        each = zip(self._originals, renderings, self._labels, strict=True)
         rows = [self._one(*one) for one in each]
         return {name: [row[name] for row in rows] for name in rows[0]}
 
-    def _one(
-        self, original: np.ndarray, samples: np.ndarray, labels: np.ndarray, truth: dict[str, Any]
-    ) -> dict[str, float]:
+    def _one(self, original: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         heard = distances(original, samples, rate_hz=SAMPLE_RATE_HZ)  # first: it refuses what is not finite
-        if self._recogniser is not None:
-            speech = labels != SILENCE_ID
-            named = self._recogniser.recognise(samples)
-            heard["phonemes_right"] = float((named == labels)[speech].mean())
-        return heard | self._panel.scores(truth, self._panel.hear(samples))
+        speech = labels != SILENCE_ID
+        named = self._recogniser.recognise(samples)
+        heard["phonemes_right"] = float((named == labels)[speech].mean())
+        return heard
 
 
 def distances(original: np.ndarray, samples: np.ndarray, *, rate_hz: int) -> dict[str, float]:
@@ -171,8 +156,8 @@ def sound(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 
 def _heard(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:
-    n_frames, voice = stream_frames(cell.options.minutes), VOICES[cell.case]
-    streams = passages(cell.options.streams, n_frames=n_frames, voice=voice)
+    n_frames = stream_frames(cell.options.minutes)
+    streams = passages(cell.options.streams, n_frames=n_frames)
     cpu_start_s = time.process_time()
     tokens = spoken_tokens(
         condition,
@@ -182,33 +167,20 @@ def _heard(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:
         mode=cell.mode,
         device=cell.device,
         checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[cell.size],
-        voice=voice,
     )
-    renderings = waveforms(tokens, voice)
+    renderings = waveforms(tokens)
     cpu_s = time.process_time() - cpu_start_s
     duration_s = n_frames / FRAME_RATE_HZ
-    panel = Panel(chosen_judges(cell.options.judges))
-    listener = Listener(streams, _originals(run_dir, streams, n_frames, voice), panel, voice)
-    heard, own = listener.heard(renderings), {}
-    if condition == "reference" and voice is not None:
-        own = {"margins": margins_of(listener, renderings, heard)}
+    listener = Listener(streams, _originals(run_dir, streams, n_frames))
     return {
-        **own,
         "streams": len(streams),
         "stream_s": duration_s,
-        "heard": heard,
-        "doubts": panel.missing,
+        "heard": listener.heard(renderings),
+        "doubts": [],
         "tokens": [hashlib.sha256(row.tobytes()).hexdigest()[:12] for row in tokens],
         "real_time_factor": len(streams) * duration_s / cpu_s,
         "clock": "process CPU",
     }
-
-
-def margins_of(listener: Listener, renderings: np.ndarray, heard: dict[str, list[float]]) -> dict[str, float]:
-    """What drop-outs add to the distances of a voice's own reference."""
-    seeded = (_with_drop_outs(wave, rate_hz=SAMPLE_RATE_HZ, seed=n) for n, wave in enumerate(renderings))
-    moved = listener.heard(np.stack(list(seeded)))
-    return {name: max(0.0, float(np.mean(moved[name]) - np.mean(heard[name]))) for name in heard}
 
 
 def _heard_of_own(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:
@@ -219,8 +191,7 @@ def _heard_of_own(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:
     waves, rate_hz = said(cell, condition, own, _own_passages(own, count, noise_seed(condition, seed)))
     cpu_s = time.process_time() - cpu_start_s
     others = _own_others(cell, run_dir, own)
-    panel = Panel(chosen_judges(cell.options.judges))
-    rows = [_from_other(*pair, rate_hz, panel) for pair in zip(others, waves, strict=True)]
+    rows = [_from_other(*pair, rate_hz) for pair in zip(others, waves, strict=True)]
     length_s = sum(map(len, waves)) / rate_hz
     data: dict[str, Any] = {
         "streams": count,
@@ -229,11 +200,11 @@ def _heard_of_own(cell: Cell, run_dir: Path, condition: str) -> dict[str, Any]:
         "tokens": [hashlib.sha256(wave.tobytes()).hexdigest()[:12] for wave in waves],
         "real_time_factor": length_s / cpu_s,
         "clock": "process CPU",
-        "doubts": panel.missing,
+        "doubts": [],
     }
     if condition == "reference":
         dropped = [_with_drop_outs(wave, rate_hz=rate_hz, seed=seed + n) for n, wave in enumerate(waves)]
-        moved = [_from_other(*pair, rate_hz, panel) for pair in zip(waves, dropped, strict=True)]
+        moved = [_from_other(*pair, rate_hz) for pair in zip(waves, dropped, strict=True)]
         data["margins"] = {name: float(np.mean([row[name] for row in moved])) for name in moved[0]}
         data["margins"][LENGTH] = 100.0 * DROP_OUT_S
     return data
@@ -258,14 +229,14 @@ def _own_others(cell: Cell, run_dir: Path, own: OwnCase) -> list[np.ndarray]:
     return np.split(stored["samples"], stored["ends"][:-1])
 
 
-def _from_other(other: np.ndarray, wave: np.ndarray, rate_hz: int, panel: Panel) -> dict[str, float]:
-    """Distances over what two renderings have in common, by how many per cent their lengths differ, and the judges'."""
+def _from_other(other: np.ndarray, wave: np.ndarray, rate_hz: int) -> dict[str, float]:
+    """Distances over what two renderings have in common, by how many per cent their lengths differ."""
     common = min(len(other), len(wave))
     if common < rate_hz * SHORTEST_S:
         raise UnsupportedError(f"synthesize made {common / rate_hz:.3f} s of sound; expected {SHORTEST_S} s or more")
     found = distances(other[:common], wave[:common], rate_hz=rate_hz)
     found[LENGTH] = 100.0 * abs(len(wave) - len(other)) / len(other)
-    return found | panel.scores(*(panel.hear(each, rate_hz=rate_hz) for each in (other, wave)))
+    return found
 
 
 def _with_drop_outs(wave: np.ndarray, *, rate_hz: int, seed: int) -> np.ndarray:
@@ -277,10 +248,10 @@ def _with_drop_outs(wave: np.ndarray, *, rate_hz: int, seed: int) -> np.ndarray:
     return result
 
 
-def _originals(run_dir: Path, streams: Sequence[Stream], n_frames: int, voice: Path | None) -> np.ndarray:
+def _originals(run_dir: Path, streams: Sequence[Stream], n_frames: int) -> np.ndarray:
     """Original speech of the passages; made once per run and kept in its folder."""
-    made_of = "".join(sha256_of(asset_path(f"{name}.safetensors", voice)) for name in ("scripts", "codec", "vocoder"))
+    made_of = "".join(sha256_of(asset_path(f"{name}.safetensors")) for name in ("scripts", "codec", "vocoder"))
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
     path = run_dir / "streams" / f"original-sound.{digest}.{len(streams)}x{n_frames}.npz"
-    kept = kept_arrays(path, lambda: {"samples": waveforms(original_tokens(streams, n_frames=n_frames), voice)})
+    kept = kept_arrays(path, lambda: {"samples": waveforms(original_tokens(streams, n_frames=n_frames))})
     return kept["samples"]

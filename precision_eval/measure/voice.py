@@ -27,7 +27,7 @@ from torch import Tensor
 
 from precision_eval.cases.own import built, digest_of, own_case
 from precision_eval.cases.systems.voice import CHECKPOINT_DTYPE_OF_SIZE
-from precision_eval.cases.voice.assets import VOICES, asset_path, load_streams, manifest, original_speech, sha256_of
+from precision_eval.cases.voice.assets import asset_path, load_streams, manifest, original_speech, sha256_of
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_CODEBOOKS, SAMPLE_RATE_HZ, Codec
 from precision_eval.cases.voice.conditions import comparator_by_id, noise_seed, opened
 from precision_eval.cases.voice.synthesis import Decoder, Stream, free_run, teacher_forced
@@ -37,8 +37,6 @@ from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.core.files import UnwritableFileError, described, written_whole
 from precision_eval.core.targets import is_target
 from precision_eval.measure.decoding import forced_logits, free_running, score_step, synthesised
-from precision_eval.measure.judges import Panel, chosen_judges
-from precision_eval.measure.minutes import MINUTE_FRAMES, MinuteListener, minutes_not_finite
 from precision_eval.stats import bootstrap_interval, kaplan_meier
 from precision_eval.trace.attention import AttentionSharpness, probing
 
@@ -56,9 +54,6 @@ SURVIVAL_POINTS = 60
 PROMPT_FRAMES = 200  # 4 s, of a synthesis
 _CHUNK_FRAMES = 100
 _BYTES_PER_SAMPLE = 4
-
-LEAST_MINUTES = 3
-"""Of a recording that is also heard minute by minute."""
 
 SHORTEST_S = 0.1
 """Less sound than this has too few windows to be compared."""
@@ -92,7 +87,6 @@ def _opened(cell: Cell, condition: str, *, n_streams: int, n_frames: int) -> Abs
         mode=cell.mode,
         device=cell.device,
         checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[cell.size],
-        voice=VOICES[cell.case],
     )
 
 
@@ -101,9 +95,9 @@ def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     (condition,) = cell.fixes
     if is_target(cell.case):
         return [_own_drift(cell, run_dir, condition)]
-    options, checkpoint, voice = cell.options, CHECKPOINT_DTYPE_OF_SIZE[cell.size], VOICES[cell.case]
-    voices = load_streams(min(options.streams, MAX_TEACHER_FORCED_STREAMS), n_frames=options.steps, voice=voice)
-    truth = _reference_logits(run_dir, voices, n_frames=options.steps, checkpoint_dtype=checkpoint, voice=voice)
+    options, checkpoint = cell.options, CHECKPOINT_DTYPE_OF_SIZE[cell.size]
+    voices = load_streams(min(options.streams, MAX_TEACHER_FORCED_STREAMS), n_frames=options.steps)
+    truth = _reference_logits(run_dir, voices, n_frames=options.steps, checkpoint_dtype=checkpoint)
     # a compiled graph no longer looks attention up, so there is nothing to probe
     probe = probing(every=PROBE_EVERY_CALLS) if cell.mode == "eager" else nullcontext(AttentionSharpness())
     with (
@@ -138,16 +132,16 @@ def _own_drift(cell: Cell, run_dir: Path, condition: str) -> Outcome:
 
 
 def _reference_logits(
-    run_dir: Path, voices: list[Stream], *, n_frames: int, checkpoint_dtype: str, voice: Path | None
+    run_dir: Path, voices: list[Stream], *, n_frames: int, checkpoint_dtype: str
 ) -> list[torch.Tensor]:
     """Float64 logits of the original speech, (B, K, V) per frame; computed once per run and kept in its folder."""
-    weights = manifest(voice)["files"]["voice.safetensors"]["sha256"][:12]
+    weights = manifest()["files"]["voice.safetensors"]["sha256"][:12]
     name = f"reference-logits.{weights}.{checkpoint_dtype}.{len(voices)}x{n_frames}.torch{torch.__version__}.npz"
     path = run_dir / "streams" / name
 
     def reference() -> dict[str, np.ndarray]:
         with opened(
-            "reference", n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype, voice=voice
+            "reference", n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype
         ) as decoder:
             return {"logits": np.stack([step.numpy() for step in teacher_forced(decoder, voices, n_frames=n_frames)])}
 
@@ -218,7 +212,7 @@ def streams(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 def _free_running_voices(cell: Cell, condition: str) -> np.ndarray:
     n_streams, n_steps = cell.options.streams, cell.options.steps
-    voices = load_streams(n_streams, n_frames=STREAM_PROMPT_FRAMES + n_steps, voice=VOICES[cell.case])
+    voices = load_streams(n_streams, n_frames=STREAM_PROMPT_FRAMES + n_steps)
     n_frames = STREAM_PROMPT_FRAMES + n_steps + N_CODEBOOKS  # the delay pattern runs K − 1 frames on
     with _opened(cell, condition, n_streams=n_streams, n_frames=n_frames) as decoder:
         seed = noise_seed(condition, cell.options.seed)
@@ -363,11 +357,10 @@ def audio(cell: Cell, run_dir: Path) -> list[Outcome]:
         _wav_path(cell, run_dir, name) for name in (condition, "reference", "noise_floor")
     )
     try:
-        compare = compare_own if is_target(cell.case) else partial(compare_with_references, judges=cell.options.judges)
+        compare = compare_own if is_target(cell.case) else compare_with_references
         data = compare(path, reference_path=reference_path, null_path=null_path)
     except NonFiniteAudioError as error:
-        minutes = ", ".join(map(str, minutes_not_finite(path)))
-        return [failed(condition, "non_finite", f"{error}{minutes and f'; affected minutes: {minutes}'}")]
+        return [failed(condition, "non_finite", str(error))]
     return [passed(condition, data)]
 
 
@@ -443,9 +436,7 @@ def compare_own(wav_path: Path, *, reference_path: Path, null_path: Path) -> dic
     return {"duration_s": min(lengths) / rate_hz, "against_reference": compared, "doubts": doubts}
 
 
-def compare_with_references(
-    wav_path: Path, *, reference_path: Path, null_path: Path, judges: str | None = None
-) -> dict[str, Any]:
+def compare_with_references(wav_path: Path, *, reference_path: Path, null_path: Path) -> dict[str, Any]:
     """Measure one synthesis against the reference's and against the original speech.
 
     The original is the espeak speech of the very script, for the length of ``speech.flac``; it never went through the
@@ -461,8 +452,6 @@ def compare_with_references(
     n_samples = min(len(original), audio.shape[0])
     from_original = audio_metrics.compare(original[:n_samples], audio[:n_samples], sample_rate_hz=SAMPLE_RATE_HZ)
     n_frames = audio.shape[0] // HOP_SAMPLES
-    is_long = n_frames >= LEAST_MINUTES * MINUTE_FRAMES
-    minutes = _minute_by_minute(wav_path, judges) if is_long else {}
     recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
     heard = recogniser.phoneme_accuracy(audio, spoken_script(n_frames))
     original_frames = n_samples // HOP_SAMPLES
@@ -481,13 +470,4 @@ def compare_with_references(
             "original_first_third": heard_original.first_third,
             "original_last_third": heard_original.last_third,
         },
-        **minutes,
     }
-
-
-def _minute_by_minute(wav_path: Path, judges: str | None) -> dict[str, Any]:
-    """What is heard of each minute, by judges too where they were asked for."""
-    panel = Panel(chosen_judges(judges))
-    listener = MinuteListener(panel, prompt_frames=PROMPT_FRAMES)
-    heard = listener.heard(wav_path) | (listener.judged(wav_path) if judges else {})
-    return {"minutes": heard, "doubts": panel.missing}

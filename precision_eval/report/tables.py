@@ -19,7 +19,6 @@ from precision_eval.core.shapes import DATA as SHAPES
 from precision_eval.core.table import Table, make_table, to_csv
 from precision_eval.explain.messages import short_reason
 from precision_eval.report.facts import COSTS, SOUND, TRACED, Fact, fact_table, figure, record_of
-from precision_eval.results.minutes import courses_of, flags_text
 from precision_eval.results.model import Group, Row, figure_of
 from precision_eval.results.reading import Run
 from precision_eval.results.sound import SOUND_METRICS
@@ -49,7 +48,7 @@ _COMPILED = ("compiled-inductor", "compiled-aot_eager")
 def tables_of(run: Run, section: Group) -> tuple[Table, ...]:
     """Return every table of `section` that has something to say."""
     found = (
-        *(cost_table(section), streams_table(run, section), audio_table(run, section), minutes_table(run, section)),
+        *(cost_table(section), streams_table(run, section), audio_table(run, section)),
         *(trace_table(section), parts_table(section)),
     )
     return tuple(table for table in found if table is not None)
@@ -106,7 +105,7 @@ def streams_table(run: Run, section: Group) -> Table | None:
         (fix, sound.verdict, *(metric.range_text(sound.metrics[metric.name]) for metric in metrics))
         for fix, sound in (fixes | beside).items()
     ]
-    margins = (MISSING if m.only_against else m.text(first.metrics[m.name].margin) for m in metrics)
+    margins = (m.text(first.metrics[m.name].margin) for m in metrics)
     least = (m.text(max(sound.detectable[m.name] for sound in fixes.values())) for m in metrics)
     lines += [("margin", MISSING, *margins), ("detectable", MISSING, *least)]
     title = f"Sound of {first.streams} streams of {first.stream_s:g} s · {section.title}"
@@ -142,34 +141,6 @@ def audio_table(run: Run, section: Group, *, page: bool = False) -> Table | None
         names = join(missing).replace("_", " ")
         notes.append(f"Not in these records: {names}; without them these distances have no yardstick.")
     return fact_table(section, rows, SOUND, title=f"Sound · {section.title}{length}", notes=notes, page=page)
-
-
-def minutes_table(run: Run, section: Group) -> Table | None:
-    """Return the course of each long recording over its minutes; None where none was heard minute by minute."""
-    rows = [*run.comparators(section, "audio"), *section.fixes]
-    long = {row.fix: data for row in rows if (data := row.data("audio")) and data.get("minutes")}
-    minutes = {fix: data["minutes"] for fix, data in long.items()}
-    if not minutes:
-        return None
-    columns = (
-        "fix",
-        "minute by minute",
-        "mean",
-        "slope an hour [95 %]",
-        "first third → last",
-        "worst",
-        "flagged minutes",
-    )
-    lines = [
-        (fix, course.metric.title, course.mean_text, course.slope_text, course.thirds_text, course.worst_text, flags)
-        for fix, heard in minutes.items()
-        for flags in (flags_text(heard),)
-        for course in courses_of(heard)
-        if course.metric.name not in ("log_spectral_distance_db", "level_error_db")
-    ]
-    note = "Each minute against the original speech of its place in the script; slopes are Theil's and Sen's."
-    missing = dict.fromkeys(line for data in long.values() for line in data.get("doubts", ()))
-    return replace(make_table(columns, lines, title=f"Minute by minute · {section.title}"), notes=(note, *missing))
 
 
 def trace_table(section: Group) -> Table | None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.cases.voice.assets import VOICES
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.formatting import command_line, grouped
 from precision_eval.core.records import Record
@@ -323,7 +322,7 @@ class Group:
 
     def measure_of(self, axis: str) -> str:
         """Return the measure that gives an axis of this case."""
-        return "teacher_forced_drift" if axis == "drift" and self.case in VOICES else MEASURE_OF[axis]
+        return "teacher_forced_drift" if axis == "drift" and self.case == "voice" else MEASURE_OF[axis]
 
 
 def order_of(fix: str) -> tuple[int, str]:

@@ -27,10 +27,7 @@ from precision_eval.stats.differences import (
 
 @dataclass(frozen=True, kw_only=True)
 class SoundMetric:
-    """One figure of a stream; `worse` is the sign of a change for the worse.
-
-    One that is `only_against` can call a condition worse, and leaves *no worse* to the others: its margin is its range.
-    """
+    """One figure of a stream; `worse` is the sign of a change for the worse."""
 
     name: str
     title: str
@@ -38,7 +35,6 @@ class SoundMetric:
     decimals: int
     worse: float
     margin: float
-    only_against: bool = False
 
     def text(self, worse_by: float) -> str:
         """Write a change with its own sign and unit: ``+0.55 dB``, ``−0.052``."""
@@ -60,26 +56,9 @@ VOICE_METRICS: tuple[SoundMetric, ...] = (
 )
 """Each against the original speech of the passage; margins are mean changes, from ``results/sound/sound.json``."""
 
-JUDGE_METRICS: tuple[SoundMetric, ...] = (
-    *(
-        SoundMetric(name=name, title=title, unit="", decimals=3, worse=1.0, margin=1.0, only_against=True)
-        for name, title in (
-            ("whisper_words_wrong", "words wrong (Whisper)"),
-            ("whisper_characters_wrong", "characters wrong (Whisper)"),
-            ("pocketsphinx_phones_wrong", "phones wrong (pocketsphinx)"),
-        )
-    ),
-    SoundMetric(name="speaker_distance", title="speaker distance", unit="", decimals=3, worse=1.0, margin=0.003),
-    SoundMetric(name="visqol_lost", title="MOS-LQO lost (ViSQOL)", unit="", decimals=3, worse=1.0, margin=0.046),
-    SoundMetric(name="zimtohrli_distance", title="Zimtohrli", unit="", decimals=4, worse=1.0, margin=0.0015),
-)
-"""What judges hear that are asked for (:mod:`precision_eval.measure.judges`). A recogniser does not tell one drop-out
-of 20 ms a second from none (``results/judges``), so nothing is no worse by it, and it can only speak against a fix."""
-
 SOUND_METRICS: tuple[SoundMetric, ...] = (
     *VOICE_METRICS,
     SoundMetric(name="length_error", title="length error", unit=" %", decimals=2, worse=1.0, margin=2.0),
-    *JUDGE_METRICS,
 )
 """With what is heard of a case from outside alone, which has no phonemes to be right, and margins of its own: they are
 measured on the reference's streams and stored with them."""
@@ -92,7 +71,7 @@ def metrics_text(values: Mapping[str, float]) -> str:
 
 def margins_text(found: Mapping[str, DifferenceDecision]) -> str:
     """Say what *no worse* means."""
-    changes = {m.name: found[m.name].margin for m in SOUND_METRICS if m.name in found and not m.only_against}
+    changes = {m.name: found[m.name].margin for m in SOUND_METRICS if m.name in found}
     return f"one drop-out of 20 ms a second ({metrics_text(changes)})"
 
 
@@ -237,7 +216,7 @@ def undecided(reason: str = ONE_RECORDING) -> SoundVerdict:
 def _judged(reference: Streams, metrics: Sequence[SoundMetric]) -> tuple[SoundMetric, ...]:
     """Return the metrics that every stream of the reference has, with the margins that hold for its voice."""
     margins, heard = reference.get("margins", {}), reference["heard"]
-    own = (m if m.only_against else replace(m, margin=float(margins.get(m.name, m.margin))) for m in metrics)
+    own = (replace(m, margin=float(margins.get(m.name, m.margin))) for m in metrics)
     return tuple(m for m in own if len(heard.get(m.name, ())) == reference["streams"] and m.margin > 0.0)
 
 
@@ -252,9 +231,7 @@ def _worse_by(metric: SoundMetric, streams: Streams, reference: Streams) -> np.n
 
 
 def _no_worse(metrics: Mapping[str, DifferenceDecision]) -> bool:
-    """Whether all are, and any of them has a margin: those that only speak against a condition have none."""
-    bounded = set(metrics) - {metric.name for metric in SOUND_METRICS if metric.only_against}
-    return bool(bounded) and all(found.no_worse for found in metrics.values())
+    return bool(metrics) and all(found.no_worse for found in metrics.values())
 
 
 def _verdict(metrics: Mapping[str, DifferenceDecision]) -> str:

@@ -24,7 +24,6 @@ from precision_eval.fixes.choices import MODES
 from precision_eval.fixes.pins import ANY, PINS, SDPA_BACKENDS, check_tf32
 from precision_eval.measure.allocator import GROWN, MEMORY_STATES
 from precision_eval.measure.isolation import ISOLATIONS
-from precision_eval.measure.judges import chosen_judges
 from precision_eval.measure.registry import MEASURES, Measure, measure_by_name
 
 CONTROL = "as_shipped"
@@ -110,7 +109,6 @@ def make_plan(
     check_tf32(selection.options.tf32, selection.device)
     for state in (selection.options.memory or GROWN).split(","):
         check_known("state of memory", state, MEMORY_STATES)
-    chosen_judges(selection.options.judges)
     check_known("isolation", selection.options.isolation, ISOLATIONS)
     known = all_cases() if cases is None else cases
     chosen = [case for case in _cases_of(selection.cases, known) if case.id not in selection.without]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from precision_eval.cases.own import SIZE, case_of
 from precision_eval.cases.systems import all_cases
-from precision_eval.cases.voice.assets import VOICES, check_files
+from precision_eval.cases.voice.assets import check_files
 from precision_eval.core.environment import store_environment
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import NO_SPACE, check_own_folder, remove_unfinished
@@ -111,8 +111,8 @@ def run_selection(
         plan = plan_of(selection, tier, checkpoint_dtype, admitted)
         if execution.is_local:
             check_fits(plan)
-        for case in {cell.case for cell in plan.cells} & set(VOICES):
-            check_files(VOICES[case])
+        if any(cell.case == "voice" for cell in plan.cells):
+            check_files()
         with records.claimed():
             return _measure(plan, execution, records, listener)
     except OSError as error:

@@ -1,1 +1,1 @@
-"""Clients of the pipeline: sweep, sensitivity, memory plan, torch versions, tracking, comparison of own candidates."""
+"""Clients of the pipeline: calls compared, a memory plan, and which modules may be in half."""

@@ -8,7 +8,6 @@ wheel by itself.
 from __future__ import annotations
 
 from precision_eval.cases.adapters.dia import DIA
-from precision_eval.cases.adapters.listeners import LISTENER_CASES
 from precision_eval.cases.adapters.svd import SVD_TIME_EMBED
 from precision_eval.cases.adapters.t5 import T5_ENCODER
 from precision_eval.cases.adapters.whisper import WHISPER_CASES
@@ -17,4 +16,4 @@ from precision_eval.cases.base import Case
 __all__ = ["ADAPTED_CASES", "REAL_CASES"]
 
 ADAPTED_CASES: tuple[Case, ...] = (DIA, T5_ENCODER, SVD_TIME_EMBED)
-REAL_CASES: tuple[Case, ...] = (*WHISPER_CASES, *LISTENER_CASES)
+REAL_CASES: tuple[Case, ...] = WHISPER_CASES

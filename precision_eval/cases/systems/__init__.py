@@ -16,7 +16,7 @@ from precision_eval.cases.systems.metavoice import (
     METAVOICE_PREFILL_FLOAT32,
     METAVOICE_T4,
 )
-from precision_eval.cases.systems.voice import VOICE, VOICE_NATURAL, VOICE_NATURAL_CAPPED
+from precision_eval.cases.systems.voice import VOICE
 from precision_eval.core.errors import entry_of
 from precision_eval.core.targets import is_target
 
@@ -26,8 +26,6 @@ CASES: tuple[Case, ...] = (
     ATTENTION_DECODE,
     ATTENTION_PREFILL,
     VOICE,
-    VOICE_NATURAL,
-    VOICE_NATURAL_CAPPED,
     METAVOICE_DECODE,
     METAVOICE_PREFILL,
     METAVOICE_DECODE_SLICE,

@@ -8,8 +8,6 @@ speech, and the step writes its last slot again and again, so that the call is r
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from precision_eval.cases.base import DECODING_MEASURES, SOUND_MEASURES, BuiltCase, Case
@@ -54,17 +52,16 @@ def _decode_step(model: VoiceModel) -> nn.Module:
     return DecodeStep().eval()
 
 
-def build_voice(size: str, *, device: str, seed: int, case: str = "voice") -> BuiltCase:
+def build_voice(size: str, *, device: str, seed: int) -> BuiltCase:
     """Build one decode step of a trained voice on a ring full of held-out speech."""
     import torch
 
-    from precision_eval.cases.voice.assets import VOICES, load_model, load_streams
+    from precision_eval.cases.voice.assets import load_model, load_streams
     from precision_eval.cases.voice.synthesis import Decoder, stacked, teacher_forced_inputs
 
-    voice = VOICES[case]
-    model = load_model(checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[size], voice=voice)
+    model = load_model(checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[size])
     window = model.config.window_frames
-    streams = load_streams(seed + 1, n_frames=window, voice=voice)[-1:]
+    streams = load_streams(seed + 1, n_frames=window)[-1:]
     inputs = teacher_forced_inputs(streams, n_frames=window, empty=model.config.codebook_size)
     model.allocate_cache(1, dtype=torch.float32)
     with torch.inference_mode():
@@ -92,26 +89,4 @@ VOICE = Case(
     controls=("control_rope_bfloat16", "control_long_window"),
     definition=("width 256, 4 layers, 4 heads, ring 512, cache float16", CHECKPOINT_DTYPE_OF_SIZE, "v1"),
     make=build_voice,
-)
-
-
-VOICE_NATURAL = replace(
-    VOICE,
-    id="voice-natural",
-    title="a voice that learned natural speech",
-    explanation="The miniature voice's model and state, trained on 20 hours of a neural text-to-speech system.",
-    sizes=("default",),
-    default_sizes=("default",),
-    measures=("trace", "latency", "memory", *DECODING_MEASURES, "sound"),
-    definition=("as voice, trained on hibari-tts 0.2.1, 12-bit weights", "voice-natural", "v1"),
-    make=partial(build_voice, case="voice-natural"),
-    by_default=False,
-)
-VOICE_NATURAL_CAPPED = replace(
-    VOICE_NATURAL,
-    id="voice-natural-capped",
-    title="its twin with capped attention",
-    explanation="The same training with normalised queries and keys, so that no attention logit passes 8.",
-    definition=("as voice, trained on hibari-tts 0.2.1, 12-bit weights", "voice-natural-capped", "v1"),
-    make=partial(build_voice, case="voice-natural-capped"),
 )

@@ -1,11 +1,7 @@
 """The files that ship with the package: weights, tables, scripts, speech; and their hashes.
 
-Nothing is loaded whose SHA-256 differs from the ``manifest.json`` beside it; nothing is pickled. The manifest also says
-where each file comes from and which command makes it anew, and what the model has that the shipped one has not. A voice
-that was trained elsewhere is the folder that ``python -m tools train-voice --install`` wrote, given as ``voice=``.
-The shipped ones beside the first are folders too: :data:`VOICES`. Their weights are integers of 12 bits with a float32
-scale per row, which gives float32 weights that no half format holds; a twin has its codec, vocoder and scripts from the
-voice that its manifest names under ``shares``.
+Nothing is loaded whose SHA-256 differs from ``manifest.json``; nothing is pickled. The weights were trained up to
+commit 88c8bf2f; the code that trained them lies in git's history, last in f6d76c55 (``tools/voice``).
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from precision_eval.core.errors import IntegrityError, ParameterError, UnsupportedError
+from precision_eval.core.errors import IntegrityError, ParameterError
 from precision_eval.core.files import sha256_of
 
 if TYPE_CHECKING:
@@ -26,40 +22,23 @@ if TYPE_CHECKING:
     from precision_eval.cases.voice.synthesis import Stream
 
 ASSETS = Path(__file__).parent / "data"
-VOICES: dict[str, Path | None] = {
-    "voice": None,
-    "voice-natural": ASSETS / "natural",
-    "voice-natural-capped": ASSETS / "natural-capped",
-}
-"""By case; None is the voice of ``ASSETS`` itself, the others are in the repository and not in the wheel."""
 MANIFEST = "manifest.json"
 CHECKPOINT_DTYPES = ("float32", "bfloat16")
 
 
 @functools.cache
-def manifest(voice: Path | None = None) -> dict[str, Any]:
-    """The manifest: ``{"files": {name: {"sha256", "bytes", "made_by", ...}}, "config": {...}}``."""
-    path = (voice or ASSETS) / MANIFEST
-    if voice in VOICES.values() and voice is not None and not voice.is_dir():
-        raise UnsupportedError(
-            f"the weights of the voice '{voice.name}' are in the repository, not in the package; run in a clone"
-        )
-    if not path.exists() and voice is not None:
-        raise ParameterError(f"{voice} holds no voice: it has no {MANIFEST}; 'train-voice --install' writes one")
+def manifest() -> dict[str, Any]:
+    """The manifest: ``{"files": {name: {"sha256", "bytes", "made_by", ...}}}``."""
+    path = ASSETS / MANIFEST
     if not path.exists():
-        raise IntegrityError(
-            f"{path} is missing; reinstall precision-eval, or make the voice with 'precision-eval train-voice'"
-        )
+        raise IntegrityError(f"{path} is missing; reinstall precision-eval")
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 @functools.cache
-def asset_path(name: str, voice: Path | None = None) -> Path:
-    """Path of a shipped file, or of one of another voice, after checking its hash."""
-    path = (voice or ASSETS) / name
-    listed = manifest(voice)["files"].get(name)
-    if listed is None and voice is not None and "shares" in manifest(voice):
-        return asset_path(name, voice.parent / manifest(voice)["shares"])
+def asset_path(name: str) -> Path:
+    """Path of a shipped file, after checking its hash."""
+    path, listed = ASSETS / name, manifest()["files"].get(name)
     if listed is None or not path.exists():
         found = "not in the manifest" if listed is None else "missing"
         raise IntegrityError(f"shipped file {name} is {found}; reinstall precision-eval")
@@ -72,11 +51,10 @@ def asset_path(name: str, voice: Path | None = None) -> Path:
     return path
 
 
-def check_files(voice: Path | None = None) -> None:
-    """Check every file of a voice against its hash, before a long run relies on them."""
-    if voice is None or voice.is_dir():  # what is not here is unsupported, each cell says so
-        for name in manifest(voice)["files"]:
-            asset_path(name, voice)
+def check_files() -> None:
+    """Check every file of the voice against its hash, before a long run relies on them."""
+    for name in manifest()["files"]:
+        asset_path(name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,17 +97,7 @@ class StoredTensors:
             raise IntegrityError(f"{path.name} is not a {cls.kind} ({error}); {remedy}") from error
 
 
-def unpacked(stored: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return float32 weights of what was packed as integers of 12 bits, and what was not as it is."""
-    result = {name: value for name, value in stored.items() if not name.endswith((".packed", ".scale"))}
-    for name in (key.removesuffix(".packed") for key in stored if key.endswith(".packed")):
-        a, b, c = np.moveaxis(stored[f"{name}.packed"].reshape(len(stored[f"{name}.packed"]), -1, 3), -1, 0).astype(int)
-        whole = np.stack([a << 4 | b >> 4, (b & 15) << 8 | c], axis=-1).reshape(len(a), -1) - 2048
-        result[name] = whole.astype(np.float32) * stored[f"{name}.scale"]
-    return result
-
-
-def load_model(*, checkpoint_dtype: str = "float32", voice: Path | None = None) -> VoiceModel:
+def load_model(*, checkpoint_dtype: str = "float32") -> VoiceModel:
     """Load the trained voice, in its as-shipped state except for the cache, which has yet to be allocated."""
     import torch
     from safetensors.numpy import load_file
@@ -138,8 +106,8 @@ def load_model(*, checkpoint_dtype: str = "float32", voice: Path | None = None) 
 
     if checkpoint_dtype not in CHECKPOINT_DTYPES:
         raise ParameterError(f"checkpoint_dtype must be one of {CHECKPOINT_DTYPES}, found {checkpoint_dtype!r}")
-    model = VoiceModel(VoiceConfig(**manifest(voice).get("config", {})))
-    stored = unpacked(load_file(asset_path("voice.safetensors", voice)))
+    model = VoiceModel(VoiceConfig())
+    stored = load_file(asset_path("voice.safetensors"))
     weights = {name: torch.from_numpy(value) for name, value in stored.items()}
     if checkpoint_dtype == "bfloat16":
         weights = {name: value.to(torch.bfloat16).float() for name, value in weights.items()}
@@ -147,14 +115,14 @@ def load_model(*, checkpoint_dtype: str = "float32", voice: Path | None = None) 
     return model.eval().requires_grad_(False)
 
 
-def load_streams(n_streams: int, *, n_frames: int, voice: Path | None = None) -> list[Stream]:
+def load_streams(n_streams: int, *, n_frames: int) -> list[Stream]:
     """Held-out scripts with their original tokens, spread over speakers and places."""
     from safetensors.numpy import load_file
 
     from precision_eval.cases.voice.script import conditioning_from_lengths
     from precision_eval.cases.voice.synthesis import Stream
 
-    arrays = load_file(asset_path("scripts.safetensors", voice))
+    arrays = load_file(asset_path("scripts.safetensors"))
     n_speakers = sum(name.startswith("tokens.") for name in arrays)
     rounds = -(-n_streams // n_speakers)
     streams = []
@@ -167,9 +135,9 @@ def load_streams(n_streams: int, *, n_frames: int, voice: Path | None = None) ->
     return streams
 
 
-def original_speech(voice: Path | None = None) -> tuple[np.ndarray, int]:
+def original_speech() -> tuple[np.ndarray, int]:
     """The original speech of stream 0 from its first frame: samples float32 (n,), and its rate in Hz."""
     import soundfile
 
-    samples, sample_rate_hz = soundfile.read(asset_path("speech.flac", voice), dtype="float32")
+    samples, sample_rate_hz = soundfile.read(asset_path("speech.flac"), dtype="float32")
     return samples, int(sample_rate_hz)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -74,10 +73,9 @@ def opened(
     mode: str = "eager",
     device: str = "cpu",
     checkpoint_dtype: str = "float32",
-    voice: Path | None = None,
 ) -> Iterator[Decoder]:
     """Load the voice, put it into a condition and yield a fresh decoder."""
-    model = load_model(checkpoint_dtype=checkpoint_dtype, voice=voice).to(device)
+    model = load_model(checkpoint_dtype=checkpoint_dtype).to(device)
     comparator = comparator_by_id(condition)
     if comparator is not None:
         model.to(comparator.dtype)

@@ -32,8 +32,6 @@ class VoiceConfig:
     n_phonemes: int = 80
     window_frames: int = 512
     rope_base: float = 10_000.0
-    qk_norm: bool = False
-    """Whether queries and keys are brought to an RMS of 1, without a gain: no logit is beyond √D, which is 8."""
 
     @property
     def head_width(self) -> int:
@@ -70,7 +68,7 @@ class VoiceAttention(nn.Module):
 
     def __init__(self, config: VoiceConfig) -> None:
         super().__init__()
-        self.n_heads, self.qk_norm = config.n_heads, config.qk_norm
+        self.n_heads = config.n_heads
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
         self.out = nn.Linear(config.width, config.width, bias=False)
         self.register_buffer("key_cache", torch.empty(0), persistent=False)
@@ -80,8 +78,6 @@ class VoiceAttention(nn.Module):
         """Attend with T frames; result (B, T, width)."""
         B, T, _ = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, self.n_heads, -1).permute(2, 0, 3, 1, 4)  # each (B, H, T, D)
-        if self.qk_norm:
-            q, k = F.rms_norm(q, q.shape[-1:]), F.rms_norm(k, k.shape[-1:])
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         if slot is not None:
             self.key_cache[:, :, slot : slot + T] = k  # casts to the cache's dtype without a word

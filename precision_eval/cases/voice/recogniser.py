@@ -1,8 +1,8 @@
 """A small phoneme recogniser, and what it says of a synthesis: does the voice still say what the script says?
 
 It names the phoneme of every frame (320 samples at 16 kHz) from the log-mels of that frame and of seven to either side.
-It learned from other words and sentences than the voice and the evaluation (`tools.voice.recogniser_training`)
-and runs in numpy, in float32, whatever precision is being judged. Accuracy counts the frames that the script gives to
+It learned from other words and sentences than the voice and the evaluation, and runs in numpy, in float32, whatever
+precision is being judged. Accuracy counts the frames that the script gives to
 speech; silence is left out, because naming silence is no achievement.
 """
 

@@ -116,7 +116,7 @@ def change_charts(place: GroupView) -> tuple[Chart, ...]:
     return tuple(
         _change_chart(place, replace(metric, margin=known[metric.name].margin), judged)
         for metric in SOUND_METRICS
-        if metric.name in known and not metric.only_against  # which has no margin to be drawn beside
+        if metric.name in known
     )
 
 

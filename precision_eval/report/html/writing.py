@@ -14,7 +14,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from precision_eval.cases.voice.assets import VOICES
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
 from precision_eval.core.formatting import grouped, join, one_line, visible
@@ -44,7 +43,7 @@ from precision_eval.report.html.charts import (
 )
 from precision_eval.report.html.paper import palette_of, rules_of, template_environment, variables_in
 from precision_eval.report.html.sound import sound_section
-from precision_eval.report.tables import audio_table, cost_table, minutes_table
+from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, reading_guide
 from precision_eval.results.model import Row
 from precision_eval.results.reading import ENVIRONMENT_NAME, Run, load_run
@@ -113,10 +112,7 @@ def _content(run: Run) -> dict[str, Any]:
         "drift": _parts(places, drift_charts, "drift", ("teacher_forced_drift",)),
         "audio": _parts(places, sound_charts, "audio", ("synthesis", "audio")),
         "sound_tables": [
-            (place, table)
-            for place in places
-            for table in (audio_table(run, place.group, page=True), minutes_table(run, place.group))
-            if table is not None
+            (place, table) for place in places if (table := audio_table(run, place.group, page=True)) is not None
         ],
         "chance": _chance(places),
         "survival": _parts(places, survival_charts, "survival", ("streams", "divergence")),
@@ -169,8 +165,7 @@ def _chance(places: Sequence[GroupView]) -> list[dict[str, Any]]:
     for place in places:
         sentences = sound_sentences(place.run, place.group)
         if sentences:
-            recorded = VOICES.get(place.group.case) is None  # voices beside the first make no recordings
-            hear = place.group.command("synthesis,audio") if recorded else ""
+            hear = place.group.command("synthesis,audio")
             groups.append({"place": place, "charts": change_charts(place), "sentences": sentences, "hear": hear})
     return groups
 

@@ -113,7 +113,7 @@ def test_a_slip_is_one_line_and_exits_with_2(refused, factory, message):
     refused(message, "doctor", factory, *FAST)
 
 
-@pytest.mark.parametrize("words", [("compare", "clean", "gone"), ("sensitivity", "gone"), ("sensitivity", "left")])
+@pytest.mark.parametrize("words", [("compare", "clean", "gone"), ("modules", "gone"), ("modules", "left")])
 def test_no_command_ends_with_0_because_a_model_does(refused, words):
     command, *factories = words
     refused("ends the program", command, *(f"doctor_factories:{factory}" for factory in factories))

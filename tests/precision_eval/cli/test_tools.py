@@ -1,4 +1,4 @@
-"""explain, plan, sweep and doctor from the command line: answers, and bad input as one line with code 2."""
+"""explain, plan and doctor from the command line: answers, and bad input as one line with code 2."""
 
 import pytest
 
@@ -13,8 +13,6 @@ import pytest
         (("plan", "--fix", "all,nope"), "unknown fix 'nope'"),
         (("plan", "--device-memory", "lots"), "lots"),
         (("plan", "--device", "t5"), "unknown device 't5'"),
-        (("sweep", "--length", "64,many"), "--length: many is no whole number above 0"),
-        (("sweep", "--shape", "bark", "--out", "{tmp}"), "unknown shape 'bark'"),
         (("doctor",), "doctor was given nothing; give one of"),
         (("doctor", "a:b", "--case", "dia-decode"), "factory and case; give one of"),
         (("doctor", "--case", "dia-decod"), "unknown case 'dia-decod'; did you mean dia-decode"),

@@ -11,8 +11,10 @@ from made_messages import as_raised
 
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL
 from precision_eval.cli.own_model import explain as explain_command
-from precision_eval.explain import CAUSES, FAMILY, explain
+from precision_eval.explain import explain
+from precision_eval.explain.causes import causes
 from precision_eval.explain.messages import SPELLINGS, dtype_name
+from precision_eval.explain.mismatches import family
 from precision_eval.fixes.catalog import FIXES
 
 SDPA = (
@@ -164,7 +166,7 @@ def test_what_is_said_to_apply_at_attention_does_in_a_run():
 
 
 def test_every_fix_but_the_control_is_judged_for_every_member():
-    for member in FAMILY:
+    for member in family():
         found = explain(as_raised(member, member.sentences[0]))
         assert found.member == member.id
         assert [one.fix for one in found.fixes] == [fix.id for fix in FIXES if fix.id != "as_shipped"]
@@ -173,9 +175,9 @@ def test_every_fix_but_the_control_is_judged_for_every_member():
 
 
 def test_causes_are_named_once_and_raise_known_members():
-    assert len({cause.id for cause in CAUSES}) == len(CAUSES)
-    known = {member.id for member in FAMILY}
-    for cause in CAUSES:
+    assert len({cause.id for cause in causes()}) == len(causes())
+    known = {member.id for member in family()}
+    for cause in causes():
         assert cause.sources
         assert cause.tell
         assert {member for when in cause.when for member in when.members} <= known, cause.id
@@ -201,7 +203,6 @@ def test_each_fix_that_helps_is_two_lines_of_code_for_the_operands_named():
     for lines in snippets.values():
         compile("\n".join(lines), "snippet", "exec")
     assert "precision-eval doctor" in repr(found).splitlines()[-1] + str(found)
-    assert found._repr_html_().startswith("<pre>")
 
 
 def test_very_many_blank_lines_take_no_longer_than_other_text():

@@ -2,8 +2,8 @@
 
 from made_messages import as_raised
 
-from precision_eval.explain import FAMILY
 from precision_eval.explain.messages import short_reason
+from precision_eval.explain.mismatches import family
 
 
 def test_any_sentence_of_the_family_survives_shortening():
@@ -13,7 +13,7 @@ def test_any_sentence_of_the_family_survives_shortening():
         "ScalarType in at::autocast::prioritize')\n\nfrom user code:\n   File x"
     )
     assert short_reason(raised) == "Unexpected floating ScalarType in at::autocast::prioritize"
-    for member in FAMILY:
+    for member in family():
         sentence = as_raised(member, member.sentences[0])
         assert short_reason(f"trace: RuntimeError: {'x' * 300} {sentence}\nmore") == sentence, member.id
 

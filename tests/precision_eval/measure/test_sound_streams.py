@@ -66,17 +66,6 @@ def test_float32_says_what_the_reference_says_and_other_noise_does_not(run_dir, 
     assert len(list((run_dir / "streams").glob("original-sound*"))) == 1
 
 
-@pytest.mark.parametrize("case", ["voice-natural", "voice-natural-capped"])
-def test_a_natural_voice_has_margins_of_its_own_and_phonemes_that_nobody_recognises(case, tmp_path, reference):
-    natural = measured(tmp_path, "reference", case)
-    assert set(natural["heard"]) == set(natural["margins"]) == {metric.name for metric in VOICE_METRICS[:3]}
-    assert min(natural["margins"].values()) > 0.0
-    assert misfit(natural, DATA["sound"], where="data") == ""
-    fix = measured(tmp_path, "kv_to_query", case)
-    assert "margins" not in fix
-    assert not set(fix["tokens"]) & set(reference["tokens"])
-
-
 def test_a_stream_does_not_depend_on_its_batch(passages, monkeypatch):
     """Passages come in batches; each has noise of its own, and its first stream that of the seed."""
     whole = sound.spoken_tokens("full_float32", passages, n_frames=5, seed=0)

@@ -10,7 +10,6 @@ from precision_eval.report.findings import findings_of
 from precision_eval.report.tables import (
     audio_table,
     cost_table,
-    minutes_table,
     tables_of,
 )
 from precision_eval.report.text import family_wise_line, findings, markdown_report, print_report, reading_guide
@@ -189,21 +188,6 @@ def test_si_sdr_is_the_whole_file_s_where_windows_are_identical(synthetic, tmp_p
     cells, notes = sound_cells(synthetic, tmp_path, {"against_reference/si_sdr_db": summary})
     assert cells["SI-SDR to reference, dB"] == "5.43 (× 0.09)"
     assert any(note.startswith("SI-SDR is of the whole file") for note in notes)
-
-
-def test_a_long_recording_has_a_course_and_its_flagged_minutes(synthetic, tmp_path):
-    minutes = {"mel_mcd_db": [3.0, 3.1, 9.0, None, 3.2, 3.3], "flags": [[], [], ["stuck"], ["non_finite"], [], []]}
-    judged, absent = {"whisper_words_wrong": [0.25] * 6}, "judge visqol is unsupported: it is not installed"
-    run = synthetic(tmp_path, minutes=6.0)
-    heard = run.audio(0.4, 3.8) | {"minutes": minutes | judged, "doubts": [absent]}
-    run.add("voice", "default", "eager", "float16", "audio", heard)
-    loaded = load_run(run.write())
-    table = minutes_table(loaded, loaded.sections[0])
-    row, judge = table.rows
-    assert judge[:3] == ("float16", "words wrong (Whisper)", "0.250")
-    assert table.notes[1:] == (absent,)
-    assert row[:3] == ("float16", "MCD", "4.32 dB, 1 of 6 minutes without")
-    assert row[-2:] == ("9.00 dB (minute 3)", "stuck: 3; non_finite: 4")
 
 
 def test_family_wise_error_is_stated(synthetic, tmp_path):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from precision_eval.core.errors import ParameterError
 from precision_eval.stats import bootstrap_interval, decide, kaplan_meier, student_quantile, wilson_interval
 from precision_eval.stats.doubts import kendall_trend, series_doubts, two_cluster_split
-from precision_eval.stats.ranks import rank_correlation
 
 SERIES = st.lists(st.floats(-1e3, 1e3), min_size=4, max_size=40)
 
@@ -138,19 +137,3 @@ def test_where_no_error_is_left_nothing_is_beyond_the_quantile():
     assert student_quantile(1e-300, 11.0) == math.inf
     assert student_quantile(0.05, 1e9) == pytest.approx(1.959964, rel=1e-6)
     assert decide(0.5, 0.01, margin=0.002, direction_t=student_quantile(0.0, 11.0), equivalence_t=2.0) == "undecided"
-
-
-class TestRankCorrelation:
-    @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=3, max_size=12))
-    def test_scipy(self, pairs):
-        first, second = zip(*pairs, strict=True)
-        if len(set(first)) > 1 and len(set(second)) > 1:
-            theirs = scipy.stats.spearmanr(first, second).statistic
-            assert rank_correlation(first, second) == pytest.approx(theirs, abs=1e-12)
-
-    def test_by_hand(self):
-        assert rank_correlation([1.0, 1.0, 2.0], [1.0, 2.0, 3.0]) == pytest.approx(math.sqrt(0.75))
-        assert rank_correlation([1.0, math.inf], [5.0, 4.0]) == pytest.approx(-1.0)
-
-    def test_what_is_all_alike_has_no_order(self):
-        assert rank_correlation([1.0, 2.0, 3.0], [4.0, 4.0, 4.0]) is None

@@ -40,12 +40,10 @@ from precision_eval.report.html.sound.coding import (
 )
 from precision_eval.report.html.sound.conditions import Sound, SoundGroup, Unheard, groups_of, has_wavs, opened
 from precision_eval.report.html.sound.spectrogram import Picture
-from precision_eval.results.minutes import courses_of
 from precision_eval.results.reading import Run
 
 _TICK_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 _MOST_TICKS = 10
-_MOST_PLACES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,8 +321,7 @@ def _voiced(section: SoundExcerpt, budget_bytes: int) -> SoundExcerpt:
     if refusal := why_not(section.sample_rate_hz):
         return _silenced(section, f"{refusal}.")
     spare = budget_bytes - _GROUP_BYTES - _ROW_BYTES * len(group.sounds)
-    rate_hz, around = section.sample_rate_hz, _worst_places(group)
-    for plan in plans(_lengths(group), sample_rate_hz=rate_hz, budget_bytes=spare, around=around):
+    for plan in plans(_lengths(group), sample_rate_hz=section.sample_rate_hz, budget_bytes=spare):
         streams = _encoded(group, plan)
         if sum(base64_bytes(len(stream)) for stream in streams.values()) <= spare:
             break
@@ -332,17 +329,6 @@ def _voiced(section: SoundExcerpt, budget_bytes: int) -> SoundExcerpt:
         return _silenced(section, f"not even {SHORTEST_PART_S} s from each end fit into what this file may weigh.")
     loss = _loss_text(_losses(group, streams, plan))
     return replace(section, plan=plan, loss=loss, rows=_with_streams(section, streams, plan))
-
-
-def _worst_places(group: SoundGroup) -> list[int]:
-    """Middles, in samples, of the fixes' worst minutes: flagged ones, then those farthest from the original."""
-    flagged, worst = dict[int, None](), dict[int, None]()
-    for sound in group.sounds:
-        minutes = (sound.measured.data or {}).get("minutes", {}) if sound.measured and sound.role == "fix" else {}
-        flagged |= dict.fromkeys(index for index, kinds in enumerate(minutes.get("flags", ())) if kinds)
-        worst |= dict.fromkeys(course.worst_minute for course in courses_of(minutes)[:1])
-    chosen = list(flagged | worst)[:_MOST_PLACES]
-    return [round((index + 0.5) * 60 * group.sounds[0].sample_rate_hz) for index in chosen]
 
 
 def _silenced(section: SoundExcerpt, why: str) -> SoundExcerpt:

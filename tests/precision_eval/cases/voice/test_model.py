@@ -1,7 +1,5 @@
 """The voice's model: the ring cache is the sequence, rotary positions are relative, the bug is where it should be."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -10,14 +8,13 @@ from precision_eval.cases.voice.model import Positions, VoiceConfig, VoiceModel,
 from precision_eval.cases.voice.script import Conditioning
 from precision_eval.cases.voice.synthesis import Decoder, stacked
 from precision_eval.core.errors import ParameterError
-from precision_eval.trace.attention import probing
 
 SMALL = VoiceConfig(width=32, n_layers=2, n_heads=2, hidden=48, codebook_size=16, n_phonemes=8, window_frames=8)
 
 
-def small_model(config: VoiceConfig = SMALL) -> VoiceModel:
+def small_model() -> VoiceModel:
     torch.manual_seed(0)
-    return VoiceModel(config).double().eval().requires_grad_(False)
+    return VoiceModel(SMALL).double().eval().requires_grad_(False)
 
 
 def random_inputs(n_frames: int, *, n_streams: int = 2) -> tuple[torch.Tensor, list[Conditioning]]:
@@ -54,28 +51,13 @@ def decoded_logits(
     return torch.cat(steps, dim=1)
 
 
-@pytest.mark.parametrize("config", [SMALL, replace(SMALL, qk_norm=True)])
 @pytest.mark.parametrize("prefill_frames", [0, 5, 8])
-def test_ring_cache_is_the_windowed_sequence(prefill_frames: int, config: VoiceConfig) -> None:
-    model = small_model(config)
+def test_ring_cache_is_the_windowed_sequence(prefill_frames: int) -> None:
+    model = small_model()
     tokens, conditioning = random_inputs(30)  # almost four turns of the ring
     model.allocate_cache(2, dtype=torch.float64)
     stepped = decoded_logits(Decoder(model), tokens, conditioning, prefill_frames)
     torch.testing.assert_close(stepped, sequence_logits(model, tokens, conditioning), rtol=0, atol=1e-12)
-
-
-def test_normalised_queries_and_keys_cap_the_logits() -> None:
-    """However large the weights: |q·k|/√D ≤ √D, which is 4 here; without the norm they pass it."""
-    tokens, conditioning = random_inputs(30)
-    largest = {}
-    for qk_norm in (False, True):
-        model = small_model(replace(SMALL, qk_norm=qk_norm))
-        for attention in model.attentions:
-            attention.qkv.weight.mul_(30.0)
-        with probing() as sharpness:
-            sequence_logits(model, tokens, conditioning)
-        largest[qk_norm] = sharpness.max_abs_logit
-    assert largest[True] <= SMALL.head_width**0.5 + 1e-9 < largest[False]
 
 
 def test_a_stale_slot_is_seen() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -362,16 +361,6 @@ def test_the_answer_says_what_an_8_bit_cache_would_have_cost_and_many_fixes_are_
     assert len(rows) == 1 + len(load_run(tmp_path / "run").sections[0].fixes)
     assert [status for _, status in rows[1:] if status != "passed"] == ["raised"]
     assert {row[0] for row in rows} >= set(narrow)
-
-
-def test_a_voice_that_makes_no_recordings_is_not_said_to_make_them(tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(Path(__file__).resolve().parents[4] / "results" / "natural-voices", run)
-    assert "To hear them" not in render_html(run)
-    path = run / "records.jsonl"
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if "voice-natural-capped" not in line]
-    path.write_text("\n".join(lines).replace("voice-natural", "voice") + "\n", encoding="utf-8")
-    assert "To hear them" in render_html(run)
 
 
 def test_the_saved_figures_of_a_run_with_several_threads_are_linked(tmp_path):

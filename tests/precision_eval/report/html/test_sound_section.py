@@ -2,17 +2,12 @@
 
 import json
 import re
-from dataclasses import replace
-from types import SimpleNamespace
 
 import made_sound as made
 import pytest
 
-from precision_eval.core.records import RecordFile
-from precision_eval.report.html import render_html, writing
 from precision_eval.report.html.sound import sound_section
-from precision_eval.report.html.sound.coding import CodingPlan
-from precision_eval.report.html.sound.section import BudgetError, SoundExcerpt, _worst_places
+from precision_eval.report.html.sound.section import BudgetError
 from precision_eval.results.reading import load_run
 
 ROOMY = 3_000_000
@@ -75,34 +70,6 @@ def test_an_excerpt_where_the_whole_is_too_much(tmp_path):
     heard = re.findall(r'data-seconds="([^"]+)"', html)
     assert heard == [str(2 * part_s)] * 5
     assert html.count('class="sound-unheard"') == 5
-
-
-def test_an_excerpt_around_the_minutes_that_are_worst():
-    minutes = {"mel_mcd_db": [3.0, 3.1, 9.0, 3.2], "flags": [[], ["stuck"], [], []]}
-    fix, control = (
-        SimpleNamespace(role=role, measured=SimpleNamespace(data={"minutes": minutes}), sample_rate_hz=16000)
-        for role in ("fix", "control")
-    )
-    assert _worst_places(SimpleNamespace(sounds=(control,))) == []
-    assert _worst_places(SimpleNamespace(sounds=(fix, control))) == [90 * 16000, 150 * 16000]
-    excerpt = SoundExcerpt(group=SimpleNamespace(sounds=(fix,), duration_s=240.0), rows=(), noise_floor_distance=None)
-    parts = ((0, 160000), (1360000, 1520000), (3680000, 3840000))
-    heard = replace(excerpt, plan=CodingPlan(bitrate_kbps=64, parts=parts, whole=False)).heard
-    assert heard == "the first 10 s, 1:25.0 to 1:35.0 and the last 10 s"
-
-
-@pytest.mark.parametrize("n_minutes", [3, 5])
-def test_the_page_of_a_longer_recording_is_no_larger_and_plays_its_worst_minute(tmp_path, monkeypatch, n_minutes):
-    monkeypatch.setattr(writing, "LARGEST_BYTES", 2_000_000)
-    made.made_run(tmp_path, seconds=60.0 * n_minutes)
-    far = {"mel_mcd_db": [3.0, 9.0, *[3.0] * (n_minutes - 2)], "flags": [[]] * n_minutes}
-    RecordFile(tmp_path / "records.jsonl").append([made.record("kv_to_query", "audio", {"minutes": far})])
-    page = render_html(tmp_path)
-    assert 1_500_000 < len(page.encode()) <= 2_000_000
-    parts = json.loads(re.search(r'data-parts="([^"]+)"', page).group(1))
-    assert any(start_s <= 90.0 <= start_s + part_s for start_s, part_s in parts)
-    assert sum(part_s for _, part_s in parts) < 90.0
-    assert "around the worst minutes of the fixes" in page
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_every_case_of_the_registry_has_an_extent_or_none_by_intent():
     from precision_eval.cases.systems import CASES
 
     without = {one.id for one in CASES if extent_of(one.id, one.default_sizes[0]) is None}
-    voices = {"voice", "voice-natural", "voice-natural-capped"}
+    voices = {"voice"}
     assert without == voices | {"imaginairy-time-embed", "imaginairy-time-embed-cast-first"}
 
 

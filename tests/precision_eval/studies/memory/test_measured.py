@@ -104,7 +104,7 @@ def test_narrow_caches_and_weights_at_another_length(fix_id, beside):
     assert getattr(plans[512], same) == getattr(wide, same)
 
 
-@pytest.mark.parametrize("case_id", ["voice-natural-capped", "dia-encode"])
+@pytest.mark.parametrize("case_id", ["voice", "dia-encode"])
 def test_a_case_is_planned_with_the_weights_and_inputs_that_it_has(case_id):
     planner, case = Planner(planned_model(case_id)), case_by_id(case_id)
     built = case.build(case.default_sizes[0], device="cpu", seed=0)

@@ -1,0 +1,105 @@
+"""The command ``modules``: which modules of a model may be in half, as a file to use."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from precision_eval.cases.systems import case_by_id
+from precision_eval.cli import options
+from precision_eval.cli.application import EXIT_INTERRUPTED, leaving_is_noticed
+from precision_eval.cli.progress import bar_on
+from precision_eval.core.errors import check_known
+from precision_eval.core.files import TrialFile, check_own_folder, claimed
+from precision_eval.core.formatting import one_line
+from precision_eval.core.table import print_lines, print_table
+from precision_eval.core.workers import one_thread
+
+HELP = """\
+Each module is put in half alone, between two casts, and the drift to float64 is ranked. Then the modules that save most
+bytes per squared drift are put in half together, as many as keep the limit. OUT/policy.py holds that policy in plain
+PyTorch, and is a candidate of `run`. It is timed against float32, then measured beside every fix on seeds that had no
+part in choosing it, in OUT/held-out. A module that is never called stays float32.
+
+Trials are appended to OUT/modules.jsonl; the same command goes on from there.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval modules my_case.py:factory --out runs/policy[/cyan]  a mixed policy of your own model
+
+[cyan]precision-eval modules dia-decode --format float16 --max-drift 1e-3 --no-held-out[/cyan]
+"""
+
+# Seeds that a policy is chosen on, seeds that it is shown on, and the first of these, added to the seed.
+CHOOSING, HELD_OUT, HELD_OUT_FIRST = 4, 8, 1000
+
+Factory = Annotated[
+    str, typer.Argument(metavar="FACTORY", help="package.module:function, file.py:function or a case's id.")
+]
+
+
+def modules(
+    factory: Factory,
+    out: options.Out = Path("runs/modules"),
+    format_: Annotated[str, typer.Option("--format", help="bfloat16 or float16.")] = "bfloat16",
+    max_drift: Annotated[
+        float | None, typer.Option(min=0.0, help="[dim]Default: half of the drift with all modules in half.[/dim]")
+    ] = None,
+    held_out: Annotated[
+        bool, typer.Option("--held-out/--no-held-out", help="Measure the policy beside every fix on other seeds.")
+    ] = True,
+    seed: options.Seed = 0,
+) -> None:
+    """Find a policy, write it, time it, and measure it beside every fix."""
+    console = Console(emoji=False)
+    try:
+        has_parts = find_policy(factory, out, format=format_, seed=seed, max_drift=max_drift, console=console)
+        if held_out and has_parts:
+            _measure_held_out(factory, out, seed=seed + HELD_OUT_FIRST, console=console)
+    except KeyboardInterrupt:
+        console.print("Stopped. Trials that were finished are kept; the same command goes on from there.")
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def find_policy(target: str, out: Path, *, format: str, seed: int, max_drift: float | None, console: Console) -> bool:
+    """Choose a policy, write and print it; returns whether any module is in half."""
+    from precision_eval.studies.modules import FORMATS, advice, policy_table, search_modules, time_policy, write_policy
+
+    check_known("format:", format, FORMATS)
+    check_own_folder(out, "modules.jsonl")
+    path = out / "policy.py"
+    with leaving_is_noticed():
+        case = case_by_id(target)
+    size = case.default_sizes[0]
+    with leaving_is_noticed(), claimed(out), one_thread(), bar_on(console) as show:
+        seeds, file = range(seed, seed + CHOOSING), TrialFile(out / "modules.jsonl")
+        policy = search_modules(case, size, seeds=seeds, format=format, file=file, max_drift=max_drift, progress=show)
+        write_policy(policy, target, path)
+        time = time_policy(policy, case.build(size, device="cpu", seed=seed)) if policy.parts else None
+    print_table(policy_table(policy), console)
+    print_lines(map(one_line, (policy.sentence, advice(policy, time))), console, style="bold")
+    print_lines([f"written: {path}"], console, style="dim")
+    return bool(policy.parts)
+
+
+def _measure_held_out(target: str, out: Path, *, seed: int, console: Console) -> None:
+    """Measure the policy and every fix on seeds that had no part in choosing it."""
+    from precision_eval.evaluation import evaluate
+    from precision_eval.report.summary import print_summary
+
+    measured = evaluate(
+        target,
+        out=out / "held-out",
+        candidates=(f"{out / 'policy.py'}:policy",),
+        modes=("eager",),
+        measures=("trace", "latency", "drift", "teacher_forced_drift", "memory"),
+        device="cpu",
+        quick=True,
+        seed=seed,
+        seeds=HELD_OUT,
+    )
+    print_summary(measured.run, console)
