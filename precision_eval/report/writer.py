@@ -89,6 +89,7 @@ def draw_figures(run: Run) -> tuple[list[Path], list[str]]:
 
 def _figures(run: Run) -> Iterator[tuple[str, Callable[[], Figure]]]:
     from precision_eval.report.figures.bars import draw_memory
+    from precision_eval.report.figures.lengths import draw_lengths
     from precision_eval.report.figures.over_time import draw_audio, draw_drift, draw_survival
     from precision_eval.report.figures.tradeoff import draw_tradeoff
 
@@ -97,6 +98,9 @@ def _figures(run: Run) -> Iterator[tuple[str, Callable[[], Figure]]]:
         name = f"{case}-{device}".replace(":", "").replace(" ", "-")
         yield f"tradeoff-{name}", partial(draw_tradeoff, case, device, sections)
         yield f"memory-{name}", partial(draw_memory, case, device, sections)
+        lengths = [section for section in sections if section.size.isdecimal()]
+        for mode, of_mode in grouped((section.mode, section) for section in lengths).items():
+            yield f"lengths-{name}-{mode}", partial(draw_lengths, case, f"{device}, {mode}", of_mode)
     for section in run.sections:
         if section.case == TIMED_CASE or section.having("teacher_forced_drift", "divergence", "audio"):
             yield f"drift-{section.slug}", partial(draw_drift, run, section)

@@ -47,10 +47,16 @@ SHAPES: dict[str, Shape] = {
     ),
 }  # fmt: skip
 
+# MetaVoice's heads over caches of other lengths, one row, so that 64 Ki positions fit in a float64 reference's memory.
+LENGTHS: dict[str, Shape] = {
+    str(slots): replace(SHAPES["metavoice"], batch=1, slots=slots, filled=slots)
+    for slots in (256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+}
+
 
 def build_attention(size: str, *, device: str, seed: int, prefill: bool) -> BuiltCase:
     """Build attention over a static cache."""
-    return attention_case(SHAPES[size], device=device, seed=seed, prefill=prefill)
+    return attention_case((SHAPES | LENGTHS)[size], device=device, seed=seed, prefill=prefill)
 
 
 def attention_case(
@@ -86,7 +92,7 @@ ATTENTION_DECODE = Case(
         "cache reads and writes all of it."
     ),
     source=_SOURCE,
-    sizes=tuple(SHAPES),
+    sizes=(*SHAPES, *LENGTHS),
     default_sizes=("metavoice", "dia"),
     measures=MEASURES,
     definition=("decode", *_DEFINITION),
@@ -96,6 +102,7 @@ ATTENTION_DECODE = Case(
 ATTENTION_PREFILL = replace(
     ATTENTION_DECODE,
     id="attention-prefill",
+    sizes=tuple(SHAPES),
     title="attention, 64 tokens",
     explanation=(
         "64 float32 queries per head, each under its own causal row of the mask, attend to a float16 KV cache: the "

@@ -146,7 +146,7 @@ def matching_groups(groups: Sequence[Group], question: Question) -> tuple[Group,
 
 # cases, their sizes, attribute of the length, rows (or the attribute that has them)
 _TABLES: tuple[tuple[str, Mapping[str, Any], str, int | str], ...] = (
-    ("attention-*", attention.SHAPES, "slots", "batch"),
+    ("attention-*", attention.SHAPES | attention.LENGTHS, "slots", "batch"),
     ("metavoice-prefill*", metavoice.SIZES, "prompt", 2),
     ("metavoice-*", metavoice.SIZES, "slots", 2),
     ("dia-encode", dia.ENCODER_SIZES, "text_length", 2),
