@@ -174,8 +174,8 @@ def _read_run(folder: Path, whole: Path) -> Calls:
 def _read_machines(folder: Path, whole: Path) -> Calls:
     other = RESULTS / "machines" / "torch-2.6.0"
     return [
-        ("merge", _command("merge", folder, other, "--out", folder / "merged")),
-        ("merge --json", _command("merge", folder, other, "--json")),
+        ("report of two", _command("report", folder, other)),
+        ("report of two --json", _command("report", folder, other, "--json")),
     ]
 
 

@@ -36,11 +36,6 @@ COMMANDS = {
         "precision_eval.cli.choose:choose",
         "Say which fix to take, from the records of a run: the answer first, then why and what would change it.",
     ),
-    "merge": (
-        MODEL,
-        "precision_eval.cli.merge:merge",
-        "Put the runs of several machines side by side: which conclusions hold on all of them, and which turn over.",
-    ),
     "doctor": (
         MODEL,
         "precision_eval.cli.own_model:doctor",

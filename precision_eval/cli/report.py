@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,12 +13,10 @@ from rich.console import Console
 from precision_eval.cli import options
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import to_json
-from precision_eval.core.table import print_lines
+from precision_eval.core.table import print_lines, print_table
 
 if TYPE_CHECKING:
     from precision_eval.results.reading import Run
-
-"""Folder beside a run where ``torch-sweep`` leaves its results unless told otherwise."""
 
 HELP = """\
 The HTML report is one file that needs no network: the answer first, then charts that show their records, players of
@@ -27,6 +25,8 @@ every fix where the audio files are there, statuses and messages.
 [bold]Examples[/bold]
 
 [cyan]precision-eval report runs/first --open[/cyan]
+
+[cyan]precision-eval report runs/laptop runs/server[/cyan]  several machines side by side, a column for each
 
 [cyan]precision-eval report runs/first --verbose[/cyan]  every table, finding and note
 """
@@ -54,17 +54,37 @@ class Printing:
 
 
 def report(
-    run_dir: options.RunFolder,
+    run_dirs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Folders of runs; each holds records.jsonl.")
+    ],
     verbose: options.Verbose = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
     open_report: options.OpenReport = False,
 ) -> None:
-    """Report a run."""
+    """Report a run, or several side by side."""
     printing = Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report)
-    if not (run_dir / "records.jsonl").exists():
-        raise RecordError(f"{run_dir} holds no records.jsonl; give the folder named by `precision-eval run --out`")
+    for run_dir in run_dirs:
+        if not (run_dir / "records.jsonl").exists():
+            raise RecordError(f"{run_dir} holds no records.jsonl; give the folder named by `precision-eval run --out`")
+    if len(run_dirs) > 1:
+        _print_side_by_side(run_dirs, as_json=as_json)
+        return
+    run_dir = run_dirs[0]
     write_reports(run_dir, printing)
+
+
+def _print_side_by_side(run_dirs: list[Path], *, as_json: bool) -> None:
+    """Print the runs of several machines, with a column for each; nothing is written."""
+    from precision_eval.report.side_by_side import machine_tables, machines_to_dict
+    from precision_eval.results.machines import load_machines
+
+    machines = load_machines(run_dirs)
+    if as_json:
+        print(to_json(machines_to_dict(machines), what="the answer", indent=1))
+        return
+    for table in machine_tables(machines):
+        print_table(table, Console(emoji=False))
 
 
 def write_reports(run_dir: Path, printing: Printing, *, measured_s: float | None = None) -> None:

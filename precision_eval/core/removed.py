@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 COMMANDS: Mapping[str, str] = {
     "expect": "`precision-eval run --size tiny` shows the statuses under the installed torch",
+    "merge": "`precision-eval report RUN RUN` shows several machines side by side",
     "roofline": "time on a device that is absent is not predicted: measure there with run --device",
     "sensitivity": "`precision-eval modules FACTORY` says which modules may be in half; maps of sites are gone",
     "sweep": "`precision-eval run --case attention-decode --size '*'` measures every length, with a figure",

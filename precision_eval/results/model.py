@@ -180,12 +180,13 @@ class Row:
 class Group:
     """What can be compared with one another.
 
-    `rows` are of every role, in the order of roles and of ``FIXES``. `baseline` is what times are ratios to, None where
-    no time was measured; `noise_floor` is the baseline against itself, which is off where its verdict is faster or
-    slower. `run` is the folder, for commands in messages; `pins` are settings of torch as in a cell's id,
-    ``",sdpa=math"``. `doubts` speak against the comparison as a whole, `notes` say which figures come from elsewhere
-    or do not apply, `tolerances` are the limits of a case from outside, `fault` says why the records cannot be
-    compared, and `cured_elsewhere` names (mode, fixes) that cure the case there and were not measured in this mode.
+    `rows` are of every role, in the order of roles and of ``FIXES``. `machine` is empty where only one is read.
+    `baseline` is what times are ratios to, None where no time was measured; `noise_floor` is the baseline against
+    itself, which is off where its verdict is faster or slower. `run` is the folder, for commands in messages; `pins`
+    are settings of torch as in a cell's id, ``",sdpa=math"``. `doubts` speak against the comparison as a whole, `notes`
+    say which figures come from elsewhere or do not apply, `tolerances` are the limits of a case from outside, `fault`
+    says why the records cannot be compared, and `cured_elsewhere` names (mode, fixes) that cure the case there and were
+    not measured in this mode.
     """
 
     case: str
@@ -194,6 +195,7 @@ class Group:
     device: str
     threads: int
     rows: tuple[Row, ...]
+    machine: str = ""
     baseline: str | None = None
     noise_floor: Estimate | None = None
     noise_floor_off: bool = False
@@ -210,7 +212,8 @@ class Group:
         """Text such as ``voice · default · eager · cpu, 1 thread``."""
         threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
         pins = self.pins.replace(",", ", ").replace("=", " ")
-        return f"{self.case} · {self.size} · {self.mode} · {self.device}, {threads}{pins}"
+        machine = f" · {self.machine}" if self.machine else ""
+        return f"{self.case} · {self.size} · {self.mode} · {self.device}, {threads}{pins}{machine}"
 
     @property
     def slug(self) -> str:
@@ -252,7 +255,7 @@ class Group:
 
     def is_like(self, other: Group) -> bool:
         """Say whether another group is the same case, size, device, threads and pinned settings, in whatever mode."""
-        names = ("case", "size", "device", "threads", "pins")
+        names = ("case", "size", "device", "threads", "pins", "machine")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def having(self, *measures: str) -> tuple[Row, ...]:
