@@ -10,17 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from audio_metrics import (
-    detectors,
-    distribution,
-    free_running,
-    lag,
-    perceptual,
-    pitch,
-    spectral,
-    tokens,
-    waveform,
-)
+from audio_metrics import detectors, distribution, lag, spectral, tokens, waveform
 from audio_metrics.errors import AudioParameterError
 from audio_metrics.longform import Direction
 
@@ -46,8 +36,6 @@ class Metric:
         Where the formula is from.
     takes : {"signal", "tokens"}
         What the arrays hold.
-    extra : str
-        The extra of the package that brings a library it needs; empty for none.
     """
 
     function: Callable[..., float]
@@ -60,7 +48,6 @@ class Metric:
     aligned: bool = False
     n_signals: int = 2
     takes: Literal["signal", "tokens"] = "signal"
-    extra: str = ""
 
     @property
     def name(self) -> str:
@@ -69,7 +56,6 @@ class Metric:
 
 
 _ARIK = "Arik et al.: Fast spectrogram inversion using multi-head CNNs, IEEE SPL 26(1), 2019"
-_NAKATANI = "Nakatani et al.: A method for fundamental frequency estimation, Speech Communication 50(3), 2008"
 
 # fmt: off
 METRICS: tuple[Metric, ...] = (
@@ -90,41 +76,12 @@ METRICS: tuple[Metric, ...] = (
     Metric(waveform.si_sdr_db, "dB", "10 log10(|a r|^2 / |e - a r|^2), a = <e, r>/<r, r>",
            "Le Roux et al.: SDR - half-baked or well done?, ICASSP 2019", low=-math.inf, direction="higher",
            aligned=True),
-    Metric(pitch.f0_error_cents, "cent", "median_t |1200 log2(f' / f)|, frames voiced in both",
-           "Salamon et al.: Melody extraction from polyphonic music signals, IEEE SPM 31(2), 2014; tracker pYIN",
-           aligned=True),
-    Metric(pitch.voicing_decision_error, "", "frames voiced in one only / frames", _NAKATANI, high=1.0, aligned=True),
-    Metric(pitch.gross_pitch_error, "", "frames with |f'/f - 1| > 0.2 / frames voiced in both", _NAKATANI, high=1.0,
-           aligned=True),
-    Metric(pitch.f0_frame_error, "", "(frames voiced in one only + gross errors) / frames",
-           "Chu, Alwan: Reducing F0 frame error, ICASSP 2009", high=1.0, aligned=True),
-    Metric(perceptual.stoi, "", "mean over 10 s of the correlation of short-time band envelopes",
-           "Taal et al.: IEEE Trans. ASLP 19(7), 2011; library pystoi", low=-1.0, high=1.0, direction="higher",
-           aligned=True, extra="perceptual"),
-    Metric(perceptual.pesq, "", "mean over 10 s of MOS-LQO", "ITU-T P.862.1 (8 kHz), P.862.2 (16 kHz); library pesq",
-           low=1.0, high=4.65, direction="higher", aligned=True, extra="perceptual"),
     Metric(lag.lag_s, "s", "argmax |sum_n r[n] e[n + lag]|", "definition; scipy.signal.correlate", low=-lag.MAX_LAG_S,
            high=lag.MAX_LAG_S, direction=None, aligned=True),
     Metric(spectral.ltas_distance_db, "dB", "std_f 10 log10(mean_t P / mean_t P')",
            "long-term average speech spectrum, level removed"),
     Metric(distribution.frechet_distance, "Np^2", "|m - m'|^2 + tr(C + C' - 2 (C^1/2 C' C^1/2)^1/2) of c_0..c_24",
            "Dowson, Landau: J. Multivariate Analysis 12(3), 1982"),
-    Metric(distribution.maximum_mean_discrepancy, "",
-           "E k(x, x') + E k(y, y') - 2 E k(x, y) of c_0..c_24, k = exp(-d^2 / 2 s^2), s the reference's median d",
-           "Gretton et al.: A kernel two-sample test, JMLR 13, 2012", low=-2.0, high=2.0),
-    Metric(distribution.mel_mean_difference_db, "dB",
-           "mean over 60 s of rms_m (m - m'), m the mean level of a mel band", "definition"),
-    Metric(distribution.mel_spread_difference_db, "dB",
-           "mean over 60 s of rms_m (s - s'), s the standard deviation of the level of a mel band", "definition"),
-    Metric(free_running.band_level_distance_db, "dB", "std_m (m - m') of the mean levels in dB", "definition"),
-    Metric(free_running.tilt_difference_db_per_octave, "dB/octave", "|slope over log2 f of m - m'|, 150 to 7000 Hz",
-           "definition"),
-    Metric(free_running.noise_floor_difference_db, "dB",
-           "rms_m (q - q'), q the 1 % quantile of the level of a mel band", "definition"),
-    Metric(free_running.course_difference_db_per_min, "dB/min",
-           "rms_m (b - b'), b the slope over time of the level of a mel band", "definition"),
-    Metric(free_running.clock_skew_ppm, "ppm", "1e6 |slope over time of the lag between the courses of c_1..c_24|",
-           "definition; slope by Theil and Sen"),
     Metric(spectral.spectral_flatness_db, "dB", "mean_t 10 log10(geometric mean_f P / mean_f P)",
            "Gray, Markel: A spectral-flatness measure, IEEE Trans. ASSP 22(3), 1974", low=-math.inf, high=0.0,
            direction=None, n_signals=1),
@@ -145,22 +102,10 @@ METRICS: tuple[Metric, ...] = (
     Metric(detectors.loop_score, "",
            "max over 20 s windows and lags of 0.3 to 8 s of the normalised autocorrelation of c_1..c_24", "definition",
            low=-1.0, high=1.0, n_signals=1),
-    Metric(distribution.mel_mean_drift_db, "dB", "mean over 60 s windows of rms_m (m - m_first)", "definition",
-           n_signals=1),
-    Metric(distribution.mel_spread_drift_db, "dB", "mean over 60 s windows of rms_m (s - s_first)", "definition",
-           n_signals=1),
-    Metric(tokens.token_js_divergence, "bit", "H((p + q) / 2) - (H(p) + H(q)) / 2",
-           "Lin: Divergence measures based on the Shannon entropy, IEEE Trans. IT 37(1), 1991", high=1.0,
-           takes="tokens"),
     Metric(tokens.first_token_divergence, "token", "first n with r[n] != e[n]", "definition", direction="higher",
            aligned=True, takes="tokens"),
-    Metric(tokens.token_entropy_bits, "bit", "-sum p log2 p", "Shannon: A mathematical theory of communication, 1948",
-           direction=None, n_signals=1, takes="tokens"),
     Metric(tokens.longest_token_run, "token", "length of the longest run of one token", "definition", low=1.0,
            n_signals=1, takes="tokens"),
-    Metric(tokens.ngram_repetition, "", "1 - distinct n-grams / n-grams, n = 4",
-           "Welleck et al.: Neural text generation with unlikelihood training, ICLR 2020", high=1.0, n_signals=1,
-           takes="tokens"),
 )
 # fmt: on
 

@@ -4,15 +4,14 @@ Conventions: one pass over both signals in blocks, in the dtype of the signals, 
 300 bytes per second of audio. Values are per 1 s window. A window in which *both* signals are exactly zero has no value
 (NaN) and is left out of file means with all its frames; where the estimate alone is, it is measured like any other
 failure. A window with a sample that is not finite has no value, counts as infinitely bad, and leaves the file without
-whole figures; so does a file that is exactly zero throughout. SI-SDR does not remove means. Metrics that cost more than
-the pass itself (:data:`OPTIONAL`) are measured on request, each in a pass of its own.
+whole figures; so does a file that is exactly zero throughout. SI-SDR does not remove means.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +40,6 @@ from audio_metrics.frames import BLOCK_WINDOWS, WINDOW_S, FrameBlock, FrameGrid,
 from audio_metrics.inspection import DETECTED, Inspection, Inspector, kernels_of
 from audio_metrics.lag import aligned_by_lag, measure_lag
 from audio_metrics.longform import Series, Summary, distance_ratio, diverged, summarise
-from audio_metrics.optional import check_names, n_passes, optional_summaries, part_of
 from audio_metrics.signal import FileSource, FloatName, Source, check_alike, checked_pair
 from audio_metrics.spectra import FLOOR, GATE_DB
 from audio_metrics.table import HalfWindowTable, TableBuilder, by_window
@@ -85,7 +83,7 @@ class AudioComparison:
     settings : dict
         Everything that changes the figures; two comparisons with other settings are not comparable.
     summaries : dict of str to Summary
-        One per name in :data:`SUMMARISED`, and one per metric that was asked for, on its own windows.
+        One per name in :data:`SUMMARISED`.
     ltas_distance_db, frechet_distance : float
         Of the whole file, unaligned, without windows that are silent in both.
     t_div_s : float
@@ -248,9 +246,7 @@ def _summary_dict(summary: Summary, *, active_series: bool) -> dict[str, Any]:
 def ratio_to_null(comparison: AudioComparison, null_comparison: AudioComparison) -> dict[str, float]:
     """Each distance as a multiple of that of the null.
 
-    SNR and SI-SDR are no distances; theirs is the ratio of relative residual amplitudes ``10^(−dB/20)``. Of STOI and
-    PESQ it is the ratio of what is missing to the best score. A maximum mean discrepancy near 0 or below has no
-    meaningful ratio: NaN where the null's is not positive.
+    SNR and SI-SDR are no distances; theirs is the ratio of relative residual amplitudes ``10^(−dB/20)``.
 
     Parameters
     ----------
@@ -303,11 +299,7 @@ def _check_null(null: AudioComparison) -> None:
 
 def _as_distance(value: float, name: str) -> float:
     metric = metric_by_name(name)
-    if metric.low < 0.0 and metric.direction == "lower":
-        return value if value > 0.0 else float("nan")  # an unbiased estimate may fall below 0
-    if metric.direction == "lower":
-        return value
-    return 10.0 ** (-value / 20.0) if metric.unit == "dB" else metric.high - value
+    return value if metric.direction == "lower" else 10.0 ** (-value / 20.0)
 
 
 Align = Literal["lag"]
@@ -329,7 +321,6 @@ def compare(
     estimate: np.ndarray,
     *,
     sample_rate_hz: int,
-    metrics: Collection[str] = (),
     floor: float = FLOOR,
     stop_at_divergence: bool = False,
     block_windows: int = BLOCK_WINDOWS,
@@ -344,9 +335,6 @@ def compare(
         Mono, float32 or float64 (both the same; the transform runs in it), same length, full scale = 1.0.
     sample_rate_hz : int
         At least 8000.
-    metrics : collection of str
-        What to measure besides, from :data:`~audio_metrics.optional.OPTIONAL`; with the ``perceptual`` extra also
-        ``"stoi"`` and ``"pesq"``.
     floor : float
         Smallest power that a logarithm sees.
     stop_at_divergence : bool
@@ -367,12 +355,10 @@ def compare(
     Raises
     ------
     AudioParameterError
-        The signals cannot be compared, or are shorter than one frame; an unknown name in `metrics`.
-    BackendError
-        A metric asked for needs a library that is not installed.
+        The signals cannot be compared, or are shorter than one frame.
     """
     pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=True)
-    options = _Options(check_names(metrics), floor, stop_at_divergence, block_windows, align, inspect_each)
+    options = _Options(floor, stop_at_divergence, block_windows, align, inspect_each)
     return _compare(pair, options, on_progress=None)
 
 
@@ -381,7 +367,6 @@ def compare_files(
     estimate: Path | str,
     *,
     null_path: Path | str | None = None,
-    metrics: Collection[str] = (),
     on_progress: Callable[[float], None] | None = None,
     dtype: FloatName = "float32",
     floor: float = FLOOR,
@@ -402,7 +387,7 @@ def compare_files(
         that the result has a `ratio_to_null`.
     dtype : {"float32", "float64"}
         What samples are read as.
-    metrics, floor, stop_at_divergence, block_windows, align, inspect_each
+    floor, stop_at_divergence, block_windows, align, inspect_each
         See :func:`compare`.
     on_block : callable, optional
         Called with the grid and each block of the pair that is compared, as for a picture of the spectra.
@@ -420,24 +405,22 @@ def compare_files(
         first = stack.enter_context(FileSource(reference, dtype=dtype, name="reference"))
         second = stack.enter_context(FileSource(estimate, dtype=dtype, name="estimate"))
         check_alike(first, second, aligned=True)
-        names = check_names(metrics)
-        options = _Options(names, floor, stop_at_divergence, block_windows, align, inspect_each, on_block)
+        options = _Options(floor, stop_at_divergence, block_windows, align, inspect_each, on_block)
         share = 1.0 if null_path is None else 0.5
-        result = _compare((first, second), options, on_progress=part_of(on_progress, 0.0, share))
+        result = _compare((first, second), options, on_progress=_part_of(on_progress, 0.0, share))
         result = dataclasses.replace(result, flags=result.flags + storage_flags((first, second)))
         if null_path is None:
             return result
         null = stack.enter_context(FileSource(null_path, dtype=dtype, name="null"))
         check_alike(first, null, aligned=True)
         options = dataclasses.replace(options, inspect_each=False, on_block=None)
-        null_result = _compare((first, null), options, on_progress=part_of(on_progress, share, share))
+        null_result = _compare((first, null), options, on_progress=_part_of(on_progress, share, share))
         null_result = dataclasses.replace(null_result, flags=null_result.flags + storage_flags([null]))
         return result.against_null(null_result)
 
 
 @dataclass(frozen=True)
 class _Options:
-    metrics: tuple[str, ...]
     floor: float
     stop_at_divergence: bool
     block_windows: int
@@ -448,6 +431,16 @@ class _Options:
     def __post_init__(self) -> None:
         if self.align not in (None, "lag"):
             raise AudioParameterError(f"align is {self.align!r}; expected None or 'lag'")
+
+
+def _part_of(on_progress: Callable[[float], None] | None, start: float, share: float) -> Callable[[float], None]:
+    """Map the fractions 0 to 1 of one part of the work to `start` to ``start + share`` of the whole."""
+
+    def report(fraction: float) -> None:
+        if on_progress is not None:
+            on_progress(min(1.0, start + share * fraction))
+
+    return report
 
 
 def _sample_sums(block: FrameBlock) -> dict[str, np.ndarray]:
@@ -461,29 +454,19 @@ def _compare(
     moved = 0.0
     if options.align == "lag":
         pair, moved = aligned_by_lag(*pair)
-    share = 1.0 / (1 + n_passes(options.metrics))
-    observers = _observe(pair, options, on_progress=part_of(on_progress, 0.0, share))
+    observers = _observe(pair, options, on_progress=on_progress)
     table = observers.builder.table
     grid = table.grid
     t_div_s = _divergence_s(table)
     window_ends_s = (1 + np.arange(grid.n_started_windows)) * grid.window_samples / grid.sample_rate_hz
     stop_s = t_div_s if options.stop_at_divergence else float("nan")  # nothing is beyond NaN
-    extras = optional_summaries(
-        pair,
-        options.metrics,
-        floor=options.floor,
-        stop_s=stop_s,
-        failed=table.failed_windows,
-        silent=bool(table.silent_windows.all(axis=1).any()),
-        on_progress=part_of(on_progress, share, 1.0 - share),
-    )
     signals = {inspector.name: inspector.result() for inspector in observers.inspectors}
     lag = measure_lag(*pair)
     detected = [flag for signal in signals.values() for flag in signal.flags if flag.kind in DETECTED]
     return AudioComparison(
         **_whole_figures(table, floor=options.floor),
         settings=_settings(grid, options, dtype=pair[0].dtype.name),
-        summaries=_summaries(table, window_ends_s > stop_s) | extras,
+        summaries=_summaries(table, window_ends_s > stop_s),
         t_div_s=t_div_s,
         lag_s=lag.lag_s,
         lag_correlation=lag.correlation,
@@ -499,7 +482,9 @@ def _compare(
     )
 
 
-def _observe(pair: tuple[Source, Source], options: _Options, *, on_progress: Callable[[float], None]) -> _Observers:
+def _observe(
+    pair: tuple[Source, Source], options: _Options, *, on_progress: Callable[[float], None] | None
+) -> _Observers:
     """Run the shared pass."""
     observers = _Observers(FrameGrid(pair[0].sample_rate_hz, pair[0].n_samples), inspect_each=options.inspect_each)
     run = blocks(pair, floor=options.floor, block_windows=options.block_windows, wanted=observers.wanted)
@@ -507,7 +492,8 @@ def _observe(pair: tuple[Source, Source], options: _Options, *, on_progress: Cal
         observers.add(block)
         if options.on_block is not None:
             options.on_block(grid, block)
-        on_progress(block.stop_window / grid.n_started_windows)
+        if on_progress is not None:
+            on_progress(block.stop_window / grid.n_started_windows)
     return observers
 
 
@@ -578,7 +564,6 @@ def _settings(grid: FrameGrid, options: _Options, *, dtype: str) -> dict[str, An
         "zero_mean": False,
         "align": options.align,
         "stop_at_divergence": options.stop_at_divergence,
-        "metrics": list(options.metrics),
     }
 
 

@@ -2,7 +2,7 @@
 
 Conventions: as in :mod:`audio_metrics.comparison`; a window that is exactly zero has no level, flatness or centroid.
 Flatness and centroid are means over frames that are not all zero, and again over active frames. Jumps, exact repeats,
-loops and drift are flagged with their time.
+and loops are flagged with their time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ import numpy as np
 
 from audio_metrics import spectral
 from audio_metrics.detectors import LOOP_FLAG, LOOP_WINDOW_S, Clipping, Jumps, Loops, Repeats
-from audio_metrics.distribution import STATISTICS_WINDOW_S, WindowStatistics, drifts_of
 from audio_metrics.flags import Flag, clock, headline, json_number, json_numbers, signal_flags, storage_flags
 from audio_metrics.frames import BLOCK_WINDOWS, FrameBlock, FrameGrid, FrameKernel, Wanted, blocks
-from audio_metrics.longform import Series, mean_of_windows
+from audio_metrics.longform import Series
 from audio_metrics.signal import ArraySource, FileSource, FloatName, Source
 from audio_metrics.spectra import FLOOR
 from audio_metrics.table import HalfWindowTable, TableBuilder, by_window
@@ -49,8 +48,6 @@ _SCALARS = (
     "jumps_per_min",
     "repeat_fraction",
     "loop_score",
-    "mel_mean_drift_db",
-    "mel_spread_drift_db",
     "peak",
     "duration_s",
 )
@@ -63,9 +60,8 @@ class Inspection:
     Attributes
     ----------
     series : dict of str to Series
-        ``spectral_flatness_db``, ``spectral_centroid_hz`` and ``rms_dbfs`` per 1 s window, ``loop_score`` per 20 s,
-        ``mel_mean_drift_db`` and ``mel_spread_drift_db`` per 60 s (the first is 0).
-    jumps_per_min, repeat_fraction, loop_score, mel_mean_drift_db, mel_spread_drift_db : float
+        ``spectral_flatness_db``, ``spectral_centroid_hz`` and ``rms_dbfs`` per 1 s window, ``loop_score`` per 20 s.
+    jumps_per_min, repeat_fraction, loop_score : float
         As the plain functions of these names; NaN where they have no value.
     flags : tuple of Flag
     """
@@ -84,8 +80,6 @@ class Inspection:
     jumps_per_min: float
     repeat_fraction: float
     loop_score: float
-    mel_mean_drift_db: float
-    mel_spread_drift_db: float
     peak: float
     series: dict[str, Series]
     flags: tuple[Flag, ...]
@@ -244,16 +238,15 @@ class Inspector:
 
 
 class _Detectors:
-    """The detectors of :mod:`audio_metrics.detectors` and the drift, on one signal of the pass."""
+    """The detectors of :mod:`audio_metrics.detectors` on one signal of the pass."""
 
     def __init__(self, grid: FrameGrid) -> None:
         self._grid = grid
         self._jumps, self._repeats, self._loops = Jumps(grid), Repeats(grid), Loops(grid)
         self._clipping = Clipping()
-        self._statistics = WindowStatistics(grid)
 
     def add(self, block: FrameBlock) -> None:
-        for detector in (self._jumps, self._repeats, self._loops, self._clipping, self._statistics):
+        for detector in (self._jumps, self._repeats, self._loops, self._clipping):
             detector.add(block)
 
     def figures(self) -> dict[str, float]:
@@ -261,24 +254,15 @@ class _Detectors:
         self._jumps.finish()
         self._loops.finish()
         minutes = self._grid.n_samples / self._grid.sample_rate_hz / 60.0
-        self._drifts = drifts_of(self._statistics.result())
-        mean_drift, spread_drift = (mean_of_windows(values[1:]) for values in self._drifts)
         return {
             "jumps_per_min": len(self._jumps.starts) / minutes,
             "repeat_fraction": self._repeats.fraction,
             "loop_score": self._loops.worst,
-            "mel_mean_drift_db": mean_drift,
-            "mel_spread_drift_db": spread_drift,
         }
 
     def series(self) -> dict[str, Series]:
         scores = np.array(self._loops.scores)
-        time_s = np.arange(self._drifts.shape[1]) * STATISTICS_WINDOW_S
-        return {
-            "loop_score": Series(np.arange(len(scores)) * LOOP_WINDOW_S, scores),
-            "mel_mean_drift_db": Series(time_s, self._drifts[0]),
-            "mel_spread_drift_db": Series(time_s, self._drifts[1]),
-        }
+        return {"loop_score": Series(np.arange(len(scores)) * LOOP_WINDOW_S, scores)}
 
     def flags(self, name: str) -> Iterator[Flag]:
         rate = self._grid.sample_rate_hz

@@ -133,12 +133,6 @@ def _mean(values: np.ndarray, failed: np.ndarray) -> float:
         return float(np.mean(defined))
 
 
-def mean_of_windows(values: np.ndarray) -> float:
-    """Mean of the values that are defined; NaN where there is none or where one is infinitely bad."""
-    defined = values[~np.isnan(values)]
-    return float(defined.mean()) if len(defined) and np.isfinite(defined).all() else float("nan")
-
-
 def quantile_from_best(from_best: np.ndarray, fraction: float) -> float:
     """Linear quantile; unlike numpy's it has a value between two equal infinities."""
     if len(from_best) == 0:

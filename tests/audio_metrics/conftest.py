@@ -42,21 +42,9 @@ def make_padded_pair() -> tuple[np.ndarray, np.ndarray]:
     return np.pad(x, FS // 10), np.pad(y, FS // 10)
 
 
-def make_pitch_tracks() -> tuple[np.ndarray, np.ndarray]:
-    """Two tracks in Hz with voicing errors and gross errors, NaN where unvoiced."""
-    rng = np.random.default_rng(7)
-    reference = 120.0 * 2.0 ** (0.3 * np.sin(np.arange(400) / 30.0))
-    estimate = reference * 2.0 ** (rng.normal(0.0, 20.0, 400) / 1200.0)
-    estimate[50:70] *= 2.0
-    estimate[200:230] /= 2.0
-    reference[rng.random(400) < 0.3] = np.nan
-    estimate[np.isnan(reference) ^ (rng.random(400) < 0.1)] = np.nan
-    return reference, estimate
-
-
 @pytest.fixture
 def references() -> dict[str, Any]:
-    """What auraloss, torchmetrics and mir_eval say, made by ``make_references.py``."""
+    """What auraloss and torchmetrics say, made by ``make_references.py``."""
     return json.loads(Path(__file__).with_name("references.json").read_text(encoding="utf-8"))
 
 
@@ -68,11 +56,6 @@ def padded_pair() -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture
 def naive_power() -> Callable[..., np.ndarray]:
     return make_naive_power
-
-
-@pytest.fixture
-def pitch_tracks() -> tuple[np.ndarray, np.ndarray]:
-    return make_pitch_tracks()
 
 
 @pytest.fixture

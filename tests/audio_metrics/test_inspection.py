@@ -65,8 +65,6 @@ def test_faults_are_flagged_with_their_times(speech):
     assert int(np.argmax(scores)) == 4
     assert found.loop_score == scores[4] > 0.9
     assert flags["loop"].message.startswith(f"signal has {flags['loop'].count} windows of 20 s that repeat themselves")
-    assert found.series["mel_mean_drift_db"].value[0] == 0.0
-    assert found.mel_mean_drift_db == pytest.approx(found.series["mel_mean_drift_db"].value[1])
     short = am.inspect(x[: 5 * FS], sample_rate_hz=FS)
-    assert np.isnan([short.loop_score, short.mel_mean_drift_db]).all()
+    assert np.isnan(short.loop_score)
     assert short.to_dict()["loop_score"] is None

@@ -164,7 +164,6 @@ def test_the_ladder_is_monotone_in_noise_and_reads_what_was_put_in(ladder):
         found = [rung[name] for rung in ladder["rungs"][:3]]
         assert found == sorted(found)
     assert ladder["rungs"][1]["snr_db"] == pytest.approx(40.0, abs=1e-3)
-    assert ladder["rungs"][2]["noise_floor_difference_db"] > 3.0
 
 
 def test_a_stored_ladder_is_written_again_to_the_same_bytes(tmp_path, ladder):

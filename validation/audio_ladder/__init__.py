@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from precision_eval.core.table import make_table, to_markdown
 from validation.frame import Data, Experiment, Figure, Options, Trial
@@ -32,23 +32,9 @@ COLUMNS = {
     "frechet_distance": "Fréchet, Np²",
     "lag_s": "lag, s",
     "t_div_s": "t_div, s",
-    "multi_resolution_stft_distance": "MR-STFT",
-    "f0_error_cents": "F0, cents",
-    "f0_frame_error": "FFE",
-    "maximum_mean_discrepancy": "MMD",
-    "mel_mean_difference_db": "mel mean, dB",
-    "mel_spread_difference_db": "mel spread, dB",
-    "band_level_distance_db": "band level, dB",
-    "tilt_difference_db_per_octave": "tilt, dB/octave",
-    "noise_floor_difference_db": "noise floor, dB",
-    "course_difference_db_per_min": "course, dB/min",
-    "clock_skew_ppm": "clock skew, ppm",
 }
 """Metric to its column; those that were not measured are left out."""
 SHOWN = ("mel_mcd_db", "log_spectral_distance_db", "si_sdr_db")
-ON_REQUEST: tuple[str, ...] = ("multi_resolution_stft_distance", "maximum_mean_discrepancy")
-ON_REQUEST += ("mel_mean_difference_db", "mel_spread_difference_db")
-PITCH = ("f0_error_cents", "voicing_decision_error", "gross_pitch_error", "f0_frame_error")
 NOISE_FLOOR = "noise_floor"
 """What is no degradation: the same words again, from another seed."""
 
@@ -56,20 +42,18 @@ NOISE_FLOOR = "noise_floor"
 def _trials(options: Options) -> list[Trial]:
     from validation.audio_ladder.rungs import RUNGS
 
-    suffix = f"{options['reference']}/{options['seconds']:g}s/{options['pitch']}"
+    suffix = f"{options['reference']}/{options['seconds']:g}s"
     names = [rung.name for rung in RUNGS] + [NOISE_FLOOR] * bool(options["noise_floor"])
     return [Trial(f"{name}/{suffix}", name) for name in names]
 
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
-    from audio_metrics import describe
     from audio_metrics.errors import AudioParameterError
     from validation.audio_ladder.rungs import rung_by_name
 
     if not options["reference"]:
         raise AudioParameterError("no reference; give --set reference=speech.wav, or --report with an earlier --out")
     original, rate = _read(options, "reference")
-    description = describe(original, sample_rate_hz=rate)
     about = {"duration_s": len(original) / rate, "sample_rate_hz": rate, "name": Path(options["reference"]).name}
     for key, name, _ in trials:
         if name != NOISE_FLOOR:
@@ -81,8 +65,7 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
                     f"the noise floor has {len(estimate)} samples at {other_rate} Hz, the reference {len(original)} at "
                     f"{rate} Hz; give two recordings of one length and rate"
                 )
-        metrics = ON_REQUEST + PITCH * options["pitch"]
-        measured = _measured(original, estimate, rate, description, metrics)
+        measured = _measured(original, estimate, rate)
         yield {"key": key, "reference": about, "rung": {"name": name, **measured}}
 
 
@@ -94,18 +77,12 @@ def _read(options: Options, name: str) -> tuple[np.ndarray, int]:
         return source.read(0, stop), source.sample_rate_hz
 
 
-def _measured(
-    original: np.ndarray, estimate: np.ndarray, rate: int, description: Any, metrics: tuple[str, ...]
-) -> Data:
-    from audio_metrics import compare, describe, free_running_distances
+def _measured(original: np.ndarray, estimate: np.ndarray, rate: int) -> Data:
+    from audio_metrics import compare
     from audio_metrics.flags import json_number
 
-    compared = compare(original, estimate, sample_rate_hz=rate, metrics=metrics).to_dict()
-    apart = free_running_distances(description, describe(estimate, sample_rate_hz=rate))
-    found = {
-        **apart,
-        **{name: value.get("whole_file") if isinstance(value, dict) else value for name, value in compared.items()},
-    }
+    compared = compare(original, estimate, sample_rate_hz=rate).to_dict()
+    found = {name: value.get("whole_file") if isinstance(value, dict) else value for name, value in compared.items()}
     kept = {name: found[name] for name in COLUMNS if name in found}
     return {name: None if value is None else json_number(float(f"{value:.6g}")) for name, value in kept.items()}
 
@@ -158,7 +135,6 @@ EXPERIMENT = Experiment(
         "reference": ("", ""),
         "noise_floor": ("", ""),
         "seconds": (float("inf"), float("inf")),
-        "pitch": (False, False),
     },
     stored="ladder.json",
 )
