@@ -21,9 +21,9 @@ from validation.report import figure_table, write_report
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _EPILOG = """
 Trials are appended to OUT/NAME.jsonl as they end; the same command goes on from there. Without a name, or with
-"prove", the experiments on the measuring itself run: latency, memory, overhead, divergence and robustness;
-quick takes about ten minutes, full some hours on two cores, most of them for latency, which wants a
-machine that does nothing else. --list names every experiment and its settings."""
+"prove", the experiments on the measuring itself run: latency, memory, overhead and divergence; quick takes about
+ten minutes, full some hours on two cores, most of them for latency, which wants a machine that does nothing
+else. --list names every experiment and its settings."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -59,7 +59,6 @@ CLAIMS: dict[Source, tuple[Claim, ...]] = {
     Source("divergence", PROOF, _MEASURING): (
         Claim("step of first divergence foretold from teacher forcing, error", "mean absolute error of the predicted"),
     ),
-    Source("robustness", PROOF, _MEASURING): (Claim("runs survive injected faults", "faults injected into real runs"),),
     Source("doctor", "doctor.json", "the-doctor", " --set parts=seventh"): (
         Claim("faults in unseen code located", _BLIND),
         Claim("of these, those that raise nothing", _BLIND, "silent ones", "≥ 85 %"),
@@ -80,9 +79,6 @@ CLAIMS: dict[Source, tuple[Claim, ...]] = {
     Source("sound", "sound/sound.json", "the-verdict-on-sound"): (
         Claim("runs of equal sound in which anything alarms", "A/A runs of"),
         Claim("known damage called worse", "control_rope_bfloat16 called worse"),
-    ),
-    Source("attack", "attack.json", "hostile-files-random-commands-and-faults-at-any-time"): (
-        Claim("hostile files and random commands are refused in one line", EVERY),
     ),
     Source("cost", "asv-cost.json", "what-asv-takes"): (
         Claim("all of asv's figures", "asv run --record-samples"),

@@ -4,7 +4,6 @@ import os
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import groupby
 
 import pytest
 
@@ -55,12 +54,6 @@ def test_a_campaign_may_choose_cells_and_counts_and_goes_on_with_the_same_trials
     assert {spec.key for spec in FULL if cell_of(spec) in set(map(cell_of, some))} < more
     with pytest.raises(UnknownNameError, match=r"unknown slowdown .0\.03."):
         schedule.Chosen(deltas=("0.03",))
-
-
-def test_a_process_measures_no_longer_than_a_phase():
-    specs = [TrialSpec(tool="asv", load="quiet", call="30us", delta=0.0, seed=seed) for seed in range(5)]
-    phases = [[spec.seed for spec in own] for _, own in groupby(specs, key=schedule.phase_of(phase_s=4.0))]
-    assert phases == [[0, 1], [2, 3], [4]]
 
 
 class Deadly(TrialSpec):

@@ -8,7 +8,7 @@ bursting competitors (:mod:`.load`), by this suite or by asv, pytest-benchmark, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import count, islice
 from pathlib import Path
 
 from validation.frame import Data, Experiment, Figure, Options, Trial
@@ -16,25 +16,31 @@ from validation.frame import Data, Experiment, Figure, Options, Trial
 SETTINGS: Data = {"tools": (), "loads": (), "deltas": (), "equal": 0, "slower": 0}
 """Which part of a size: none named is all, 0 as many trials as the size has."""
 
+# Trials of both loads: some eight minutes, so that either load is started seldom and meets every hour of the host.
+STRETCH = 160
+
 
 def _trials(options: Options) -> list[Trial]:
-    from validation.latency.schedule import Chosen, in_phases, schedule
+    from validation.latency.schedule import Chosen, schedule
 
     chosen = Chosen(**{name: options[name] for name in SETTINGS})
-    return [Trial(spec.key, spec, spec.budget_s) for spec in in_phases(schedule(options.size, chosen))]
+    return [Trial(spec.key, spec, spec.budget_s) for spec in schedule(options.size, chosen)]
 
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
-    """Measure phase by phase: one load and one worker each."""
-    from validation.latency.load import under_load
-    from validation.latency.schedule import phase_of
+    """Measure in stretches of one load each: one worker, and the load started once."""
+    from validation.latency.load import LOADS, under_load
     from validation.latency.worker import measuring_process
 
-    phase_by_trial = phase_of()
-    for number, ((load, _), phase) in enumerate(groupby(trials, key=lambda trial: phase_by_trial(trial.spec))):
-        with under_load(load, seed=number), measuring_process() as measure:
-            for trial in phase:
-                yield measure(trial.spec)
+    for number in count():
+        stretch = list(islice(trials, STRETCH))
+        if not stretch:
+            return
+        for load in LOADS if number % 2 == 0 else LOADS[::-1]:
+            here = [trial.spec for trial in stretch if trial.spec.load == load]
+            if here:
+                with under_load(load, seed=number), measuring_process() as measure:
+                    yield from map(measure, here)
 
 
 def _figures(lines: list[Data]) -> list[Figure]:

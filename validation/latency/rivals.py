@@ -15,12 +15,10 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from precision_eval.core.errors import UnsupportedError
 from validation.latency.calls import Call
-
-Floats = NDArray[np.float64]
 
 RULES: dict[str, str] = {
     "ours": "compare_latency",
@@ -32,8 +30,6 @@ RULES: dict[str, str] = {
     "torch_iqr": "torch.utils.benchmark, disjoint IQRs",
     "torch_compare": "torch Compare, not coloured best",
     "ttest_0.01": "t-test per iteration, p < 0.01",
-    "pyperf": "as pyperf: t-test of means of 0.1 s, 95 %",
-    "hyperfine": "as hyperfine: 1 beyond ratio ± its deviation",
 }
 """Name of a rule in the trials to its name in figures and plots; the tool's own default comes first."""
 
@@ -233,10 +229,9 @@ def _coloured_best(median_s: float, best_s: float) -> bool:
     return coloured.startswith(compare.BEST)
 
 
-# ---- the home-made test, and two tools' rules on its samples
+# ---- the home-made test
 
 P_BELOW = 0.01
-_PYPERF_VALUE_S, _PYPERF_P = 0.1, 0.05
 
 
 def ttest(base: Call, candidate: Call, *, budget_s: float, seed: int) -> Judged:
@@ -266,41 +261,13 @@ def ttest_compared(base_s: ArrayLike, candidate_s: ArrayLike) -> Judged:
     mean_s = float(base.mean())
     differs = float(test.pvalue) < P_BELOW
     return Judged(
-        said={
-            "ttest_0.01": say(slower=differs and test.statistic > 0, faster=differs and test.statistic < 0),
-            "pyperf": as_pyperf(base, candidate),
-            "hyperfine": as_hyperfine(base, candidate),
-        },
+        said={"ttest_0.01": say(slower=differs and test.statistic > 0, faster=differs and test.statistic < 0)},
         ratio=float(candidate.mean()) / mean_s,
         low=1.0 + float(interval.low) / mean_s,
         high=1.0 + float(interval.high) / mean_s,
         base_s=mean_s,
         extra={"samples": int(base.size)},
     )
-
-
-def as_pyperf(base_s: Floats, candidate_s: Floats) -> str:
-    """Apply Student's test, as ``pyperf compare_to`` does, to means over loops of at least 0.1 s; in one process."""
-    from scipy import stats
-
-    base, candidate = _means_of_loops(base_s), _means_of_loops(candidate_s)
-    if min(base.size, candidate.size) < 2:
-        return "same"
-    test: Any = stats.ttest_ind(candidate, base)
-    differs = float(test.pvalue) < _PYPERF_P
-    return say(slower=differs and test.statistic > 0, faster=differs and test.statistic < 0)
-
-
-def _means_of_loops(samples_s: Floats) -> Floats:
-    loop = np.floor(np.cumsum(samples_s) / _PYPERF_VALUE_S)  # number of the loop that a sample ends in
-    return np.array([samples_s[loop == number].mean() for number in np.unique(loop)])
-
-
-def as_hyperfine(base_s: Floats, candidate_s: Floats) -> str:
-    """Say what a reader does of hyperfine's *x ± y times faster*: y is of single runs, propagated to the ratio."""
-    ratio = float(candidate_s.mean() / base_s.mean())
-    deviation = ratio * float(np.hypot(*(one.std(ddof=1) / one.mean() for one in (base_s, candidate_s))))
-    return say(slower=ratio - deviation > 1.0, faster=ratio + deviation < 1.0)
 
 
 TOOLS: Mapping[str, Judge] = {

@@ -3,8 +3,7 @@
 Conventions: a *cell* is a tool, a load and an injected slowdown, with a number of trials; its trials go round the
 calls that allow that slowdown. The order is drawn once from a fixed seed so that, stopped anywhere, every cell of a
 tool is about equally far (and this suite's cells are :data:`OURS_AHEAD` times as far as the rivals'), with tools and
-calls mixed in time. It is cut into *phases* of one load each, quiet and bursty in turn, so that a load need not be
-started for every trial. Trials already on file are left out; the order of the others stays. A campaign may choose some
+calls mixed in time. Trials already on file are left out; the order of the others stays. A campaign may choose some
 tools, loads and slowdowns, and how many trials of each: the first so many of the same trials.
 """
 
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -24,9 +23,6 @@ from validation.latency.rivals import TOOLS
 
 BUDGET_S = {"quiet": 2.0, "bursty": 4.0}
 """Seconds for a pair, the same for every tool."""
-
-PHASE_S = 480.0
-"""Budget of a stretch of trials in which each load has one phase."""
 
 OURS_AHEAD = 2.5
 
@@ -117,34 +113,3 @@ def _cell(tool: str, load: str, delta: float, count: int) -> Iterator[tuple[floa
     for seed in range(count):
         place = behind * (seed + rng.random()) / count
         yield place, TrialSpec(tool=tool, load=load, call=calls[(first + seed) % len(calls)], delta=delta, seed=seed)
-
-
-def in_phases(specs: Sequence[TrialSpec], *, phase_s: float = PHASE_S) -> list[TrialSpec]:
-    """Reorder so that trials of one load follow each other: in every stretch of `phase_s` one load, then the other."""
-    stretches: list[list[TrialSpec]] = []
-    spent_s = phase_s
-    for spec in specs:
-        if spent_s >= phase_s:
-            stretches.append([])
-            spent_s = 0.0
-        stretches[-1].append(spec)
-        spent_s += spec.budget_s
-    return [
-        spec
-        for number, stretch in enumerate(stretches)
-        for load in (LOADS if number % 2 == 0 else LOADS[::-1])
-        for spec in stretch
-        if spec.load == load
-    ]
-
-
-def phase_of(phase_s: float = PHASE_S) -> Callable[[TrialSpec], tuple[str, int]]:
-    """Return what tells trials that follow each other apart by phase: one load, and no more than `phase_s` of it."""
-    spent_s: dict[str, float] = {}
-
-    def phase(spec: TrialSpec) -> tuple[str, int]:
-        before_s = spent_s.get(spec.load, 0.0)
-        spent_s[spec.load] = before_s + spec.budget_s
-        return spec.load, int(before_s // phase_s)
-
-    return phase

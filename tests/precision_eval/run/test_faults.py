@@ -1,35 +1,42 @@
-"""Faults injected into a real run: no finished cell is lost, and the same command resumes and ends.
-
-A few kinds only; the whole matrix of faults and stages is in ``tests/validation``.
-"""
+"""Faults injected into a real run: no finished cell is lost, and the same command resumes and ends."""
 
 import platform
+from collections import Counter
 
 import pytest
 
-from validation.robustness.harness import is_kept, play
-from validation.robustness.injector import Fault
-from validation.robustness.scenarios import Scenario, Step
+from tests.support.fault_injection import EXIT_CODES, Fault, FaultyRun
 
 pytestmark = [
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(platform.system() != "Linux", reason="limits of memory as Linux enforces them"),
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(platform.system() != "Linux", reason="limits of memory and file size as Linux enforces them"),
 ]
 
-SMALL = Scenario(
-    name="small",
-    arguments=(
-        *("--case", "attention-decode", "--size", "tiny", "--device", "cpu", "--measure", "drift"),
-        *("--workers", "2", "--timeout", "200"),
-    ),
-    fixes=("full_float32", "bfloat16", "float16"),
-    later_fixes=(),
-    faults=(
-        Fault(kind="kill_worker", stage="drift", fix="bfloat16"),
-        Fault(kind="memory_limit", stage="drift", fix="float16", once=False),
-    ),
-    steps=(Step(workers=True, ending=Fault(kind="kill_main", stage="report")), Step()),
+STAGES = ("trace", "drift", "memory", "latency")
+ARGUMENTS = (
+    *("--case", "attention-decode", "--size", "tiny", "--device", "cpu", "--measure", ",".join(STAGES)),
+    *("--budget", "0.05", "--processes", "1", "--workers", "4"),
 )
+STATUSES = {
+    "kill_worker": ("crashed", "bfloat16"),
+    "memory_limit": ("out_of_memory", "float16"),
+    "stop_worker": ("timed_out", "autocast"),
+}
+FIXES = ("full_float32", *(fix for _, fix in STATUSES.values()))
+WORKER_FAULTS = [
+    Fault(kind=kind, stage=stage, fix=fix, once=False)
+    for kind, (_, fix) in STATUSES.items()
+    for stage in ("drift", "memory")
+]
+ENDINGS = [
+    Fault(kind="kill_main", stage="trace"),
+    Fault(kind="interrupt", stage="drift"),
+    Fault(kind="terminate", stage="latency"),
+    Fault(kind="kill_main", stage="records"),
+    Fault(kind="full_disk", stage="records"),
+]
+DAMAGES = (b"", b'{"cell":"attention-decode/', b"\x00\xff\xfe\n\x80garbage\n\x00", b'{"cell":"gr\xc3')
 REWRITES = """
 from precision_eval.core.records import RecordFile
 def append(self, records):
@@ -39,26 +46,44 @@ RecordFile.append = append
 """
 
 
-@pytest.fixture(scope="module")
-def trials(tmp_path_factory):
-    return {trial["key"]: trial for trial in play(SMALL, tmp_path_factory.mktemp("sound") / "play")}
+def run_in(folder, fixes, **more):
+    return FaultyRun(folder / "play", (*ARGUMENTS, "--fix", ",".join(fixes)), **more)
 
 
-@pytest.mark.parametrize("key", SMALL.keys)
-def test_a_fault_costs_no_finished_cell(trials, key):
-    trial = trials[key]
-    assert trial["acted"], f"{key} never happened"
-    assert not trial["problems"]
-    assert (trial["lost"], trial["remeasured"], trial["ended"]) == (0, 0, True)
+def test_a_fault_of_a_worker_costs_its_own_cells_and_the_next_run_measures_them(tmp_path):
+    run = run_in(tmp_path, FIXES)
+    code, output, _ = run.give(*WORKER_FAULTS, more=("--timeout", "20"))
+    assert code in (0, 3), output
+    assert all(map(run.acted, WORKER_FAULTS))
+    statuses = {(record["measure"], record["fix"]): record["status"] for record in run.latest().values()}
+    for fault in WORKER_FAULTS:
+        assert statuses[fault.stage, fault.fix] == STATUSES[fault.kind][0], fault.key
+    assert all(statuses[stage, "full_float32"] == "passed" for stage in STAGES)
+    assert all(record["reason"] for record in run.latest().values() if record["status"] != "passed")
+    code, output, lost = run.give()
+    assert (code, lost) == (0, 0), output
+    again = {record["fix"]: record["status"] for record in run.latest().values() if record["measure"] == "drift"}
+    assert again == dict.fromkeys(FIXES, "passed") | {"float16": "out_of_memory"}  # that one stays
 
 
-def test_what_could_not_be_measured_says_so(trials):
-    assert trials["kill_worker/drift"]["seen"] == "crashed"
-    assert trials["memory_limit/drift"]["seen"] == "out_of_memory"
+def test_a_run_that_is_ended_anywhere_goes_on_and_loses_nothing(tmp_path):
+    run = run_in(tmp_path, ("full_float32", "bfloat16"))
+    for number, fault in enumerate(ENDINGS):
+        code, output, lost = run.give(fault)
+        assert run.acted(fault), fault.key
+        assert (code, lost) == (EXIT_CODES[fault.kind], 0), output
+        with (run.run_dir / "records.jsonl").open("ab") as file:
+            file.write(DAMAGES[number % len(DAMAGES)])
+    code, output, lost = run.give()
+    assert (code, lost) == (0, 0), output
+    assert {record["status"] for record in run.latest().values()} == {"passed"}
+    assert len(run.latest()) == 2 * len(STAGES)
+    assert (run.run_dir / "report.md").is_file()
+    counts = Counter(cell for cell in map(bytes.decode, run.lines()) if "/latency" not in cell)
+    assert set(counts.values()) == {1}
 
 
-@pytest.mark.slow
 def test_a_runner_that_rewrites_the_records_is_caught(tmp_path):
-    trials = {trial["key"]: trial for trial in play(SMALL, tmp_path / "play", extra_shim=REWRITES)}
-    assert trials["kill_main/report"]["lost"] > 0
-    assert not is_kept(trials["kill_main/report"])
+    run = run_in(tmp_path, ("full_float32", "bfloat16"), extra=REWRITES)
+    run.give(Fault(kind="kill_main", stage="latency"))
+    assert run.give(Fault(kind="kill_main", stage="latency"))[2] + run.give()[2] > 0
