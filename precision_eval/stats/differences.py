@@ -1,12 +1,9 @@
 """Paired differences judged as one family: which differ, which are no worse than a margin, and what would have shown.
 
-Conventions: a difference is candidate minus reference on the same unit (a passage of script and a noise seed), signed
-so that above 0 is worse; units are independent given their scripts. *Differs* is a two-sided t-test at the level that
-Holm's procedure gives it, which keeps the rate of any false alarm in the whole family at :data:`FAMILY_ERROR` however
-its tests depend on each other: metrics of one recording do, and so do fixes held to one reference. A rate of false
-discoveries (Benjamini and Hochberg's) would say how many of several alarms are false, where a reader acts on each one.
-*No worse* is one-sided at :data:`NO_WORSE_ERROR` per test: a candidate is no worse when every one of its tests says so,
-which needs no correction (an intersection-union test; Berger 1982).
+A difference is candidate minus reference on the same unit (a passage of script and a noise seed); above 0 is worse.
+*Differs* is a two-sided t-test at the level that Holm's procedure gives it, which keeps the rate of any false alarm in
+the family however its tests depend on each other. *No worse* is one-sided per test: a candidate is no worse when every
+one of its tests says so, which needs no correction (an intersection-union test; Berger 1982).
 """
 
 from __future__ import annotations
@@ -22,15 +19,15 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.stats.families import holm_levels, upper_quantile, upper_tail
 from precision_eval.stats.intervals import checked_values
 
+# Rate at which anything is said to differ in a family in which nothing does.
 FAMILY_ERROR = 0.01
-"""Rate at which anything is said to differ in a family in which nothing does."""
 
+# One-sided rate at which a difference as large as the margin is called no worse.
 NO_WORSE_ERROR = 0.05
-"""One-sided: rate at which a difference as large as the margin is called no worse."""
 
 POWER = 0.8
+# Fewer units decide nothing.
 LEAST_UNITS = 8
-"""Fewer decide nothing."""
 
 DifferenceVerdict = Literal["worse", "better", "no worse", "undecided"]
 Key = TypeVar("Key", bound=Hashable)
@@ -51,42 +48,22 @@ class PairedDifferences:
 
 @dataclass(frozen=True, kw_only=True)
 class DifferenceDecision:
-    """One test's answer, in the unit of its differences.
+    """One test's answer, in the unit of its differences; `low` to `high` is the two-sided 95 % interval."""
 
-    Attributes
-    ----------
-    verdict : {"worse", "better", "no worse", "undecided"}
-        *worse* and *better* say that it differs; *no worse* that it lies below the margin.
-    estimate, low, high : float
-        Mean difference with its two-sided 95 % interval.
-    bound : float
-        The mean difference lies below this with 95 % confidence, one-sided.
-    p, level : float
-        Of the two-sided test, and the level that Holm's procedure gave it.
-    no_worse : bool
-        Whether `bound` lies within the margin; it may where the verdict is *worse*: worse, by less than the margin.
-    margin : float
-    detectable : float
-        Smallest difference that as many units would have been found to differ by in 80 % of repetitions.
-    units, changed : int
-        How many were compared, and how many of them differ at all.
-    needed : int
-        Units after which a candidate that does not differ would be called no worse in 80 % of repetitions.
-    """
-
+    # *worse* and *better* say that it differs; *no worse* that `bound` lies within the margin.
     verdict: DifferenceVerdict
     estimate: float
     low: float
     high: float
-    bound: float
+    bound: float  # the mean difference lies below this with 95 % confidence, one-sided
     p: float
-    level: float
-    no_worse: bool
+    level: float  # that Holm's procedure gave this test
+    no_worse: bool  # also where the verdict is *worse*, by less than the margin
     margin: float
-    detectable: float
+    detectable: float  # difference that as many units would have shown in 80 % of repetitions
     units: int
-    changed: int
-    needed: int
+    changed: int  # units that differ at all
+    needed: int  # units after which an equal candidate would be called no worse in 80 % of repetitions
 
 
 @dataclass(frozen=True)

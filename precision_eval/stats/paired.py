@@ -24,8 +24,8 @@ from precision_eval.stats.intervals import checked_values
 from precision_eval.stats.robust import one_step_interval, student_location
 from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, Verdict, decide, student_quantile
 
+# Rate at which equal candidates may be called faster or slower.
 ERROR_RATE = 0.01
-"""Rate at which equal candidates may be called faster or slower."""
 
 
 @dataclass(frozen=True, kw_only=True)

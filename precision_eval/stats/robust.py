@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from precision_eval.stats.intervals import Interval, checked_confidence, checked_values
 
+# Degrees of freedom of the score: heavy tails, as bursts of other processes disturb a fifth to a half of the blocks.
 DEGREES_OF_FREEDOM = 2.0
-"""Of the score. Heavy-tailed on purpose: bursts of other processes disturb a fifth to a half of the blocks."""
 
 PRIOR_DEGREES = 5.0
 """What the other fixes' noise is worth. Chosen beforehand: little beside ten versions of three processes (20)."""

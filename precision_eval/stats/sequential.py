@@ -16,11 +16,11 @@ from precision_eval.core.errors import ParameterError
 
 Verdict = Literal["faster", "equivalent", "slower", "undecided"]
 
+# Fractions of the budget at which the data are looked at.
 LOOKS: tuple[float, ...] = (0.1, 0.15, 0.22, 0.33, 0.5, 0.7, 1.0)
-"""Fractions of the budget at which the data are looked at."""
 
+# Two-sided, over all looks: an effect at the edge of the margin is called equivalent in at most half of this.
 EQUIVALENCE_ALPHA = 0.05
-"""Two-sided, over all looks: an effect at the edge of the margin is called equivalent in at most half of this."""
 
 
 def spent(fraction: float, alpha: float) -> float:

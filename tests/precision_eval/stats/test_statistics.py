@@ -5,14 +5,12 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.stats import bootstrap_interval, decide, kaplan_meier, student_quantile, wilson_interval
-from precision_eval.stats.doubts import kendall_trend, series_doubts, two_cluster_split
-
-SERIES = st.lists(st.floats(-1e3, 1e3), min_size=4, max_size=40)
+from precision_eval.stats.doubts import kendall_trend, series_doubts
 
 
 class TestBootstrap:
@@ -67,20 +65,6 @@ class TestDoubts:
     def test_kendall_scipy(self, values):
         assert kendall_trend(values)[0] == pytest.approx(scipy.stats.kendalltau(range(len(values)), values).statistic)
 
-    def test_split_hand(self):
-        assert two_cluster_split([0.0, 1.0, 0.0, 1.0]) == pytest.approx((1.0, 1.0, 0.5))
-        assert two_cluster_split([3.0, 3.0]) == (0.0, 0.0, 0.0)
-
-    @given(SERIES)
-    @settings(max_examples=50)
-    def test_split_brute_force(self, values):
-        ordered = np.sort(values)
-        total = np.var(ordered) * ordered.size
-        if total < 1e-6:
-            return
-        within = min(np.var(ordered[:k]) * k + np.var(ordered[k:]) * (ordered.size - k) for k in range(1, ordered.size))
-        assert two_cluster_split(values)[0] == pytest.approx(1 - within / total, abs=1e-6)
-
     def test_quiet_series_has_none(self):
         alarms = [
             series_doubts(np.random.default_rng(seed).normal(scale=0.01, size=30), margin=0.002) for seed in range(200)
@@ -91,8 +75,6 @@ class TestDoubts:
         rng = np.random.default_rng(0)
         noise = rng.normal(scale=0.002, size=40)
         assert "drifts: +" in series_doubts(noise + np.linspace(0, 0.03, 40), margin=0.002)[0]
-        modes = noise + np.where(rng.random(40) < 0.5, 0.0, 0.05)
-        assert "is bimodal: two groups 5." in series_doubts(modes, margin=0.002)[0]
         assert "too few blocks: 5" in series_doubts(noise[:5], margin=0.002)[0]
 
 
