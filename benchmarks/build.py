@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from precision_eval.history.tracking import is_cuda_build, torch_version_number
+from precision_eval import asv
 
 
 class torch_build:
     def track_torch_version(self) -> int:
-        import torch  # here, not where asv looks for benchmarks
-
-        return torch_version_number(torch.__version__)
+        return asv.track_torch_version()
 
     track_torch_version.version = "1"
     track_torch_version.unit = "major * 1000000 + minor * 1000 + patch"
     track_torch_version.pretty_name = "version of torch"
 
     def track_is_cuda_build(self) -> int:
-        return is_cuda_build()
+        return asv.track_is_cuda_build()
 
     track_is_cuda_build.version = "1"
     track_is_cuda_build.unit = "1 where torch was built with CUDA"

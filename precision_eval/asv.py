@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
 
+from packaging.version import Version
+
 from precision_eval.core.errors import PrecisionEvalError
 
 
@@ -24,16 +26,15 @@ def track_torch_version() -> int:
     """Return the version of torch as a number: major * 1000000 + minor * 1000 + patch."""
     import torch
 
-    from precision_eval.history.tracking import torch_version_number
-
-    return torch_version_number(torch.__version__)
+    major, minor, patch, *_ = (*Version(torch.__version__).release, 0, 0)
+    return major * 1_000_000 + minor * 1_000 + patch
 
 
 def track_is_cuda_build() -> int:
     """Return 1 where torch was built with CUDA, else 0."""
-    from precision_eval.history.tracking import is_cuda_build
+    import torch
 
-    return is_cuda_build()
+    return int(torch.version.cuda is not None)
 
 
 def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float16", "bfloat16")) -> type:

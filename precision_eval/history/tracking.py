@@ -1,22 +1,13 @@
-"""What is followed over commits and torch versions: figures of every case × fix, read from the suite's measures.
+"""What is followed over commits and torch versions: figures of every case and fix, read from the suite's measures.
 
-A *figure* is one number of one fix on one case, in one mode and size; a figure from several processes or seeds comes as
-samples, one for each. The definitions live here, so that an old commit measures what it defined; whatever shows the
-figures (the asv classes in ``benchmarks/``) only asks for them. Figures are measured when first asked for, all fixes of
-a case at once, each fix in a process of its own, and kept in a folder for whoever asks next.
+A *figure* is one number of one fix on one case, in one mode and size; a figure of several processes or seeds comes as
+samples. The definitions live here, so that an old commit measures what it defined; whatever shows the figures only asks
+for them. Quick figures are no data. *Not applicable* is what cannot be (the device lacks it, the fix has no such mode);
+everything else without a figure is a *failure* and shows its message.
 
-Conventions: seconds. A sweep that visits torch versions in rounds times one process of the paired latency at each
-visit and says which in :data:`PROCESS_VARIABLE`: the number is part of the seed of its order and memory. Quick figures
-are no data: fewer processes, shorter streams, and tiny sizes where there are any. *Not applicable* is what cannot be
-(the device lacks it, the fix has no such mode); everything else that leaves no figure is a *failure* and shows its
-message, never a gap.
-
-Everything that the registries hold is tracked eager, at its default sizes: status, drift and memory of all, times of
-one case per system (:data:`TIMED_CASES`), whose variants differ in where the dtypes split and hardly in speed.
-Compiling costs seconds per fix and process, so :data:`COMPILED` names the few that are tracked compiled, each at its
-first default size. A digest (SHA-256) changes whenever a definition does, which starts a new series. A fix is not part
-of a benchmark's version: it is a parameter, and a redefined one gets a new label through its revision, so that the
-other fixes' series go on. Importing this loads neither torch nor numpy.
+All cases are tracked eager at their default sizes: status, drift and memory of all, times of one case per system. A
+SHA-256 of the definition is a benchmark's version, so a changed definition starts a new series. A fix is a parameter: a
+redefined one gets a new label through its revision, and the other fixes' series go on. Importing this loads no torch.
 """
 
 from __future__ import annotations
@@ -24,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -37,16 +27,17 @@ from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.measure.registry import measure_by_name
 
 DEVICE = "cpu"
+# Intra-op threads: a history needs the same number every time, and a runner's cores are shared.
 THREADS = 1
-"""Intra-op threads: what a history needs is the same every time, and a runner's cores are not its own."""
 
+# Number of the one process to time, from 0; all of an effort's where it is not set. A sweep of torch versions in rounds
+# times one process at each visit; the number is part of the seed of its order and memory.
 PROCESS_VARIABLE = "PRECISION_EVAL_LATENCY_PROCESS"
-"""Number of the one process to time, from 0; all of an effort's where it is not set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """Sizes of the measuring; `together` measures all that is tracked of a place when the first of it is asked for."""
+    """Sizes of the measuring; `together` measures all that is tracked of a place at the first question."""
 
     name: str
     options: Options
@@ -123,7 +114,6 @@ class TrackedCell:
 
 
 def fix_of_label(label: str) -> Fix:
-    """Look a fix up by its label."""
     return entry_of("fix label", label, FIXES, by="label")
 
 
@@ -135,22 +125,19 @@ def raise_unless_passed(outcome: Outcome | Record) -> None:
         raise FixFailedError(f"{outcome.fix} {outcome.status}: {outcome.reason}")
 
 
+# Of the fixed computation in :mod:`precision_eval.history.timing`.
 ANCHOR_DEFINITION: tuple[str, ...] = ("rows 16, width 512, layers 4, cache 2048 x 512, float32", "PCG64(0)", "v1")
-"""Of the fixed computation in :mod:`precision_eval.history.timing`."""
 
-Figure = int | float | tuple[float, ...]
-"""One number, or one per process or seed."""
+Figure = int | float | tuple[float, ...]  # one number, or one per process or seed
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedMetric:
     """One tracked figure.
 
-    `id` is its name in benchmarks and results. `measures` are those that give it, the first one that a case has; empty
-    where the benchmarking tool measures by itself. `path` leads through the data to the number, or with `samples` to
-    the numbers, one per process; an empty one gives the status. `by_seed` names the numbers of several seeds, which
-    stand in the number's place where there are any. `only` names the cases it is limited to. `revision` is raised when
-    the figure's meaning changes in a way that no other field shows.
+    `measures` are those that give it, the first one that a case has; empty where the benchmarking tool measures.
+    `path` leads through the data to the number, or with `samples` to one per process; an empty one gives the status.
+    `by_seed` names the numbers of several seeds. `revision` is raised when the meaning changes and no field shows it.
     """
 
     id: str
@@ -217,7 +204,7 @@ METRICS: tuple[TrackedMetric, ...] = (
     ),
     TrackedMetric(
         id="latency_to_anchor", title="latency, paired with a fixed computation", unit="ratio to the anchor",
-        measures=("latency",), path=("ratio_to_anchor",), samples=True, revision=3,
+        measures=("latency",), path=("ratio_to_anchor",), samples=True, revision=4,
     ),
     TrackedMetric(
         id="divergence", title="divergence of free-running streams", only=("voice",),
@@ -233,10 +220,10 @@ METRICS: tuple[TrackedMetric, ...] = (
 
 
 def metric_by_id(metric_id: str) -> TrackedMetric:
-    """Look a metric up."""
     return entry_of("metric", metric_id, METRICS)
 
 
+# One per system, and the two bare attentions: variants differ in where dtypes split and hardly in speed.
 TIMED_CASES: tuple[str, ...] = (
     "attention-decode",
     "attention-prefill",
@@ -246,19 +233,18 @@ TIMED_CASES: tuple[str, ...] = (
     "imaginairy-time-embed",
     "cogvideo-t5-encoder",
 )
-"""One per system, and the two bare attentions."""
 
 TIMED_METRICS: tuple[str, ...] = ("time", "peakmem", "latency_ratio", "latency_to_anchor")
 
+# Where not all default sizes are tracked: the decode covers grouped heads.
 SIZES: Mapping[str, tuple[str, ...]] = {"attention-prefill": ("metavoice",)}
-"""Where not all default sizes are tracked: grouped heads are covered by the decode."""
 
+# Metrics tracked compiled, which costs seconds per fix and process: one bare attention and one decoder, which both had
+# the error under ``torch.compile``.
 COMPILED: Mapping[str, tuple[str, ...]] = {
     "attention-decode": ("status", "drift", "latency_ratio", "latency_to_anchor"),
     "metavoice-decode": ("status",),
 }
-"""Metrics tracked compiled. One bare attention and one whole decoder, both had the bug under ``torch.compile``; each
-measure compiles every fix once more, and the paired latency once per process."""
 
 
 def tracked_cases(mode: str) -> tuple[Case, ...]:
@@ -290,10 +276,10 @@ def fix_labels(case: Case) -> tuple[str, ...]:
     return tuple(fix.label for fix in FIXES if case.takes(fix.id))
 
 
+# Options that change what a figure is; the others change only how certain it is.
 _SHAPING = ("seed", "seeds", "streams", "steps", "minutes")
-"""Options that change what a figure is; the others change only how sure it is."""
 
-
+# Definitions are digested in the words that they were first written with: renaming a thing must not end its series.
 _FIRST_WORDS = {"trace": "witness", "against_reference": "against_oracle", "per_case": "per_workload"}
 
 
@@ -317,27 +303,8 @@ def _meaning(metric: TrackedMetric) -> dict[str, Any]:
 
 
 def _first_word(word: str) -> str:
-    """Return the word that a definition was first written with: renaming a thing must not end its series."""
     return _FIRST_WORDS.get(word, word)
 
 
 def _digest(content: list[Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
-def torch_version_number(version: str) -> int:
-    """Turn a version into a number."""
-    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
-    if found is None:
-        raise ParameterError(f"torch version '{version}'; expected three numbers first, such as 2.13.0")
-    major, minor, patch = (int(part) for part in found.groups())
-    if minor > 999 or patch > 999:
-        raise ParameterError(f"torch version '{version}'; minor and patch are expected below 1000")
-    return major * 1_000_000 + minor * 1_000 + patch
-
-
-def is_cuda_build() -> int:
-    """Return 1 where the installed torch was built with CUDA, whether or not a GPU is there, else 0."""
-    import torch
-
-    return int(torch.version.cuda is not None)
