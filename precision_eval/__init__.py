@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
-    from precision_eval.cases.adapters.generation import generation_case
+    from precision_eval.cases.huggingface.generation import generation_case
     from precision_eval.cases.own import OwnCase
     from precision_eval.cases.systems import CASES, Case, case_by_id
     from precision_eval.core.errors import (
@@ -82,7 +82,7 @@ _HOMES = {
     "Fix": "precision_eval.fixes.catalog",
     "fix_by_id": "precision_eval.fixes.catalog",
     "fixed": "precision_eval.fixes.outside",
-    "generation_case": "precision_eval.cases.adapters.generation",
+    "generation_case": "precision_eval.cases.huggingface.generation",
     "OwnCase": "precision_eval.cases.own",
     "IntegrityError": "precision_eval.core.errors",
     "PairedRatio": "precision_eval.stats",

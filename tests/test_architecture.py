@@ -188,7 +188,6 @@ def test_every_module_says_what_it_is():
 
 
 def test_no_case_file_is_missing_from_the_registry():
-    from precision_eval.cases.adapters import REAL_CASES
     from precision_eval.cases.systems import CASES
 
     words = [
@@ -200,15 +199,15 @@ def test_no_case_file_is_missing_from_the_registry():
         if word.arg == "id"
     ]
     described = {word.value for word in words if isinstance(word, ast.Constant)}
-    assert {case.id for case in (*CASES, *REAL_CASES)} == described
+    assert {case.id for case in CASES} == described
 
 
 def test_registries_name_each_thing_once():
-    from precision_eval.cases.systems import CASES, all_cases
+    from precision_eval.cases.systems import CASES
     from precision_eval.fixes.catalog import FIXES
     from precision_eval.measure.registry import MEASURES
 
-    for names in ([fix.id for fix in FIXES], [case.id for case in all_cases()], [one.name for one in MEASURES]):
+    for names in ([fix.id for fix in FIXES], [case.id for case in CASES], [one.name for one in MEASURES]):
         assert len(names) == len(set(names))
     known = {measure.name for measure in MEASURES}
     for case in CASES:
@@ -239,7 +238,7 @@ HEAVY = ("torch", "scipy", "matplotlib", "librosa", "numba")
         (
             "import precision_eval; precision_eval.FIXES; precision_eval.CASES; precision_eval.write_report\n"
             "import precision_eval.measure.registry, precision_eval.history.tracking\n"
-            "import precision_eval.cases.systems as systems; systems.all_cases()",
+            "import precision_eval.cases.systems as systems; systems.CASES",
             HEAVY,
         ),
         ("import precision_eval.report", ("torch", "matplotlib")),

@@ -124,11 +124,11 @@ def _commands() -> str:
 
 
 def _registries() -> str:
-    from precision_eval.cases.systems import all_cases
+    from precision_eval.cases.systems import CASES
     from precision_eval.fixes.catalog import ALL_FIXES
     from precision_eval.measure.registry import MEASURES
 
-    cases = [(f"`{case.id}`", ", ".join(case.sizes), case.explanation) for case in all_cases()]
+    cases = [(f"`{case.id}`", ", ".join(case.sizes), case.explanation) for case in CASES]
     fixes = [(f"`{fix.id}`", ", ".join(fix.modes), fix.explanation) for fix in ALL_FIXES]
     measures = [(f"`{measure.name}`", ", ".join(measure.options), measure.title) for measure in MEASURES]
     tables = {

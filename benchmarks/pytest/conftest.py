@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.cases.systems import Case, all_cases
+from precision_eval.cases.systems import CASES, Case
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.formatting import MISSING, memory_text, ratio_text, scientific, status_text
 from precision_eval.core.records import Record
@@ -46,7 +46,7 @@ RESULTS = pytest.StashKey[dict[TrackedCell, Measured]]()
 
 def chosen_places(config: pytest.Config) -> list[TrackedCell]:
     """Return the places that the options name."""
-    cases = {entry.id: entry for entry in all_cases()}
+    cases = {entry.id: entry for entry in CASES}
     size, mode = config.getoption("--size"), config.getoption("--mode")
     try:
         names = matching("case", config.getoption("--case") or ["attention-*"], list(cases))

@@ -33,7 +33,7 @@ LIVE = "live:"
 CHECKPOINT = "hf:"
 """Begins the target of a checkpoint, by its folder or hub name."""
 
-_OF_CHECKPOINT = "precision_eval.cases.adapters.generation:generation_case"
+_OF_CHECKPOINT = "precision_eval.cases.huggingface.generation:generation_case"
 
 SIZE = "own"
 """The one size of a case from outside."""

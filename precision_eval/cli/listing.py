@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from precision_eval.cases.systems import all_cases
+from precision_eval.cases.systems import CASES
 from precision_eval.cli import options
 from precision_eval.core.environment import cpu_model
 from precision_eval.core.files import to_json
@@ -59,7 +59,7 @@ def _fixes() -> Iterator[dict[str, Any]]:
 
 def _cases() -> Iterator[dict[str, Any]]:
     """Yield the cases: what each is, at which sizes, and where it comes from."""
-    for case in all_cases():
+    for case in CASES:
         others = [size for size in case.sizes if size not in case.default_sizes]
         also = f" (also {', '.join(others)})" if others else ""
         facts = f"sizes {', '.join(case.default_sizes)}{also}; measures {', '.join(case.measures)}"

@@ -169,7 +169,7 @@ def _target(
         return factory, own if device is None else on_device(own, resolved_device(device), seed=seed)
     device = resolved_device(device or "cpu")
     if checkpoint:
-        from precision_eval.cases.adapters.generation import case_on_device
+        from precision_eval.cases.huggingface.generation import case_on_device
 
         return Path(checkpoint).name, case_on_device(checkpoint, dtype=dtype or None, device=device, seed=seed)
     assert case

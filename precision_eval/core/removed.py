@@ -47,11 +47,18 @@ CASES: Mapping[str, str] = {
     "voice-natural-capped": "use voice",
     "distillmos": "no replacement",
     "resemblyzer": "no replacement",
+    "zoo-dia": "use hf:FOLDER or your own factory",
+    "zoo-t5-encoder": "use hf:FOLDER or your own factory",
+    "zoo-svd-time-embed": "use hf:FOLDER or your own factory",
+    "whisper-encode": "see docs/whisper.md for it as your own case",
+    "whisper-decode": "see docs/whisper.md for it as your own case",
 }
 
 FIXES: Mapping[str, str] = {}
 
-MEASURES: Mapping[str, str] = {}
+MEASURES: Mapping[str, str] = {
+    "transcription": "see docs/whisper.md for it as a measure of a plugin",
+}
 
 _CLUSTERS = "use --executor dask:ADDRESS; dask-jobqueue starts dask on Slurm and PBS, see docs/fleet.md"
 

@@ -94,7 +94,7 @@ def gate_trees(
     check_kinds(required)
     with source_trees(base, head) as trees:
         progress("calling both sides")
-        importlib.import_module("precision_eval.cases.adapters.models")  # here, and not by each process again
+        importlib.import_module("precision_eval.measure.latency")  # here, and not by each process again
         plan = replace(plan, device=_isolated(resolved_device, plan.device))
         for case, tree in itertools.product(filter(is_target, plan.cases), trees):
             _isolated(_admit, tree, plan, case)

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from precision_eval.cases.systems import Case, all_cases, case_by_id
+from precision_eval.cases.systems import CASES, Case, case_by_id
 from precision_eval.core.cells import Options, Outcome
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, entry_of
 from precision_eval.core.records import STATUSES, Record
@@ -250,7 +250,7 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
 def tracked_cases(mode: str) -> tuple[Case, ...]:
     """Return the cases tracked in a mode, in the registries' order."""
     if mode == "eager":
-        return all_cases()
+        return CASES
     return tuple(case_by_id(name) for name in COMPILED)
 
 

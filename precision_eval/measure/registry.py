@@ -122,15 +122,6 @@ MEASURES: tuple[Measure, ...] = (
         cost_s=1.0,
     ),
     Measure(
-        name="transcription",
-        title="words and tokens of human speech under greedy decoding, against float64's and against what is said",
-        source="paired intervals over utterances; Qi et al. 2025, arXiv 2506.09501, on greedy decoding",
-        place="precision_eval.measure.transcription:transcription",
-        grouped=True,
-        options=("seed", "speech"),
-        cost_s=60.0,
-    ),
-    Measure(
         name="synthesis",
         title="minutes of audio, and how fast they were made",
         source="streaming, in constant memory",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from precision_eval.cases.base import Case
-from precision_eval.cases.systems import all_cases
+from precision_eval.cases.systems import CASES
 from precision_eval.core.cells import Cell, Options
 from precision_eval.core.errors import ParameterError, check_known, unknown_name
 from precision_eval.core.formatting import grouped
@@ -65,7 +65,7 @@ class Plan:
     @property
     def modules(self) -> tuple[str, ...]:
         """What its workers import of this package and of libraries; somebody's own code runs in workers alone."""
-        cases = {case.id: case.modules for case in all_cases()}
+        cases = {case.id: case.modules for case in CASES}
         places = {measure.name: measure.place.partition(":")[0] for measure in self.measures}
         own = {name: (place,) for name, place in places.items() if place.startswith("precision_eval.")}
         names = (name for cell in self.cells for name in (*own.get(cell.measure, ()), *cases.get(cell.case, ())))
@@ -110,7 +110,7 @@ def make_plan(
     for state in (selection.options.memory or GROWN).split(","):
         check_known("state of memory", state, MEMORY_STATES)
     check_known("isolation", selection.options.isolation, ISOLATIONS)
-    known = all_cases() if cases is None else cases
+    known = CASES if cases is None else cases
     chosen = [case for case in _cases_of(selection.cases, known) if case.id not in selection.without]
     fix_names = fixes_of(selection.fixes, fixes)
     modes = _modes_of(selection.modes, [fix for fix in fixes if fix.id in fix_names])

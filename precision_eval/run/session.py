@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from precision_eval.cases.own import SIZE, case_of
-from precision_eval.cases.systems import all_cases
+from precision_eval.cases.systems import CASES
 from precision_eval.cases.voice.assets import check_files
 from precision_eval.core.environment import store_environment
 from precision_eval.core.errors import ParameterError, RecordError
@@ -152,7 +152,7 @@ def admit(
     targets = tuple(name for name in selection.cases or () if is_target(name))
     if not targets and not candidates:
         return Admitted()
-    subject = (targets[0], SIZE) if targets else first_size(selection, _sized(all_cases(), tier, None))
+    subject = (targets[0], SIZE) if targets else first_size(selection, _sized(CASES, tier, None))
     seed, out = selection.options.seed, str(run_dir.resolve())
     try:
         cases, fixes = call_isolated(
@@ -186,7 +186,7 @@ def plan_of(
     fixes = (Fix(id=entry.fix, modes=entry.modes, storage=entry.storage) for entry in admitted.candidates)
     plan = make_plan(
         replace(selection, fixes=(*selection.fixes, *candidates)),
-        cases=_sized([*all_cases(), *outside], tier, size),
+        cases=_sized([*CASES, *outside], tier, size),
         fixes=[*ALL_FIXES, *fixes],
         measures=all_measures(),
         candidates=candidates,

@@ -55,9 +55,7 @@ _ATTENTION, _MULTIHEAD = OperationKind.ATTENTION, OperationKind.MULTIHEAD
 _TORCH, _PYTHON = str(Path(torch.__file__).parent), sysconfig.get_path("stdlib")
 _PACKAGE = Path(__file__).parents[1]
 _OWN = tuple(str(_PACKAGE / name) for name in ("doctor", "explain", "measure", "trace", "fixes"))
-_WRAPPING = frozenset(
-    str(_PACKAGE / "cases" / name) for name in ("adapters/generation.py", "adapters/models.py", "modes.py", "own.py")
-)
+_WRAPPING = frozenset(str(_PACKAGE / "cases" / name) for name in ("huggingface/generation.py", "modes.py", "own.py"))
 
 _ACCELERATE = str(Path("accelerate", "hooks.py"))  # takes the place of each module's forward, as device_map asks
 

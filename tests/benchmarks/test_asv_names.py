@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.cases.systems import all_cases, case_by_id
+from precision_eval.cases.systems import CASES, case_by_id
 from precision_eval.core.records import STATUSES
 from precision_eval.fixes import FIXES
 
@@ -46,7 +46,7 @@ def discovered(tmp_path_factory):
 
 
 def expected_names():
-    for case in all_cases():
+    for case in CASES:
         name = case.id.replace("-", "_")
         methods = {"track_status", "track_drift", "track_peak_bytes", "track_stored_bytes"}
         if case.id in TIMED_CASES:
@@ -70,7 +70,7 @@ def test_every_benchmark_says_what_it_is(discovered):
         assert one.get("pretty_name"), name
         if mode == "build":
             continue
-        case = case_by_id(next(w.id for w in all_cases() if w.id.replace("-", "_") == class_name))
+        case = case_by_id(next(w.id for w in CASES if w.id.replace("-", "_") == class_name))
         fixes, sizes = one["params"]
         assert one["param_names"] == ["fix", "size"]
         assert fixes == [repr(fix.label) for fix in FIXES if case.takes(fix.id)], name

@@ -24,27 +24,12 @@ ENCODEC = {**CODEC, "codebook_dim": 32, "num_lstm_layers": 1, "target_bandwidths
 MIMI = {**CODEC, **LAYERS, "model_type": "mimi", "codebook_dim": 16, "vector_quantization_hidden_dimension": 16,
         "num_quantizers": 4, "num_semantic_quantizers": 1, "num_key_value_heads": 4, "head_dim": 8,
         "intermediate_size": 64, "upsample_groups": 32, "frame_rate": 250}
-MOSHI = {"vocab_size": 64, **LAYERS, "num_key_value_heads": 4, "head_dim": 8, "ffn_dim": 64,
-         "max_position_embeddings": 64, "sliding_window": 32}
-ROPE = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}
 VOCODER = {"upsample_initial_channel": 16, "upsample_rates": [8, 4], "upsample_kernel_sizes": [16, 8],
            "resblock_kernel_sizes": [3], "resblock_dilation_sizes": [[1, 3]]}
 
 
 def make_llama():
     return T.LlamaForCausalLM(T.LlamaConfig(**DECODER, **TOKENS)), IDS
-
-
-def make_gpt2():
-    return T.GPT2LMHeadModel(T.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64, **TOKENS)), IDS
-
-
-def make_qwen2():
-    return T.Qwen2ForCausalLM(T.Qwen2Config(**GROUPED, **TOKENS)), IDS
-
-
-def make_mistral():
-    return T.MistralForCausalLM(T.MistralConfig(**GROUPED, **TOKENS)), IDS
 
 
 def make_t5():
@@ -57,14 +42,6 @@ def make_whisper():
         suppress_tokens=None, begin_suppress_tokens=None,
     )
     return T.WhisperForConditionalGeneration(config), {"input_features": torch.randn(1, 16, 40)}
-
-
-def make_speech2text():
-    config = T.Speech2TextConfig(
-        **BART, **TOKENS, input_feat_per_channel=16, conv_channels=32, max_source_positions=60, max_target_positions=60,
-        decoder_start_token_id=2,
-    )
-    return T.Speech2TextForConditionalGeneration(config), {"input_features": torch.randn(1, 40, 16)}
 
 
 def make_moonshine():
@@ -165,65 +142,6 @@ def make_fastspeech2():
     return T.FastSpeech2ConformerWithHifiGan(config), TEXT
 
 
-def make_kyutai():
-    config = T.KyutaiSpeechToTextConfig(
-        **MOSHI, **TOKENS, codec_config=MIMI, num_codebooks=4, codebook_vocab_size=65, audio_bos_token_id=64,
-        audio_pad_token_id=64, frame_size=64,
-    )
-    return T.KyutaiSpeechToTextForConditionalGeneration(config), {"input_values": torch.randn(1, 1, 2048)}
-
-
-def make_moshi():
-    return T.MoshiForCausalLM(T.MoshiConfig(**MOSHI)), IDS
-
-
-def make_moshi_whole():
-    depth = {**MOSHI, "input_size": 32, "num_codebooks": 4, "audio_vocab_size": 64}
-    config = T.MoshiConfig(**MOSHI, num_codebooks=4, audio_vocab_size=64, audio_encoder_config=MIMI,
-                           depth_decoder_config=depth)
-    heard = torch.randint(64, (1, 4, 5))
-    inputs = {**IDS, "user_audio_codes": heard, "moshi_audio_codes": heard}
-    return T.MoshiForConditionalGeneration(config), inputs
-
-
-def make_qwen_omni_talker():
-    config = T.Qwen2_5OmniTalkerConfig(
-        **GROUPED, tts_text_start_token_id=1, head_dim=8, embedding_size=32, rope_parameters=ROPE
-    )
-    reply = {"thinker_reply_part": torch.randn(1, 20, 32), "inputs_embeds": torch.randn(1, 5, 32)}
-    return T.Qwen2_5OmniTalkerForConditionalGeneration(config), {**IDS, "input_text_ids": IDS["input_ids"], **reply}
-
-
-def make_qwen_omni_whole():
-    heard = {"audio_token_index": 60, "image_token_index": 61, "video_token_index": 62, "vision_start_token_id": 59}
-    text = {**GROUPED, **TOKENS, "head_dim": 8, "rope_parameters": ROPE}
-    audio = {"num_mel_bins": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 32,
-             "d_model": 16, "output_dim": 32}
-    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32,
-              "fullatt_block_indexes": [0]}
-    thinker = {"text_config": text, "audio_config": audio, "vision_config": vision, **heard}
-    talker = {
-        **GROUPED, **heard, "head_dim": 8, "embedding_size": 32, "rope_parameters": ROPE, "tts_text_start_token_id": 40,
-        "tts_text_end_token_id": 41, "tts_text_pad_token_id": 42, "tts_codec_start_token_id": 43,
-        "tts_codec_end_token_id": 44, "tts_codec_pad_token_id": 45, "tts_codec_mask_token_id": 46,
-    }
-    dit = {
-        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 16, "emb_dim": 16,
-        "mel_dim": 16, "enc_emb_dim": 8, "enc_dim": 8, "enc_channels": [8, 8, 8, 8, 24], "enc_attention_channels": 8,
-        "enc_se_channels": 8, "num_embeds": 65, "block_size": 4, "look_ahead_layers": [1], "look_backward_layers": [0],
-    }
-    vocoder = {"mel_dim": 16, "upsample_initial_channel": 16, "upsample_rates": [5, 4],
-               "upsample_kernel_sizes": [11, 8], "resblock_kernel_sizes": [3], "resblock_dilation_sizes": [[1, 3, 5]]}
-    config = T.Qwen2_5OmniConfig(
-        thinker_config=thinker, talker_config=talker, token2wav_config={"dit_config": dit, "bigvgan_config": vocoder}
-    )
-    model = T.Qwen2_5OmniForConditionalGeneration(config)
-    speaker = {"bos_token": 47, "cond": torch.randn(1, 8), "ref_mel": torch.randn(1, 20, 16)}
-    model.speaker_map = {"Chelsie": speaker}
-    model.talker.generation_config.min_new_tokens = 75  # as of Dia
-    return model, {**IDS, "token2wav_num_steps": 2}
-
-
 def make_dance_diffusion():
     unet = D.UNet1DModel(
         sample_size=2048, sample_rate=16000, in_channels=2, out_channels=2, extra_in_channels=64,
@@ -274,8 +192,8 @@ OTHERS = {
     "speecht5": lambda: {"vocoder": hifigan()},
     "dia": lambda: {"vocoder": dac()},
 }
-WIDE = {"musicgen": "decoder.model.decoder.embed_tokens.0", "qwen_omni_whole": "talker.thinker_to_talker_proj"}
-"""The part that stays float32, where the first of the model does not raise."""
+# The part that stays float32, where the first of the model does not raise.
+WIDE = {"musicgen": "decoder.model.decoder.embed_tokens.0"}
 
 
 def split(model, wide=None):

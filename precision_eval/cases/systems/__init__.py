@@ -20,7 +20,7 @@ from precision_eval.cases.systems.voice import VOICE
 from precision_eval.core.errors import entry_of
 from precision_eval.core.targets import is_target
 
-__all__ = ["CASES", "Case", "all_cases", "case_by_id"]
+__all__ = ["CASES", "Case", "case_by_id"]
 
 CASES: tuple[Case, ...] = (
     ATTENTION_DECODE,
@@ -42,20 +42,13 @@ CASES: tuple[Case, ...] = (
 )
 
 
-def all_cases() -> tuple[Case, ...]:
-    """Return ``CASES`` and, after them, real classes of other libraries: the zoo's tiny cases, and real weights."""
-    from precision_eval.cases.adapters import ADAPTED_CASES, REAL_CASES  # which build on this package
-
-    return (*CASES, *ADAPTED_CASES, *REAL_CASES)
-
-
 def case_by_id(case_id: str) -> Case:
     """Look a case up.
 
     Parameters
     ----------
     case_id : str
-        One of the ids in ``CASES`` or of the zoo; or where a factory of one's own is written, ``file.py:name``.
+        One of the ids in ``CASES``, or where a factory of one's own is written, ``file.py:name``.
 
     Returns
     -------
@@ -68,7 +61,4 @@ def case_by_id(case_id: str) -> Case:
     """
     if is_target(case_id):
         return case_of(case_id)
-    for case in CASES:
-        if case.id == case_id:
-            return case
-    return entry_of("case", case_id, all_cases())
+    return entry_of("case", case_id, CASES)

@@ -20,7 +20,7 @@ from torch import nn
 from torch._guards import detect_fake_mode
 
 from precision_eval.cases.base import BuiltCase, Case
-from precision_eval.cases.systems import all_cases, case_by_id, cogvideo_t5, dia, metavoice
+from precision_eval.cases.systems import CASES, case_by_id, cogvideo_t5, dia, metavoice
 from precision_eval.cases.systems.dia import GUIDANCE_ROWS
 from precision_eval.cases.systems.dia_model import decode_case, encode_case
 from precision_eval.cases.systems.metavoice_model import metavoice_case
@@ -222,7 +222,7 @@ MODELS: tuple[PlannedModel, ...] = (
 
 def planned_model(name: str) -> PlannedModel:
     """Look a model up by name, read a Hugging Face ``config.json``, or build a case, its weights included."""
-    if is_target(name) or name in (case.id for case in all_cases()):
+    if is_target(name) or name in (case.id for case in CASES):
         return _of_case(case_by_id(name))
     if name.endswith(".json") or Path(name).is_file():
         return _from_config(Path(name))

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 import torch
 
-from precision_eval.cases.systems import CASES, all_cases, case_by_id
+from precision_eval.cases.systems import CASES, case_by_id
 from precision_eval.fixes import fix_by_id
 
-TINY = [case for case in all_cases() if "tiny" in case.sizes and case.id != "voice"]
+TINY = [case for case in CASES if "tiny" in case.sizes and case.id != "voice"]
 
 
 def output_of(built):
@@ -33,7 +33,7 @@ def test_calls_repeat_seeds_decide_and_torchs_generator_stays(case):
 
 
 def test_digests_follow_the_definition_and_not_the_wording():
-    assert len({case.digest for case in all_cases()}) == len(all_cases())
+    assert len({case.digest for case in CASES}) == len(CASES)
     case = case_by_id("attention-decode")
     assert dataclasses.replace(case, definition=(*case.definition, "v2")).digest != case.digest
     assert dataclasses.replace(case, title="another").digest == case.digest

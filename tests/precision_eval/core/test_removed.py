@@ -1,7 +1,7 @@
 import pytest
 
 import precision_eval
-from precision_eval.cases.systems import all_cases
+from precision_eval.cases.systems import CASES
 from precision_eval.cli.commands import COMMANDS, command_named
 from precision_eval.core import removed
 from precision_eval.core.errors import UnknownNameError, unknown_name
@@ -12,7 +12,7 @@ from precision_eval.measure.registry import MEASURES
 def test_nothing_that_exists_is_called_removed():
     assert not removed.COMMANDS.keys() & COMMANDS.keys()
     assert not removed.PUBLIC_NAMES.keys() & {*precision_eval.__all__}
-    assert not removed.CASES.keys() & {case.id for case in all_cases()}
+    assert not removed.CASES.keys() & {case.id for case in CASES}
     assert not removed.FIXES.keys() & {fix.id for fix in ALL_FIXES}
     assert not removed.MEASURES.keys() & {measure.name for measure in MEASURES}
     options = {f"{name} {option}" for name in COMMANDS for entry in command_named(name).params for option in entry.opts}

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from precision_eval.cases.systems import all_cases, case_by_id
+from precision_eval.cases.systems import CASES, case_by_id
 from precision_eval.core.cells import failed, passed
 from precision_eval.core.errors import UnknownNameError
 from precision_eval.fixes import FIXES, fix_by_id
@@ -56,7 +56,7 @@ def test_the_list_of_digests_catches_a_redefined_fix():
 def test_metrics_name_measures_that_exist_and_each_case_has_the_common_ones():
     known = {measure.name for measure in MEASURES}
     assert {name for metric in METRICS for name in metric.measures} <= known
-    for case in all_cases():
+    for case in CASES:
         ids = {metric.id for metric in metrics_of(case, "eager")}
         assert {"status", "drift", "peak_bytes", "stored_bytes"} <= ids, case.id
     assert metric_by_id("drift").measure_of(case_by_id("voice").measures) == "teacher_forced_drift"

@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from precision_eval.cases.adapters.base import as_dtype, checkpoint_folder, imported, load_checked
-from precision_eval.cases.adapters.checkpoints import check_links, held_back, one_line, read_config
+from precision_eval.cases.huggingface.checkpoint import hold_logs, import_library, load_checkpoint, one_line
 from precision_eval.cases.modes import SharedNoise
 from precision_eval.cases.own import OwnCase, on_device
 from precision_eval.core.errors import ParameterError
@@ -29,7 +28,7 @@ from precision_eval.fixes.outside import in_dtype
 NEW_TOKENS = 100
 _RATES = ("sampling_rate", "sample_rate")
 _WAVES = ("waveform", "audio_values", "audio_sequences", "audios")
-_OMNI_RATE_HZ = 24000  # its configs do not say it
+# Classes whose `generate` returns a waveform.
 _SPEAKERS = (
     "BarkModel",
     "CsmForConditionalGeneration",
@@ -39,7 +38,6 @@ _SPEAKERS = (
     "SeamlessM4TForTextToSpeech",
     "SeamlessM4Tv2ForTextToSpeech",
 )
-"""Classes whose ``generate`` returns a waveform."""
 
 
 def generation_case(
@@ -86,7 +84,7 @@ def generation_case(
         The folder is no checkpoint, or the class is none that is known how to drive; says what to give.
     """
     if isinstance(model, str | Path):
-        model = _loaded(model, dtype)
+        model = load_checkpoint(model, dtype)
     if not hasattr(model, "config"):
         raise ParameterError(
             f"the model is a {type(model).__name__}; expected one of transformers, a pipeline of diffusers, or a folder"
@@ -115,30 +113,6 @@ def case_on_device(name: str, *, dtype: str | None, device: str, seed: int) -> O
     return on_device(OwnCase(model=model, inputs=in_dtype(own.given(), held)), device)
 
 
-def _loaded(place: str | Path, dtype: Any) -> Any:
-    if (Path(place) / "model_index.json").is_file():
-        check_links(Path(place))
-        wanted = {} if dtype is None else {"torch_dtype": as_dtype(dtype)}
-        try:
-            return imported("diffusers").DiffusionPipeline.from_pretrained(
-                place, use_safetensors=True, local_files_only=True, trust_remote_code=False, **wanted
-            )
-        except (OSError, ValueError, RuntimeError, AttributeError) as error:
-            raise ParameterError(f"{place} does not load as a pipeline: {one_line(error)}; fetch it again") from error
-    folder = checkpoint_folder(place)
-    config = read_config(folder)
-    names = config.get("architectures") or []
-    transformers = imported("transformers")
-    kind = getattr(transformers, str(names[0]), None) if names else None
-    if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
-        raise ParameterError(
-            f"{folder / 'config.json'} names {names or 'no class'} as its architectures; expected one of transformers: "
-            "load the model in a factory of your own, and give it to generation_case"
-        )
-    stored = config.get("dtype") or config.get("torch_dtype") or "float32"
-    return load_checked(kind, folder, dtype=as_dtype(dtype or stored))
-
-
 def _random_inputs(model: Any, seed: int) -> dict[str, Any]:
     generator, config = torch.Generator().manual_seed(seed), model.config
     name = getattr(model, "main_input_name", "")
@@ -162,23 +136,7 @@ def _decoder(model: Any) -> Any:
     """Return the module whose tokens are taken; None where nothing of it generates tokens."""
     if type(model).__name__ == "BarkModel":
         return model.semantic
-    if _is_omni(model):
-        return model.talker
     return model if hasattr(model, "_get_logits_processor") and model.can_generate() else None
-
-
-def _is_omni(model: Any) -> bool:
-    """Whether it is Qwen-Omni as a whole: what thinks in text, what says it in codes, and what makes sound of them."""
-    return hasattr(model, "talker") and hasattr(model, "token2wav")
-
-
-def _omni_settings(model: Any, steps: int, **talker: Any) -> dict[str, Any]:
-    """Return what its ``generate`` takes for so many steps of the talker, by the names of its parts."""
-    codes = model.config.talker_config
-    talker |= {"max_new_tokens": steps, "eos_token_id": [codes.tts_codec_pad_token_id, codes.tts_codec_end_token_id]}
-    thinker = {"max_new_tokens": steps, "min_new_tokens": 2, "do_sample": False}  # a reply of one has nothing to say
-    named = {"talker_": talker, "thinker_": thinker}
-    return {prefix + name: value for prefix, own in named.items() for name, value in own.items()}
 
 
 @contextmanager
@@ -209,14 +167,10 @@ def _cloned(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sample(model: Any, inputs: Mapping[str, Any], pick: Callable[[Any], Any], steps: int) -> None:
     decoder, given = _decoder(model), _cloned(inputs)
-    if _is_omni(model):
-        with _picking(decoder, pick), held_back("transformers"), _wide_speakers(model):
-            model.generate(**given, **_omni_settings(model, steps, min_new_tokens=steps, do_sample=False))
-        return
     if decoder is not model:  # Bark, whose semantic model takes its settings by name
-        settings = imported("transformers.models.bark.generation_configuration_bark").BarkSemanticGenerationConfig
+        settings = import_library("transformers.models.bark.generation_configuration_bark").BarkSemanticGenerationConfig
         given["semantic_generation_config"] = settings(**model.generation_config.semantic_config)
-    with _picking(decoder, pick), held_back("transformers"):
+    with _picking(decoder, pick), hold_logs("transformers"):
         decoder.generate(**given, max_new_tokens=steps, min_new_tokens=steps, do_sample=False, num_beams=1)
 
 
@@ -229,7 +183,7 @@ def _call_of(model: Any, given: Mapping[str, Any]) -> Callable[..., Any] | None:
     twin = copy.deepcopy(model).float()
     for call in (_forward, _prefill_and_step) if _decoder(model) is not None else (_forward,):
         try:
-            with torch.no_grad(), held_back("transformers"):
+            with torch.no_grad(), hold_logs("transformers"):
                 call(twin, **given)
             return call
         except (TypeError, ValueError, AttributeError, RuntimeError, IndexError, NotImplementedError) as error:
@@ -303,8 +257,6 @@ def _speaker(model: Any, new_tokens: int, vocoder: Any) -> Callable[..., Any] | 
         return None if vocoder is None else partial(_decoded, new_tokens=new_tokens, codec=vocoder)
     if name == "BarkModel":
         return partial(_generated, do_sample=True, semantic_max_new_tokens=new_tokens)
-    if _is_omni(model):
-        return partial(_generated_sound, new_tokens=new_tokens)
     if name in _SPEAKERS:
         settings: dict[str, Any] = {"output_audio": True} if name.startswith("Csm") else {}
         return partial(_generated, do_sample=True, max_new_tokens=new_tokens, **settings)
@@ -315,22 +267,6 @@ def _speaker(model: Any, new_tokens: int, vocoder: Any) -> Callable[..., Any] | 
 # not closures: a case in memory is handed to other processes
 def _generated(model: Any, given: Mapping[str, Any], **settings: Any) -> Any:
     return model.generate(**given, **settings)
-
-
-def _generated_sound(model: Any, given: Mapping[str, Any], *, new_tokens: int) -> Any:
-    with _wide_speakers(model):
-        return model.generate(**given, **_omni_settings(model, new_tokens))[1]
-
-
-@contextmanager
-def _wide_speakers(model: Any) -> Iterator[None]:
-    """Hold the voices, which it keeps beside its weights, in float64 where that is what the model is in."""
-    given, dtype = model.speaker_map, next(model.token2wav.parameters()).dtype
-    model.speaker_map = in_dtype(given, dtype) if dtype is torch.float64 else given
-    try:
-        yield
-    finally:
-        model.speaker_map = given
 
 
 def _speech(model: Any, given: Mapping[str, Any], *, vocoder: Any) -> Any:
@@ -374,8 +310,6 @@ def _rate(model: Any, vocoder: Any) -> int | None:
     places = [model.config, getattr(model, "generation_config", None), *(part.config for part in parts)]
     places += [getattr(model.config, name, None) for name in ("audio_encoder", "codec_config", "vocoder_config")]
     places += [] if vocoder is None else [vocoder.config]
-    if _is_omni(model):
-        return _OMNI_RATE_HZ
     found = (getattr(place, name, None) for place in places for name in _RATES)
     return next((int(rate) for rate in found if isinstance(rate, int)), None)
 

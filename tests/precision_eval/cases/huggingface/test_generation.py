@@ -29,9 +29,7 @@ SPEAKING = (
     "dance_diffusion",
     "dia",
     "fastspeech2",
-    "moshi_whole",
     "musicgen",
-    "qwen_omni_whole",
     "speecht5",
     "vits",
 )
