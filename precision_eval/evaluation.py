@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.cases.own import OwnCase, kept_live, refuse_live
+from precision_eval.cases.own import OwnCase, write_case
 from precision_eval.core.targets import target_of
 from precision_eval.run.plan import Selection
 from precision_eval.run.session import Execution, run_selection
@@ -48,7 +48,7 @@ def evaluate(
         A factory of ``(model, inputs)`` or an :class:`~precision_eval.cases.own.OwnCase`, or where it is written:
         ``file.py:function``, ``package.module:function``, ``hf:FOLDER``, or the id of a shipped case. A function has to
         be written in a file, as each process imports it; in a script, below ``if __name__ == "__main__"``. Or the case
-        itself, an OwnCase or ``(model, inputs)`` in memory, whose classes are written in a file; it is kept in `out`.
+        itself, an OwnCase or ``(model, inputs)`` in memory, whose classes are in a file; it is written to `out`.
     out : str or pathlib.Path
         Folder of the run; an existing one is resumed.
     candidates : sequence of str or callable
@@ -90,10 +90,8 @@ def evaluate(
     from precision_eval.report.loading import load
     from precision_eval.report.writer import write_report
 
-    if isinstance(case, str):
-        refuse_live((case,))
-    else:
-        case = target_of(case) if inspect.isroutine(case) else kept_live(case, Path(out))
+    if not isinstance(case, str):
+        case = target_of(case) if inspect.isroutine(case) else write_case(case, Path(out))
     tier = tier_of(quick=quick, thorough=thorough)
     effort = {"minutes": minutes, "streams": streams, "steps": steps, "budget_s": budget_s, "processes": processes}
     options = tier.options((case,), **effort, seed=seed, seeds=seeds)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import os
 import pickle
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,22 +20,19 @@ from typing import TYPE_CHECKING, Any
 from precision_eval.cases.base import DECODING_MEASURES, SOUND_MEASURES, SYSTEM_MEASURES, BuiltCase, Case
 from precision_eval.core.errors import ParameterError, check_known
 from precision_eval.core.files import check_own_folder, written_whole
-from precision_eval.core.targets import RUN_DIR, called, first_line, loaded, name_of, source_digest
+from precision_eval.core.targets import called, first_line, loaded, name_of, source_digest
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-LIVE = "live:"
-"""Begins the target of a case in memory, which a run keeps in its folder for its processes."""
-
+# Begins the target of a checkpoint, by its folder or hub name.
 CHECKPOINT = "hf:"
-"""Begins the target of a checkpoint, by its folder or hub name."""
 
 _OF_CHECKPOINT = "precision_eval.cases.huggingface.generation:generation_case"
 
+# The one size of a case from outside.
 SIZE = "own"
-"""The one size of a case from outside."""
 
 TOLERANCES = ("max_drift", "min_speed", "max_memory_bytes", "max_memory_ratio")
 
@@ -153,14 +149,6 @@ def own_case(target: str | Callable[[], Any], *, seed: int = 0) -> OwnCase:
     random.seed(seed)
     if not isinstance(target, str):
         return checked(name_of(target), called(target))
-    if target.startswith(LIVE):
-        if RUN_DIR not in os.environ:
-            raise ParameterError(f"{target} is of another program's memory; give 'my_case.py:factory'")
-        content = (Path(os.environ[RUN_DIR]) / f"{target.removeprefix(LIVE)}.pickle").read_bytes()
-        try:
-            return checked(target, pickle.loads(content))  # noqa: S301 - written by this very run, see kept_live
-        except (AttributeError, ImportError) as error:  # of a notebook or an interpreter
-            raise _unhandable(error) from error
     if target.startswith(CHECKPOINT):
         case: OwnCase = loaded(_OF_CHECKPOINT)(target.removeprefix(CHECKPOINT), seed=seed)
         return case
@@ -191,33 +179,50 @@ def checked(target: str, made: Any) -> OwnCase:
     return made
 
 
-def _unhandable(error: Exception) -> ParameterError:
+_CASE_FILE = '''\
+"""A case that was given in memory; its objects are in the pickle of the same name."""
+
+from pathlib import Path
+
+from precision_eval.cases.own import read_case
+
+
+def factory():
+    return read_case(Path(__file__).with_suffix(".pickle"))
+'''
+
+
+def write_case(made: Any, run_dir: Path) -> str:
+    """Write a case in memory to a file in a run's folder, which other processes import; returns its target."""
+    case = checked("in memory", made)
+    path = run_dir / f"{type(case.model).__name__}_case.py"
+    try:
+        content = pickle.dumps(case)
+    except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
+        raise _not_importable(error) from error
+    check_own_folder(run_dir, "records.jsonl")
+    run_dir.mkdir(parents=True, exist_ok=True)
+    (run_dir / "records.jsonl").touch()  # the sign of a run's folder
+    with written_whole(path.with_suffix(".pickle")) as partial:
+        partial.write_bytes(content)
+    path.write_text(_CASE_FILE, encoding="utf-8")
+    return f"{path}:factory"
+
+
+def read_case(path: Path) -> OwnCase:
+    """Read what :func:`write_case` wrote."""
+    try:
+        case: OwnCase = pickle.loads(path.read_bytes())  # noqa: S301 - imported by the file next to it, which is code
+    except (AttributeError, ImportError) as error:  # of a notebook or an interpreter
+        raise _not_importable(error) from error
+    return case
+
+
+def _not_importable(error: Exception) -> ParameterError:
     return ParameterError(
         f"the case in memory cannot be handed to other processes ({first_line(error)}); write its classes and "
         "functions to a file, outside of other functions, or give 'my_case.py:factory'"
     )
-
-
-def kept_live(made: Any, run_dir: Path) -> str:
-    """Keep a case in memory in a run's folder, for the processes of the run; returns its target."""
-    own = checked("in memory", made)
-    target = f"{LIVE}{type(own.model).__name__}"
-    try:
-        content = pickle.dumps(own)
-    except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
-        raise _unhandable(error) from error
-    check_own_folder(run_dir, "records.jsonl")
-    run_dir.mkdir(parents=True, exist_ok=True)
-    (run_dir / "records.jsonl").touch()  # the sign of a run's folder
-    with written_whole(run_dir / f"{target.removeprefix(LIVE)}.pickle") as partial:
-        partial.write_bytes(content)
-    return target
-
-
-def refuse_live(cases: Sequence[str]) -> None:
-    """Refuse names that `evaluate` alone may use, having written the pickle: a run's folder is data, not code."""
-    if any(name.startswith(LIVE) for name in cases):
-        raise ParameterError("a case named live: is of another program's memory; run it there, by evaluate(model, ...)")
 
 
 def _of_pair(target: str, model: Any, inputs: Any) -> OwnCase:
@@ -274,8 +279,8 @@ def case_of(target: str, *, digest: str = "", measures: tuple[str, ...] = SYSTEM
 
 def digest_of(target: str, case: BuiltCase) -> str:
     """Hash of the sources, the stored tensors and the inputs: sha256, 64 hex digits."""
-    written = not target.startswith((CHECKPOINT, LIVE))
-    total = hashlib.sha256((source_digest(target) if written else target).encode())
+    is_checkpoint = target.startswith(CHECKPOINT)
+    total = hashlib.sha256((target if is_checkpoint else source_digest(target)).encode())
     for path in sorted(_own_sources(case.model)):
         total.update(path.read_bytes())
     for name, tensor in [*_state(case), *((f"input {i}", t) for i, t in enumerate(case.inputs))]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from precision_eval.cases.own import refuse_live
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, EXIT_SUITE_FAILED, split
 from precision_eval.cli.progress import ConsoleListener
@@ -218,7 +217,6 @@ def run(
 
 def _cases_of(targets: list[str] | None, cases: list[str] | None) -> tuple[str, ...] | None:
     names = split([*(targets or []), *(cases or [])])
-    refuse_live(names)
     return names or None
 
 

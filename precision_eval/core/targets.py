@@ -20,9 +20,6 @@ from typing import Any
 
 from precision_eval.core.errors import ParameterError
 
-RUN_DIR = "PRECISION_EVAL_RUN_DIR"
-"""Environment variable that names a run's folder in the processes of the run."""
-
 
 def is_target(name: str) -> bool:
     """Say whether a name is a place to import from, and no id of a registry."""

@@ -23,7 +23,7 @@ from typing import Any
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of
 from precision_eval.core.environment import resolved_device
 from precision_eval.core.errors import ParameterError, UnsupportedError, entry_of
-from precision_eval.core.targets import RUN_DIR, imported, plugins
+from precision_eval.core.targets import imported, plugins
 from precision_eval.fixes.pins import PINS, set_tf32
 from precision_eval.measure.isolation import IsolationError, watched
 
@@ -197,7 +197,6 @@ def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) 
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     start = time.perf_counter()
     raised = False
-    os.environ[RUN_DIR] = str(run_dir)  # inherited by processes that a measure starts
     if multiprocessing.parent_process() is not None:
         _log_output(log_path(cell, run_dir))
     try:

@@ -6,7 +6,6 @@ kept, and goes on to the caller.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,7 +20,7 @@ from precision_eval.core.environment import store_environment
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import NO_SPACE, check_own_folder, remove_unfinished
 from precision_eval.core.records import Record, RecordFile
-from precision_eval.core.targets import RUN_DIR, is_target, plugins
+from precision_eval.core.targets import is_target, plugins
 from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
 from precision_eval.fixes.catalog import ALL_FIXES, Fix
 from precision_eval.measure.registry import all_measures
@@ -107,7 +106,7 @@ def run_selection(
         selection, candidates = resolve_plugins(selection, execution.candidates)
         selection = replace(selection, device=_device_of(selection, execution))
         with listener.waiting("calling the factory"):
-            admitted = admit(selection, candidates, tier, timeout_s=execution.timeout_s, run_dir=execution.out)
+            admitted = admit(selection, candidates, tier, timeout_s=execution.timeout_s)
         plan = plan_of(selection, tier, checkpoint_dtype, admitted)
         if execution.is_local:
             check_fits(plan)
@@ -142,9 +141,7 @@ def resolve_plugins(selection: Selection, candidates: tuple[str, ...]) -> tuple[
     return resolved, (*from_plugins, *(fixes.get(name, name) for name in candidates))
 
 
-def admit(
-    selection: Selection, candidates: tuple[str, ...], tier: Tier, *, timeout_s: float, run_dir: Path
-) -> Admitted:
+def admit(selection: Selection, candidates: tuple[str, ...], tier: Tier, *, timeout_s: float) -> Admitted:
     """Call what comes from outside once, in a process of its own.
 
     Candidates are tried on the first target, or else on the first of the selection's cases.
@@ -153,10 +150,10 @@ def admit(
     if not targets and not candidates:
         return Admitted()
     subject = (targets[0], SIZE) if targets else first_size(selection, _sized(CASES, tier, None))
-    seed, out = selection.options.seed, str(run_dir.resolve())
+    seed = selection.options.seed
     try:
         cases, fixes = call_isolated(
-            _admitted, targets, candidates, subject, selection.device, seed, out, timeout_s=timeout_s
+            _admitted, targets, candidates, subject, selection.device, seed, timeout_s=timeout_s
         )
     except WorkerRaisedError as error:
         raise error.__cause__ or error from None
@@ -169,8 +166,7 @@ def admit(
 def _admitted(*arguments: Any) -> Any:
     from precision_eval.measure.admission import admitted  # which loads torch, in a process of its own alone
 
-    *subjects, os.environ[RUN_DIR] = arguments
-    return admitted(*subjects)
+    return admitted(*arguments)
 
 
 def plan_of(

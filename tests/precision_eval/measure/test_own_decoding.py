@@ -1,18 +1,17 @@
 """Drift over steps, divergence and sound of a case from outside, through the measures that the voice has."""
 
 from dataclasses import replace
-from functools import partial
 
 import own_files
 import pytest
 import torch
 from made_cells import cell as made_cell
 
-from precision_eval import OwnCase, ParameterError, evaluate
+from precision_eval import OwnCase, ParameterError
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.modes import SharedNoise
-from precision_eval.cases.own import built, kept_live, own_case, parts_of, refuse_live
-from precision_eval.core.targets import RUN_DIR, called
+from precision_eval.cases.own import built, parts_of, write_case
+from precision_eval.core.targets import called
 from precision_eval.measure.admission import admitted_case
 from precision_eval.measure.registry import run_cell
 from precision_eval.results.sound import judged_sound
@@ -183,24 +182,18 @@ def test_noise_is_alike_in_every_precision():
     assert chosen.unique().numel() == 4
 
 
-def test_a_case_in_memory_is_kept_for_other_processes_of_that_run_alone(target, tmp_path, monkeypatch):
+def test_a_case_in_memory_is_written_for_other_processes(target, tmp_path):
     made = called(target)
-    named = kept_live(replace(made, call=None), tmp_path / "run")
-    assert named == "live:Speaker"
-    (outcome,) = measured(named, tmp_path / "run", "drift", "full_float32").values()
+    written = write_case(replace(made, call=None), tmp_path / "run")
+    assert written == f"{tmp_path / 'run' / 'Speaker_case.py'}:factory"
+    (outcome,) = measured(written, tmp_path / "run", "drift", "full_float32").values()
     assert outcome.status == "passed"
-    for refused in (partial(evaluate, named, out=tmp_path / "run"), partial(refuse_live, [named])):
-        with pytest.raises(ParameterError, match="of another program's memory"):
-            refused()
-    monkeypatch.delenv(RUN_DIR)
-    with pytest.raises(ParameterError, match="of another program's memory"):
-        own_case(named)
     with pytest.raises(ParameterError, match="cannot be handed to other processes"):
-        kept_live(replace(made, call=lambda model, *inputs: model(*inputs)), tmp_path / "other")
+        write_case(replace(made, call=lambda model, *inputs: model(*inputs)), tmp_path / "other")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").touch()
     with pytest.raises(ParameterError, match="holds no records"):
-        kept_live(made, tmp_path / "full")
+        write_case(made, tmp_path / "full")
 
 
 def test_inputs_and_weights_of_a_case_have_digests_of_their_own(target):
