@@ -21,7 +21,6 @@ from torch._guards import detect_fake_mode
 
 from precision_eval.cases.base import BuiltCase, Case
 from precision_eval.cases.systems import CASES, case_by_id, cogvideo_t5, dia, metavoice
-from precision_eval.cases.systems.dia import GUIDANCE_ROWS
 from precision_eval.cases.systems.dia_model import decode_case, encode_case
 from precision_eval.cases.systems.metavoice_model import metavoice_case
 from precision_eval.core.errors import ParameterError, UnsupportedError, check_known, entry_of
@@ -292,38 +291,15 @@ def model_of_config(path: Path, data: Mapping[str, Any]) -> PlannedModel:
             "pip install 'precision-eval[zoo]'"
         ) from error
     kind = data["model_type"]
-    if kind not in ("t5", "dia", "whisper") and kind not in CAUSAL:
+    if kind not in CAUSAL:
         raise ParameterError(
-            f"{path}: model_type {kind!r} is neither t5, dia, whisper nor a causal language model of transformers "
-            f"{transformers.__version__}; give the config of one"
+            f"{path}: model_type {kind!r} is no causal language model of transformers {transformers.__version__}; "
+            "give the config of one, or plan your own factory"
         )
     config = _config(path, data, None)
     layers = _layers_of(path, config)
     _dtype(config)
     shared: dict[str, Any] = {"name": path.name, "source": path.name, "layers": layers}
-    if kind == "t5":
-        return PlannedModel(
-            **shared,
-            default_length=getattr(config, "n_positions", None) or 512,
-            phases=lambda call, depth: {"encode": lambda: _encoder(_config(path, data, depth), call)},
-            keeps_wide=_KEPT_WIDE,
-        )
-    if kind == "dia":
-        return PlannedModel(
-            **shared,
-            default_length=config.decoder_config.max_position_embeddings,
-            phases=lambda call, depth: _dia_phases(_config(path, data, depth), call),
-            guidance_rows=GUIDANCE_ROWS,
-            decodes_many=False,
-        )
-    if kind == "whisper":
-        return PlannedModel(
-            **shared,
-            default_length=config.max_target_positions,
-            longest=config.max_target_positions,
-            phases=lambda call, depth: _whisper_phases(_config(path, data, depth), call),
-            decodes_many=False,
-        )
     longest = config.max_position_embeddings
     return PlannedModel(
         **shared,
@@ -355,14 +331,12 @@ def _part(config: Any, phase: str) -> Any:
 
 
 def _depth_name(config: Any, phase: str) -> str:
-    return f"{phase}r_layers" if config.model_type == "whisper" else "num_hidden_layers"
+    return "num_hidden_layers"
 
 
 def _layers_of(path: Path, config: Any) -> dict[str, int]:
-    kind = config.model_type
-    phases = {"t5": ("encode",), **dict.fromkeys(("dia", "whisper"), ("encode", "decode"))}.get(kind, ("decode",))
-    names = {phase: _depth_name(config, phase) for phase in phases}
-    layers: dict[str, Any] = {phase: getattr(_part(config, phase), names[phase], None) for phase in phases}
+    names = {"decode": _depth_name(config, "decode")}
+    layers: dict[str, Any] = {phase: getattr(_part(config, phase), names[phase], None) for phase in names}
     for phase, count in layers.items():
         if not isinstance(count, int) or not 1 <= count <= MOST_LAYERS:
             raise ParameterError(f"{path}: {names[phase]} to {phase} is {count!r}; expected 1 to {MOST_LAYERS}")
@@ -385,19 +359,9 @@ def _made(cls: Any, config: Any) -> Any:
         model = cls(config).eval()
     model.tie_weights()  # which goes with drawing the weights
     dtype = _dtype(config)
-    for name, parameter in model.named_parameters():
-        kept = config.model_type == "t5" and dtype is torch.float16 and _KEPT_WIDE in name.split(".")
-        parameter.data = parameter.data.to(torch.float32 if kept else dtype)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
     return model
-
-
-def _encoder(config: Any, call: PlannedCall) -> BuiltCase:
-    from transformers import T5EncoderModel
-
-    from precision_eval.cases.adapters.models import T5Hidden
-
-    encoder = T5Hidden(_made(T5EncoderModel, config), working_dtype=_dtype(config))
-    return BuiltCase(encoder, (torch.zeros((1, call.length), dtype=torch.long),))
 
 
 def _filled_cache(config: Any, length: int, rows: int, dtype: torch.dtype, *, cross: bool = False) -> Any:
@@ -421,54 +385,3 @@ def _decoder(config: Any, call: PlannedCall) -> BuiltCase:
     cache = _filled_cache(config, call.length, 1, _dtype(config))
     case = _DecoderCall(model, cache, position=call.length - call.tokens)
     return BuiltCase(case, (torch.zeros((1, call.tokens), dtype=torch.long),))
-
-
-def _dia_phases(config: Any, call: PlannedCall) -> Phases:
-    from transformers import DiaForConditionalGeneration
-    from transformers.cache_utils import EncoderDecoderCache
-
-    from precision_eval.cases.adapters.models import DiaStep, T5Hidden
-
-    text, audio = config.encoder_config, config.decoder_config
-
-    def encode() -> BuiltCase:
-        whole = _made(DiaForConditionalGeneration, config)
-        tokens = torch.zeros((GUIDANCE_ROWS, text.max_position_embeddings), dtype=torch.long)
-        return BuiltCase(T5Hidden(whole.model.encoder, working_dtype=_dtype(config)), (tokens,))
-
-    def decode() -> BuiltCase:
-        whole, dtype = _made(DiaForConditionalGeneration, config), _dtype(config)
-        del whole.model.encoder  # planned in its own phase
-        cache = EncoderDecoderCache(
-            _filled_cache(audio, call.length, GUIDANCE_ROWS, dtype),
-            _filled_cache(audio, text.max_position_embeddings, GUIDANCE_ROWS, dtype, cross=True),
-        )
-        cache.is_updated = dict.fromkeys(range(audio.num_hidden_layers), True)
-        hidden = torch.zeros((GUIDANCE_ROWS, text.max_position_embeddings, text.hidden_size), dtype=dtype)
-        case = DiaStep(whole, cache, text=hidden, in_use=None, position=call.length - 1)
-        return BuiltCase(case, (torch.zeros((GUIDANCE_ROWS, 1, audio.num_channels), dtype=torch.long),))
-
-    return {"encode": encode, "decode": decode}
-
-
-def _whisper_phases(config: Any, call: PlannedCall) -> Phases:
-    from transformers import WhisperForConditionalGeneration
-
-    from precision_eval.cases.adapters.whisper_model import WhisperEncoder, WhisperStep
-
-    dtype = _dtype(config)
-
-    def encode() -> BuiltCase:
-        whole = _made(WhisperForConditionalGeneration, config)
-        heard = torch.zeros((1, config.num_mel_bins, 2 * config.max_source_positions), dtype=dtype)
-        if call.dtype != "as_shipped":
-            heard = heard.to(getattr(torch, call.dtype))
-        return BuiltCase(WhisperEncoder(whole.model.encoder, working_dtype=dtype), (heard,))
-
-    def decode() -> BuiltCase:
-        step = WhisperStep(_made(WhisperForConditionalGeneration, config), cache_dtype=dtype, slots=call.length)
-        del step.whisper.model.encoder  # planned in its own phase
-        step.position = call.length - 1
-        return BuiltCase(step, (torch.zeros((1, 1), dtype=torch.long),))
-
-    return {"encode": encode, "decode": decode}
