@@ -1,75 +1,25 @@
-"""Attention written out, so that scores and probabilities are tensors, and how sharp it is at the call itself.
+"""How sharp attention is at the call itself: its largest logit, and the entropy of its rows.
 
-Fused kernels hand out neither. They keep scores in float32 whatever the operands are, and may round probabilities for
-the product with v: a fused kernel is about the same as attention written out with both held; the map measures how
-nearly. A model whose attention is nearly uniform forgives any precision, so every drift figure stands beside the
-largest logit and the entropy. Imports torch.
+A model whose attention is nearly uniform forgives any precision, so every drift figure comes with these two. Fused
+kernels hand out neither, so both are computed again from query and key. Imports torch.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from precision_eval.fixes.compute import AttentionCall, masked
-from precision_eval.fixes.patches import eager_swaps, no_fused_encoder, swapped
-from precision_eval.fixes.sites import Function, Site
-
-
-def attention_written_out(tag: Callable[[str], None]) -> Function:
-    """Make attention that stores each step in the operands' dtype: softmax(q·kᵀ·scale + mask)·v."""
-
-    def scaled_dot_product_attention(
-        query: torch.Tensor,  # (..., Hq, Lq, D)
-        key: torch.Tensor,  # (..., Hk, Lk, D)
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        *rest: Any,
-        **options: Any,
-    ) -> torch.Tensor:
-        call = AttentionCall(*rest, **options)
-        tag("scores")
-        groups = query.shape[-3] // key.shape[-3] if call.enable_gqa else 1
-        if groups > 1:
-            key, value = (t.repeat_interleave(groups, dim=-3) for t in (key, value))
-        scores = query @ key.mT
-        factor = query.shape[-1] ** -0.5 if call.scale is None else call.scale
-        if factor != 1.0:  # multiplying by one rounds nothing
-            scores = scores * factor
-        scores = masked(scores, attn_mask, call)
-        tag("softmax")
-        probabilities = scores.softmax(-1)
-        tag("output")
-        result = probabilities @ value
-        tag("")
-        return result
-
-    return scaled_dot_product_attention
-
-
-@contextmanager
-def written_out(model: nn.Module, tag: Callable[[str], None]) -> Iterator[None]:
-    """Put the written-out attention in the place of torch's for the time of a block."""
-    attention = attention_written_out(tag)
-
-    def replace(site: Site, original: Function) -> Function:
-        return attention if site.site == "sdpa" else original
-
-    with torch.no_grad(), no_fused_encoder(), swapped(eager_swaps(model, replace)):
-        yield
-
-
+# Keys and scores are taken in parts of about so many elements, which stay in a processor's cache.
 _PART_ELEMENTS = 1 << 18
-"""Keys and scores are taken in parts of about so many elements, which stay in a processor's cache."""
 
 
 @dataclass

@@ -38,12 +38,12 @@ from precision_eval.trace.operations import (
 from precision_eval.trace.provenance import Provenance, ProvenanceMap
 from precision_eval.trace.value_counts import ValueCounts
 
+# A code object and an instruction in it.
 CodeLine = tuple[CodeType, int]
-"""A code object and an instruction in it."""
 
 _TENSORS = (torch.Tensor, nn.Parameter)
+# Operations that take an angle, whose absolute error counts, not the relative one.
 TURNING = frozenset(("sin", "cos", "tan", "sin_", "cos_", "polar"))
-"""Operations that take an angle, whose absolute error counts, not the relative one."""
 
 _MASKS = frozenset(("masked_fill", "where", "full", "full_like", "masked_fill_", "fill_", "triu", "tril"))
 _CARRIERS = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN, OperationKind.NORM)
@@ -73,8 +73,8 @@ def is_installed(file: str) -> bool:
 
 
 MOST_ANCESTORS, MOST_BACKENDS = 1024, 4096
+# Kind of an attention call → the backend that it reached, which torch chooses by nothing else.
 _BACKENDS: dict[Any, str] = {}
-"""Kind of an attention call → the backend that it reached, which torch chooses by nothing else."""
 _CHOICES = [getattr(torch._C, name) for name in dir(torch._C) if re.fullmatch(r"_get_\w+_sdp_enabled", name)]
 
 
@@ -120,7 +120,7 @@ def inside_event(kind: str, record: Provenance, number: int) -> Event:
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """One call of a function of torch, with its floating operands and the line that it stands on."""
+    """One call of a function of torch, with its floating operands and the line of its call."""
 
     func: Callable[..., Any]
     kind: OperationKind

@@ -1,9 +1,9 @@
-"""What every observation of a call is made of: one mode that sees operations, one registry of tensors, module calls,
-and one call under torch's profiler.
+"""What every observation of a call is made of: one mode that looks inside operations, one registry of tensors, module
+calls, and one call under torch's profiler.
 
-The clients are small: :mod:`.capture` and :mod:`.cast_replay` look inside single operations, :mod:`.dtype_flow` follows
-the calls of torch's Python interface, :mod:`.tape` writes every operation down. None changes a result, and nothing here
-runs while timing. The profiler's C++ side prints a line to stderr whenever it starts or stops; those lines are held
+:mod:`.capture` and :mod:`.cast_replay` look inside single operations; :mod:`.dtype_flow` and :mod:`.replay` follow the
+calls of torch's Python interface. None changes a result, but for what a replay rounds, and nothing here runs while
+timing. The profiler's C++ side prints a line to stderr whenever it starts or stops; those lines are held
 back, and everything else that was written meanwhile is passed on.
 """
 
@@ -44,28 +44,7 @@ class TensorMap(Generic[V]):
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
 
-class OperationMode(TorchDispatchMode):
-    """Sees every operation where torch dispatches, below Python, autograd and autocast."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Run an operation and note it."""
-        kwargs = kwargs or {}
-        noted = self.runs(func, args, kwargs)
-        result = func(*args, **kwargs)
-        self.ran(func, args, result, noted)
-        return result
-
-    def runs(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Note an operation before it runs; what is returned is handed to :meth:`ran`."""
-
-    def ran(self, func: Any, args: tuple[Any, ...], result: Any, noted: Any) -> None:
-        """Note an operation that ran."""
-        raise NotImplementedError
-
-
-class InsideOperation(OperationMode):
+class InsideOperation(TorchDispatchMode):
     """Looks inside single operations: which kernels attention reached, and what was cast on the way."""
 
     def __init__(self) -> None:
@@ -74,13 +53,15 @@ class InsideOperation(OperationMode):
         self.cast_to: TensorMap[torch.dtype] = TensorMap()
         self.notes_casts = True
 
-    def ran(self, func: Any, args: tuple[Any, ...], result: Any, noted: Any) -> None:
-        """Note a kernel or a cast."""
-        if func is torch.ops.aten._to_copy.default:
-            if self.notes_casts:
-                self.cast_to[args[0]] = result.dtype
-        else:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is not torch.ops.aten._to_copy.default:
             self.kernels |= backends_of(func)
+        elif self.notes_casts:
+            self.cast_to[args[0]] = result.dtype
+        return result
 
 
 def backend_name(kernels: set[str] | frozenset[str], *, attention: bool = True) -> str:

@@ -1,7 +1,7 @@
 """The one table of operations: what kind each function of torch is, and how a site's operands are found and named.
 
 A function is sorted by its name, once. An operation that no rule speaks of is *plain*: it promotes types as torch
-documents it. *Slots* say where an operand of a site stands among the arguments.
+documents it. *Slots* say where an operand of a site is among the arguments.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ BACKENDS: tuple[tuple[str, str], ...] = (
     ("_scaled_dot_product_attention_math", "math"),
 )
 
+# Where an operand is: ``(1,)``, ``(1, 0)`` inside a list, or ``("weight",)`` by keyword.
 Key = tuple[int | str, ...]
-"""Where an operand stands: ``(1,)``, ``(1, 0)`` inside a list, or ``("weight",)`` by keyword."""
 
 
 def _names(text: str) -> frozenset[str]:
@@ -78,8 +78,8 @@ class OperationKind(IntEnum):
     DTYPE = 12  # the property, read by the code
 
 
+# Methods of a tensor that cast it.
 CASTS = ("to", "type", "type_as", "half", "float", "bfloat16", "double")
-"""Methods of a tensor that cast it."""
 
 _SKIPPED = _names(
     """
@@ -121,16 +121,6 @@ _RNNS = _names("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_
 ASSIGNMENTS = _names(
     """
     __setitem__ copy_ index_put_ index_copy_ masked_scatter_ scatter_ masked_fill_ index_fill_ fill_ put_
-    """
-)
-#: Operations below Python that only put a tensor into another one → where it stands among their arguments.
-WRITING = {"copy_": 1, "index_put_": 2, "index_copy_": 3}
-#: Operations below Python that make no new number: each value they return was given to them, or is its negative.
-MOVING = _names(
-    """
-    _unsafe_view alias cat clone constant_pad_nd embedding empty expand fill_ flip full full_like gather index
-    index_select masked_fill masked_fill_ neg ones ones_like repeat scalar_tensor select_scatter slice_scatter stack
-    tril triu where zero_ zeros zeros_like
     """
 )
 

@@ -17,11 +17,11 @@ from precision_eval.core.formats import FORMATS, CastAccount, cast_account, shor
 from precision_eval.trace.observer import ModuleCall
 from precision_eval.trace.provenance import Provenance
 
+# Of the largest number.
 NEAR = 0.5
-"""Of the largest number."""
 
+# Values of small results that are looked at together: a look at each would take longer than a small model's call.
 AT_ONCE = 1 << 16
-"""Values of small results that are looked at together: a look at each would take longer than a small model's call."""
 
 #: Smallest normal number and what is near overflow, per format.
 _LIMITS = {getattr(torch, entry.name): (entry.smallest_normal, NEAR * entry.largest) for entry in FORMATS}
