@@ -1,22 +1,20 @@
-"""Tries every fix of ``FIXES`` on the model from outside, beside the suggested changes, and ranks them; imports torch.
+"""Tries every fix of ``FIXES`` on the model from outside, and the suggested changes, and ranks them; imports torch.
 
 Conventions: a fix *cures* where the model passes under it, its output is finite, and no fault is left: the observer
 runs once more with the fix in force. Each fix is on a copy of its own. Drift is the largest relative error over the
-outputs, held to the reference of :mod:`.reference`. Latency is paired, in one process, over those that cure; the
-baseline is ``full_float32`` if that cures, else the one with the least drift. Memory is the allocator's peak of one
-call, and what is stored. Ranked are first those that no other one dominates in drift, latency and memory together,
-by drift; then the other cures; then the rest.
+outputs against the reference. Latency is paired, in one process, over those that cure; the baseline is
+``full_float32`` if that cures, else the one with the least drift. Memory is the allocator's peak of one call, and what
+is stored. Those that no other one dominates in drift, latency and memory together come first, by drift; then the other
+cures; then the rest.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -42,11 +40,12 @@ from precision_eval.trace.provenance import named_tensors
 BACKEND = "aot_eager"
 BASELINE = "full_float32"
 AS_IT_IS = "as it is"
+# What the place of tensors stored otherwise may change in a ratio by itself; part of its interval.
 LAYOUT = 0.01
-"""What the place of tensors stored otherwise may change in a ratio, by itself; part of its interval."""
-_BYTES = ("allocated_peak_bytes", "stored_bytes")
+# Latency is left out where its least number of blocks takes more than so many times what is allowed.
 OVER_BUDGET = 10.0
-"""Latency is left out where its least number of blocks takes more than so many times what is allowed."""
+_BYTES = ("allocated_peak_bytes", "stored_bytes")
+_STATUSES = ("passed", "non_finite", "raised", "out_of_memory", "crashed", "unsupported")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +66,7 @@ class Trials:
 def try_fixes(
     subject: ExaminedModel, trials: Trials, repairs: list[Repair]
 ) -> tuple[tuple[Remedy, ...], tuple[str, ...]]:
-    """Try every fix but the control, and measure the verified changes beside them."""
+    """Try every fix but the control, and measure the verified changes with them; also return doubts."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a model's own were shown when it first ran
         remedies = [_tried(fix, subject, trials) for fix in FIXES if fix.id != "as_shipped"]
@@ -86,14 +85,17 @@ def _mode(fix: Fix) -> str:
 
 
 def _applied(fix: Fix, model: ExaminedModel) -> AppliedFix:
-    check_format(fix, str(next((t.device for t in model.tensors), "cpu")))
+    check_format(fix, _device(model))
     return AppliedFix(fix, model, mode=_mode(fix), backend=BACKEND)
 
 
+def _device(model: ExaminedModel) -> str:
+    return next((str(tensor.device) for tensor in model.tensors), "cpu")
+
+
 def _tried(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
-    mode = _mode(fix)
-    remedy = Remedy(fix=fix.id, title=fix.title, mode=mode, status="unsupported")
-    if mode == "compiled" and not trials.compiles:
+    remedy = Remedy(fix=fix.id, title=fix.title, mode=_mode(fix), status="unsupported")
+    if remedy.mode == "compiled" and not trials.compiles:
         return replace(remedy, reason="it has a meaning under the compiler only, which was not asked for")
     model = copied(subject)
     try:
@@ -103,11 +105,7 @@ def _tried(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
     except Exception as error:  # noqa: BLE001 - a fix enters the model's own code, which may raise anything
         outcome = CallOutcome(None, error)
     if outcome.error is not None:
-        refused = isinstance(outcome.error, PrecisionEvalError)
-        status = "unsupported" if refused else failure_of(fix.id, outcome.error).status
-        reason = first_line(outcome.error, empty=type(outcome.error).__name__)
-        return replace(remedy, status=status, reason=f"{SUITE_FAILED}{reason}" if status == "crashed" else reason)
-    assert outcome.outputs is not None
+        return _failed(remedy, outcome.error)
     broken, total = outcome.broken(trials.reference.outputs)
     if broken:
         return replace(remedy, status="non_finite", reason=f"{broken} of {total} output values are not finite")
@@ -118,9 +116,18 @@ def _tried(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
     if drift is not None and drift > trials.most_drift:
         left.append(f"left: a drift of {drift:.2g}")
     remedy = replace(remedy, status="passed", cures=not left, relative_error=drift, reason="; ".join(left))
-    if trials.repeats and remedy.cures:
-        remedy = _with_memory(fix, subject, remedy)
-    return remedy
+    if not (trials.repeats and remedy.cures):
+        return remedy
+    with ExitStack() as stack:
+        model, candidate = _candidate(fix, subject, stack)
+        return _with_peak(remedy, candidate, model)
+
+
+def _failed(remedy: Remedy, error: Exception) -> Remedy:
+    refused = isinstance(error, PrecisionEvalError)
+    status = "unsupported" if refused else failure_of(remedy.fix, error).status
+    reason = first_line(error, empty=type(error).__name__)
+    return replace(remedy, status=status, reason=f"{SUITE_FAILED}{reason}" if status == "crashed" else reason)
 
 
 def _left(fix: Fix, subject: ExaminedModel) -> list[str]:
@@ -128,42 +135,62 @@ def _left(fix: Fix, subject: ExaminedModel) -> list[str]:
     only compiles leaves those of the model as it is.
     """
     model = copied(subject)
-    applied = _applied(fix_by_id("as_shipped") if _mode(fix) == "compiled" else fix, model)
-    with applied:
+    with _applied(fix_by_id("as_shipped") if _mode(fix) == "compiled" else fix, model) as applied:
         inputs = applied.prepare(model.tensors)
         base = applied.dtype or base_dtype(model)
         observer, outcome = observe_call(model, lambda: applied(*inputs), inputs, base=base, values=False)
     return [f"left: {fault}" for fault in left_faults(observer, outcome.outputs or ())]
 
 
-def _with_memory(fix: Fix, subject: ExaminedModel, remedy: Remedy) -> Remedy:
+def _candidate(fix: Fix, subject: ExaminedModel, stack: ExitStack) -> tuple[ExaminedModel, Candidate]:
+    """Put a fix on a copy for as long as the stack lives."""
     model = copied(subject)
-    with _applied(fix, model) as applied:
-        return _with_peak(remedy, applied, applied.prepare(model.tensors), model)
+    applied = _applied(fix, model)
+    stack.enter_context(applied.stored())
+    return model, Candidate(partial(applied, *applied.prepare(model.tensors)), applied.agreeing)
 
 
-def _with_peak(
-    remedy: Remedy, call: Callable[..., Any], inputs: tuple[torch.Tensor, ...], model: ExaminedModel
-) -> Remedy:
+def _repaired_candidate(
+    repair: Repair, subject: ExaminedModel, shared: ExaminedModel | None = None
+) -> tuple[ExaminedModel, Candidate]:
+    """Copy a subject with a change; tensors that it leaves are those of `shared`, as two copies differ by per cents."""
+    model = repair.copy(subject)
+    if shared is not None:
+        _share_tensors(model, shared)
+    return model, Candidate(partial(model, *model.tensors), repair.source.running)
+
+
+def _share_tensors(changed: ExaminedModel, model: ExaminedModel) -> None:
+    held = {(kind, name): tensor for kind, name, tensor in named_tensors(model, _inputs(model))}
+    for kind, name, tensor in named_tensors(changed, _inputs(changed)):
+        other = held.get((kind, name))
+        if other is not None and (other.dtype, other.shape) == (tensor.dtype, tensor.shape):
+            tensor.data = other.data
+
+
+def _inputs(model: ExaminedModel) -> dict[str, torch.Tensor]:
+    return dict(zip(model.names, model.tensors, strict=True))
+
+
+def _with_peak(remedy: Remedy, candidate: Candidate, model: ExaminedModel) -> Remedy:
     device = next((t.device for t in (*model.tensors, *floating_tensors(model))), torch.device("cpu"))
-    with torch.no_grad():  # as in every other run: an `out=` raises under autograd, and what it keeps is no peak of use
-        memory = call_memory(call, inputs, model=model, device=str(device))
+    # Without autograd, as in every other run: an `out=` raises under it, and what it keeps is no peak of use.
+    with torch.no_grad(), candidate.block():
+        memory = call_memory(candidate.call, (), model=model, device=str(device))
     return replace(remedy, allocated_peak_bytes=memory.allocated_peak_bytes, stored_bytes=memory.storage_bytes)
 
 
 def _repaired(repair: Repair, subject: ExaminedModel, trials: Trials) -> Remedy:
     """Measure a change that was verified."""
     assert repair.outputs is not None
-    error = output_error(repair.outputs, trials.reference.outputs)
     remedy = Remedy(
         fix=repair.title, title="a change of the source or of what is stored", mode="eager", status="passed",
-        cures=True, relative_error=error,
+        cures=True, relative_error=output_error(repair.outputs, trials.reference.outputs),
     )  # fmt: skip
     if not trials.repeats:
         return remedy
-    model = repair.copy(subject)
-    with repair.source.running():
-        return _with_peak(remedy, model, model.tensors, model)
+    model, candidate = _repaired_candidate(repair, subject)
+    return _with_peak(remedy, candidate, model)
 
 
 def _timed(
@@ -180,46 +207,79 @@ def _timed(
             f"{needed_bytes / 2**30:.3g} GiB, {trials.available_bytes / 2**30:.3g} GiB are free",
         )
     baseline = BASELINE if any(r.fix == BASELINE for r in cures) else min(cures, key=_by_drift).fix
-    by_id = {fix.id: fix for fix in FIXES}
-    budget_s, least_s = trials.budget_s, 0.0
     candidates: dict[str, Candidate] = {}
+    least_s = 0.0
     with ExitStack() as stack, torch.no_grad():  # as fixes call a model: autograd is a fifth of a short call
-        for remedy in cures:
-            if remedy.fix in repairs:
-                candidates[remedy.fix], block_s = _repaired_candidate(repairs[remedy.fix], subject)
-            else:
-                candidates[remedy.fix], block_s = _candidate(by_id[remedy.fix], subject, stack)
-            least_s += MIN_BLOCKS * block_s
-            if least_s > OVER_BUDGET * budget_s:  # before the others are called too
+        for name in (remedy.fix for remedy in cures):
+            _, candidates[name] = (
+                _repaired_candidate(repairs[name], subject)
+                if name in repairs
+                else _candidate(fix_by_id(name), subject, stack)
+            )
+            least_s += MIN_BLOCKS * _block_s(candidates[name])
+            if least_s > OVER_BUDGET * trials.budget_s:  # before the others are called too
                 return remedies, (
                     f"latency was not measured: {MIN_BLOCKS} blocks of each fix take {least_s:.3g} s or more, "
-                    f"{budget_s:.3g} s are allowed",
+                    f"{trials.budget_s:.3g} s are allowed",
                 )
-        device = next((str(t.device) for t in subject.tensors), "cpu")
-        ratios = compare_latency(candidates, baseline=baseline, budget_s=budget_s, device=device, check=False)
-    return _with_latency(remedies, ratios, baseline)
+        ratios = _ratios(candidates, baseline, subject, trials)
+    doubts = {doubt.partition(":")[0]: doubt for ratio in ratios.values() for doubt in ratio.doubts}  # one of a kind
+    return [_with_latency(remedy, ratios, baseline) for remedy in remedies], tuple(doubts.values())
+
+
+def _ratios(
+    candidates: dict[str, Candidate], baseline: str, subject: ExaminedModel, trials: Trials
+) -> dict[str, PairedRatio]:
+    device = _device(subject)
+    return compare_latency(candidates, baseline=baseline, budget_s=trials.budget_s, device=device, check=False)
+
+
+def _needed_bytes(subject: ExaminedModel, cures: list[Remedy]) -> int:
+    """Bytes of a copy for each fix: as shipped, and as the fix stores it; and one call's peak."""
+    copy_bytes = sum(tensor.nbytes for _, _, tensor in named_tensors(subject, subject.tensors))
+    exchanged = {fix.id for fix in FIXES if fix.storage != "as_shipped"}
+    stored = sum(remedy.stored_bytes or 0 for remedy in cures if remedy.fix in exchanged)
+    return len(cures) * copy_bytes + stored + max(remedy.allocated_peak_bytes or 0 for remedy in cures)
+
+
+def _block_s(candidate: Candidate) -> float:
+    """About how long a block of a candidate takes."""
+    with candidate.block():
+        candidate.call()
+        started = time.perf_counter()
+        candidate.call()
+        call_s = time.perf_counter() - started
+    return call_s * (MIN_CALLS if call_s < MANY_CALLS_UP_TO_S else 1)
+
+
+def _with_latency(remedy: Remedy, ratios: dict[str, PairedRatio], baseline: str) -> Remedy:
+    if remedy.fix == baseline:
+        return replace(remedy, latency_ratio=1.0, latency_verdict="baseline", latency_baseline=baseline)
+    ratio = ratios.get(remedy.fix)
+    if ratio is None:
+        return remedy
+    return replace(
+        remedy, latency_ratio=ratio.ratio, latency_low=ratio.ratio_low, latency_high=ratio.ratio_high,
+        latency_verdict=ratio.verdict, latency_baseline=baseline,
+    )  # fmt: skip
 
 
 def prices_of(subject: ExaminedModel, repairs: list[Repair], trials: Trials) -> list[Price | None]:
     """Measure what each verified change saves against the model as it is; None for one that is within noise of it."""
     verified = {str(index): repair for index, repair in enumerate(repairs) if repair.verified}
-    own = sum(tensor.nbytes for _, _, tensor in named_tensors(subject, subject.tensors))
-    nothing: list[Price | None] = [None] * len(repairs)
-    if not (trials.times and trials.repeats and verified) or (len(verified) + 1) * own > trials.available_bytes:
-        return nothing
-    now = Remedy(fix=AS_IT_IS, title="", mode="eager", status="passed")
+    copy_bytes = sum(tensor.nbytes for _, _, tensor in named_tensors(subject, subject.tensors))
+    prices: list[Price | None] = [None] * len(repairs)
+    if not (trials.times and trials.repeats and verified) or (len(verified) + 1) * copy_bytes > trials.available_bytes:
+        return prices
     model = copied(subject)
-    now = _with_peak(now, model, model.tensors, model)
-    device = next((str(t.device) for t in subject.tensors), "cpu")
+    candidates = {AS_IT_IS: Candidate(partial(model, *model.tensors))}
+    now = _with_peak(Remedy(fix=AS_IT_IS, title="", mode="eager", status="passed"), candidates[AS_IT_IS], model)
     with torch.no_grad():
-        sized = {AS_IT_IS: _with_duration(Candidate(partial(model, *model.tensors)))}
-        sized |= {name: _repaired_candidate(repair, subject, model) for name, repair in verified.items()}
-        if MIN_BLOCKS * sum(block_s for _, block_s in sized.values()) > OVER_BUDGET * trials.budget_s:
-            return nothing
-        candidates = {name: candidate for name, (candidate, _) in sized.items()}
-        ratios = compare_latency(candidates, baseline=AS_IT_IS, budget_s=trials.budget_s, device=device, check=False)
+        candidates |= {name: _repaired_candidate(repair, subject, model)[1] for name, repair in verified.items()}
+        if MIN_BLOCKS * sum(map(_block_s, candidates.values())) > OVER_BUDGET * trials.budget_s:
+            return prices
+        ratios = _ratios(candidates, AS_IT_IS, subject, trials)
     error = output_error(trials.shipped, trials.reference.outputs)
-    prices = list(nothing)
     for name, repair in verified.items():
         place = LAYOUT if repair.changes_tensors else 0.0
         prices[int(name)] = _price(ratios[name], _repaired(repair, subject, trials), now, error, place=place)
@@ -234,92 +294,22 @@ def _price(
     differs = ratio.verdict in ("faster", "slower")
     if not differs and not saved:
         return None
-    low, high = ratio.ratio_low * (1 - place), ratio.ratio_high * (1 + place)
-    times = (ratio.ratio, low, high) if differs else (None, None, None)
+    times = (ratio.ratio, ratio.ratio_low * (1 - place), ratio.ratio_high * (1 + place)) if differs else (None,) * 3
     return Price(
         latency_ratio=times[0], latency_low=times[1], latency_high=times[2], saved_bytes=saved,
         relative_error=changed.relative_error, relative_error_now=error,
     )  # fmt: skip
 
 
-def _needed_bytes(subject: ExaminedModel, cures: list[Remedy]) -> int:
-    """Bytes of a copy for each fix: as shipped, beside that as the fix stores it, and one call's peak."""
-    own = sum(tensor.nbytes for _, _, tensor in named_tensors(subject, subject.tensors))
-    exchanged = {fix.id for fix in FIXES if fix.storage != "as_shipped"}
-    stored = sum(remedy.stored_bytes or 0 for remedy in cures if remedy.fix in exchanged)
-    return len(cures) * own + stored + max(remedy.allocated_peak_bytes or 0 for remedy in cures)
-
-
-def _with_latency(
-    remedies: list[Remedy], ratios: dict[str, PairedRatio], baseline: str
-) -> tuple[list[Remedy], tuple[str, ...]]:
-    done = []
-    for remedy in remedies:
-        ratio = ratios.get(remedy.fix)
-        if remedy.fix == baseline:
-            remedy = replace(remedy, latency_ratio=1.0, latency_verdict="baseline", latency_baseline=baseline)
-        elif ratio is not None:
-            remedy = replace(
-                remedy, latency_ratio=ratio.ratio, latency_low=ratio.ratio_low, latency_high=ratio.ratio_high,
-                latency_verdict=ratio.verdict, latency_baseline=baseline,
-            )  # fmt: skip
-        done.append(remedy)
-    doubts = {doubt.partition(":")[0]: doubt for ratio in ratios.values() for doubt in ratio.doubts}  # one of a kind
-    return done, tuple(doubts.values())
-
-
-def _candidate(fix: Fix, subject: ExaminedModel, stack: ExitStack) -> tuple[Candidate, float]:
-    """Put a fix on a copy for as long as the stack lives; also return about how many seconds a block of it takes."""
-    model = copied(subject)
-    applied = _applied(fix, model)
-    stack.enter_context(applied.stored())
-    inputs = applied.prepare(model.tensors)
-    return _with_duration(Candidate(partial(applied, *inputs), applied.agreeing))
-
-
-def _repaired_candidate(
-    repair: Repair, subject: ExaminedModel, model: ExaminedModel | None = None
-) -> tuple[Candidate, float]:
-    """Copy a subject with a change; tensors that it leaves are those of `model`, as two copies differ by per cents."""
-    changed = repair.copy(subject)
-    if model is not None:
-        share_tensors(changed, model)
-    return _with_duration(Candidate(partial(changed, *changed.tensors), repair.source.running))
-
-
-def share_tensors(changed: ExaminedModel, model: ExaminedModel) -> None:
-    """Let a copy hold the tensors of another where they are alike."""
-    held = {(kind, name): tensor for kind, name, tensor in named_tensors(model, _given(model))}
-    for kind, name, tensor in named_tensors(changed, _given(changed)):
-        other = held.get((kind, name))
-        if other is not None and (other.dtype, other.shape) == (tensor.dtype, tensor.shape):
-            tensor.data = other.data
-
-
-def _given(model: ExaminedModel) -> dict[str, torch.Tensor]:
-    return dict(zip(model.names, model.tensors, strict=True))
-
-
-def _with_duration(candidate: Candidate) -> tuple[Candidate, float]:
-    with candidate.block():
-        candidate.call()
-        started = time.perf_counter()
-        candidate.call()
-        call_s = time.perf_counter() - started
-    return candidate, call_s * (MIN_CALLS if call_s < MANY_CALLS_UP_TO_S else 1)
-
-
 def _by_drift(remedy: Remedy) -> float:
     return float("inf") if remedy.relative_error is None else remedy.relative_error
 
 
-def _dominates(one: Remedy, other: Remedy) -> bool:
+def _dominates(better: Remedy, other: Remedy) -> bool:
     """Whether one is at least as good in all that was measured of both, and better in something."""
-    pairs = []
-    for name in ("relative_error", "latency_ratio", "allocated_peak_bytes", "stored_bytes"):
-        a, b = getattr(one, name), getattr(other, name)
-        if a is not None and b is not None:
-            pairs.append((a, b))
+    names = ("relative_error", "latency_ratio", *_BYTES)
+    pairs = [(getattr(better, name), getattr(other, name)) for name in names]
+    pairs = [(a, b) for a, b in pairs if a is not None and b is not None]
     return bool(pairs) and all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
@@ -329,5 +319,4 @@ def _ranked(remedies: list[Remedy]) -> list[Remedy]:
         replace(remedy, is_best=remedy.cures and not any(_dominates(other, remedy) for other in cures))
         for remedy in remedies
     ]
-    order = ("passed", "non_finite", "raised", "out_of_memory", "crashed", "unsupported")
-    return sorted(marked, key=lambda r: (not r.cures, not r.is_best, order.index(r.status), _by_drift(r)))
+    return sorted(marked, key=lambda r: (not r.cures, not r.is_best, _STATUSES.index(r.status), _by_drift(r)))
