@@ -14,7 +14,6 @@ from precision_eval.doctor.examination import examine
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure import float64_reference as reference
 from precision_eval.measure.model_calls import base_dtype, observe_call, relative_error, seeded, subject_of
-from precision_eval.trace.provenance import named_tensors
 
 D = 8
 
@@ -77,16 +76,6 @@ def test_what_does_not_repeat_is_refused_where_drift_is_asked_for():
     assert any("two calls from the same state differ" in doubt for doubt in quick(Unrepeatable(), torch.ones(3)).doubts)
 
 
-def test_seeds_make_noise_repeat():
-    class Noisy(nn.Module):
-        def forward(self, x):
-            return x + torch.randn_like(x)
-
-    before = torch.get_rng_state()
-    assert not any("state differ" in doubt for doubt in quick(Noisy(), torch.ones(3)).doubts)
-    assert torch.equal(before, torch.get_rng_state())
-
-
 def test_observing_changes_nothing_and_leaves_nothing():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(D, D), nn.GELU(), nn.LayerNorm(D))
@@ -101,27 +90,6 @@ def test_observing_changes_nothing_and_leaves_nothing():
     assert not module_hooks._global_forward_hooks
     assert not module_hooks._global_forward_pre_hooks
     assert not torch.overrides._get_current_function_mode_stack()
-
-
-class Attributed(nn.Module):
-    """Holds a tensor that is neither parameter nor buffer, as a rotation holds its timescale."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale = torch.full((D,), 1 / 3)
-        self.deeper = {"shifts": [torch.ones(D)]}
-
-    def forward(self, x):
-        return x / self.scale + self.deeper["shifts"][0]
-
-
-def test_plain_attributes_of_every_module_are_named_and_widened():
-    model = nn.Sequential(Attributed(), Attributed(), Attributed())
-    named = [name for kind, name, _ in named_tensors(model, ()) if kind == "attribute"]
-    assert named == [f"{i}.{name}" for i in range(3) for name in ("scale", "deeper.shifts[0]")]
-    exact = reference.reference_of(subject_of(model, (torch.ones(2, D),)), available_bytes=2**30).outputs[0]
-    third = float(torch.tensor(1 / 3))  # as stored
-    assert float(exact[0, 0]) == pytest.approx(((1 / third + 1) / third + 1) / third + 1, rel=1e-15)
 
 
 class Box:
@@ -209,20 +177,6 @@ def test_the_reference_draws_the_numbers_that_the_model_draws(way, dtype):
         drawn = DRAWING[way](x, torch.Generator().manual_seed(5))
     assert torch.equal(found.outputs[0], subject.model.weight.double() + drawn.double())
     assert subject.drawn == (dtype,)
-
-
-def test_two_draws_in_two_formats_are_told_apart():
-    def draw(x, draws):
-        first = torch.randn(x.shape, dtype=torch.float32, generator=draws)
-        return first + torch.randn(x.shape, dtype=x.dtype, generator=draws)
-
-    x = torch.ones(2, D).half()
-    subject = subject_of(Sampling(draw, torch.float16), (x,))
-    error = relative_error(
-        subject(*subject.tensors)[0], reference.reference_of(subject, available_bytes=2**30).outputs[0]
-    )
-    assert subject.drawn == (torch.float32, torch.float16)
-    assert error < 1e-3
 
 
 def test_ranking_puts_the_undominated_first_by_drift():
@@ -340,13 +294,6 @@ def test_a_scripted_model_has_no_line_and_gets_a_change_of_what_is_stored():
     assert "findings.py" not in str(found)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
-def test_an_input_without_a_name_has_one_that_code_can_have():
-    traced = torch.jit.trace(split_scripted().half(), torch.ones(2, D).half())
-    patch = quick(traced, torch.ones(2, D)).patch
-    assert (patch.verified, patch.code) == (True, "input_0 = input_0.to(torch.float16)")
-
-
 HOOKS = """def wrapped(module):
     module.forward, module._old_forward = lambda *args: module._old_forward(*args), module.forward
 """
@@ -372,28 +319,6 @@ def test_a_line_is_none_of_the_hooks_that_take_a_forwards_place(tmp_path):
     found = quick(Hooked(), torch.ones(2, D))
     assert found.first_split.place.text == "return self.net[0](x)"
     assert "self.net[0](x.to(self.net[0].weight.dtype))" in next(patch.diff for patch in found.patches if patch.diff)
-
-
-def test_noise_of_a_generator_of_its_own_is_the_same_in_the_reference():
-    class Noisy(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.project = nn.Linear(D, D)
-
-        def forward(self, x):
-            return self.project(x + torch.randn(2, D, generator=torch.Generator().manual_seed(7)).to(x.dtype))
-
-    found = quick(Noisy(), torch.ones(2, D), fixes=True, latency=False)
-    assert (found.reference, found.faults) == ("float64", ())
-    assert max(remedy.relative_error for remedy in found.remedies if remedy.fix == "full_float32") < 1e-6
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
-def test_what_a_scripted_part_refuses_is_followed_to_where_it_came_from():
-    model = split_model()
-    model.project = torch.jit.script(model.project)
-    first = quick(model, torch.ones(2, D).half()).first_split
-    assert (first.kind, first.op, first.place.text) == ("promotion", "mul", "return self.project(x * self.gain)")
 
 
 class Scriptable(nn.Module):

@@ -100,24 +100,6 @@ def test_a_card_without_bfloat16_is_told_what_stays_and_what_does_not():
     }  # fmt: skip
 
 
-def test_torch_still_raises_the_sentence_where_the_card_lacks_bfloat16(monkeypatch):
-    import torch
-
-    monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_: False)
-    with pytest.raises(RuntimeError) as caught:
-        torch.autocast("cuda", dtype=torch.bfloat16)
-    assert explain(caught.value).member == "autocast_no_bfloat16"
-
-
-def test_directions_are_told_apart():
-    opposite = SDPA.format("c10::BFloat16", "float", "float") + " instead."
-    assert causes_of(opposite) == ["cache_wider"]
-    assert causes_of(LINEAR.format("Half", "BFloat16"))[0] == "metavoice_fast"
-    assert "metavoice_fast" not in causes_of(LINEAR.format("Float", "Half"))
-    assert causes_of(SDPA.format("float", "float", "c10::Half") + " instead.") == ["autocast_norm"]
-
-
 @pytest.mark.parametrize(
     ("text", "fix", "expected"),
     [
