@@ -24,7 +24,7 @@ from precision_eval.studies.starter import write_files
 
 HELP_OF_DOCTOR = """\
 The model runs once under observation. The report names the first operation at which dtypes split without anybody having
-asked for it, by module and line, with the history of each operand; a change that mends it, run on a copy; silent
+asked for it, by module and line, with the history of each operand; a change that cures it, run on a copy; silent
 promotions and casts; modules held in another dtype; what autocast changed; which attention backend ran; values near
 overflow; and where a drift enters that the format does not explain. Then every fix is tried on the model from outside,
 and those that cure it are ranked by drift against float64, paired latency and memory.
@@ -141,7 +141,7 @@ def _examined_aloud(name: str, own: OwnCase, *, as_json: bool, **examination: An
 def _write(diagnosis: Diagnosis, path: Path) -> None:
     patch = next((patch for patch in diagnosis.patches if patch.diff), None)
     if patch is None:
-        typer.echo(f"nothing written to {path}: no line of source was found whose change mends the model", err=True)
+        typer.echo(f"nothing written to {path}: no line of source was found whose change cures the model", err=True)
         return
     path.write_text(patch.diff, encoding="utf-8")
     run = "no fault left when run" if patch.verified else f"left when run: {'; '.join(patch.left[:3])}"

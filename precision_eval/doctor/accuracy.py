@@ -1,6 +1,6 @@
 """Drift that a model's format does not explain, and the operation where it enters; imports torch.
 
-Conventions: drift is the relative error of the output held to float64. What a format explains is its rounding, times
+Conventions: drift is the relative error of the output against float64. What a format explains is its rounding, times
 what the same model in float32, nothing narrowed on the way, amplifies float32's rounding by; where outputs are returned
 in a narrower format, also what that costs by itself. The operation is found by a float64 copy whose first results are
 rounded as the model rounds them: by halving, the first whose rounding takes the drift beyond what is explained. Where
@@ -32,22 +32,21 @@ from precision_eval.trace.dtype_flow import Event
 from precision_eval.trace.provenance import Provenance, ancestors
 from precision_eval.trace.replay import TracedStep, rounding
 
+# Times its amplified rounding up to which a format explains a drift; clean models without near ties stay below 4.
 BEYOND_FORMAT = 8.0
-"""Times its amplified rounding up to which a format explains a drift; clean models without near ties stay below 4."""
 
+# Times its format's rounding that one line, or several together, must add to a drift to be named.
 LEAST_SHARE, LEAST_OF_SEVERAL = 3.0, 5.0
-"""Times its format's rounding that one line, or several together, must add to a drift to be told."""
 
+# Times what all other lines add together; where a format does not explain the drift, the second. Of clean models in
+# half the largest is 2.6, near ties left out, and 1.7 with a drift beyond what is explained.
 OUTWEIGHS, OUTWEIGHS_IN_EXCESS = 4.0, 2.0
-"""Times what all other lines add together; where a format does not explain the drift, the second. Of clean models in
-half the largest is 2.6, near ties left out, and 1.7 with a drift beyond what is explained.
-"""
 
+# A drift beyond which no format explains it: less than one digit of the output is right.
 HARDLY_A_DIGIT = 0.1
-"""A drift beyond which no format explains it: less than one digit of the output is right."""
 
+# Operations whose result hangs on an index or a condition: a near tie decided otherwise changes all of it.
 LOOKUPS = frozenset(("embedding", "__getitem__", "index_select", "gather", "take_along_dim", "where"))
-"""Operations whose result hangs on an index or a condition: a near tie that rounding turns over changes all of it."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def of_numbers(
     base: torch.dtype,
     angles: list[Provenance],
 ) -> tuple[Excess | None, tuple[Finding, Event | None] | None]:
-    """Say what the numbers show where dtypes show nothing, with the operation to mend where it is known."""
+    """Say what the numbers show where dtypes show nothing, with the operation to change where it is known."""
     excess = excess_drift(subject, outcome, reference, base)
     if reference.name == "float64":
         drift = output_error(outcome.outputs, reference.outputs)
@@ -186,7 +185,7 @@ def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, E
     step, error = at
     why = "what goes in was right"
     if is_tie:
-        why = "an index chosen before it turned over, as near ties do in any format,"
+        why = "an index chosen before it changed, as near ties do in any format,"
     reason = f"{excess}; it enters here, where {why} and the result is off by {error:.2g}"
     return _finding(step, "risk" if is_tie else "fault", reason), None if is_tie else step.event
 
@@ -219,7 +218,7 @@ def _finding(at: TracedStep, severity: Severity, reason: str) -> Finding:
 
 
 def _entering(subject: ExaminedModel, allowed: float) -> tuple[TracedStep, float] | None:
-    """The first result that is off beyond what is allowed, held to a float64 copy; None where they went unlike ways."""
+    """The first result that is off beyond what is allowed, against a float64 copy; None where they went unlike ways."""
     results, exact = kept_results(subject)
     pairs = [(step, result, exact.get(step.identity)) for step, result in results]
     if any(truth is not None and truth.shape != result.shape for _, result, truth in pairs):

@@ -54,13 +54,13 @@ from precision_eval.trace.observer import ModuleCall
 from precision_eval.trace.operations import FLOATS, Key, OperationKind
 from precision_eval.trace.provenance import Provenance
 
+# Share of the time, or of what is stored, below which a saving is none: two copies of a model differ by as much.
 LEAST_SAVING = 0.02
-"""Share of the time, or of what is stored, below which a saving is none: two copies of a model differ by as much."""
 
 LEAST_ELEMENTS = 4096
 MOST_SUSPECTS = 8
+# A change may drift so many times more than the model as it is, and else as much as its format explains.
 MORE_DRIFT = 1.5
-"""A change may drift so many times more than the model as it is, and else as much as its format explains."""
 
 _HALVES = (torch.float16, torch.bfloat16)
 

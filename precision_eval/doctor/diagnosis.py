@@ -105,7 +105,7 @@ class Ranges:
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """The model under ``torch.compile``, held to eager."""
+    """The model under ``torch.compile``, compared with eager."""
 
     backend: str
     status: str
@@ -248,7 +248,7 @@ class Diagnosis:
     remedies : tuple of Remedy
         Those that cure first, best first; empty where not asked for.
     reference : str
-        What drift is held to: ``"float64"``, ``"float64, layer by layer"``, ``"float32"`` or empty.
+        The reference of drift: ``"float64"``, ``"float64, layer by layer"``, ``"float32"`` or empty.
     patches : tuple of Patch
         Changes of the source, and of what is stored, where there is a choice; verified ones first.
     costs : tuple of SilentCost
@@ -310,7 +310,7 @@ class Diagnosis:
         return next((finding for finding in self.findings if finding.kind == "raise"), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for strict JSON, with the first split and whether the model is clean beside the fields."""
+        """Plain data for strict JSON, with the first split and whether the model is clean in addition to the fields."""
         first = None if self.first_split is None else asdict(self.first_split)
         data: dict[str, Any] = null_where_not_finite(asdict(self) | {"first_split": first, "is_clean": not self.faults})
         return data

@@ -22,16 +22,15 @@ from precision_eval.trace.operations import OperationKind
 from precision_eval.trace.provenance import modules_by_path, named_tensors
 from precision_eval.trace.replay import Steps, TracedStep, rounding
 
+# Lines that are named as one where none of them outweighs the others by itself.
 MOST_LINES = 3
-"""Lines that are told as one where none of them outweighs the others by itself."""
 
+# Of what a line adds: with as much, a line before it that does the same is where the change begins.
 ALIKE = 0.1
-"""Of what a line adds: with as much, a line before it that does the same is where the change begins."""
 
+# Of a drift: with less than the first no line is looked at further, since what several lines round may come to far
+# more together than alone; with less than the second no further lines are named with it.
 A_TENTH, HALF_OF_IT = 0.1, 0.5
-"""Of a drift: with less than the first no line is looked at further, since what several lines round may come to far
-more together than alone; with less than the second no further lines are told with one.
-"""
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ def largest_shares(subject: ExaminedModel) -> Iterator[Share]:
         return
     budget, every, chosen = _Budget(subject, steps), set(range(len(steps))), set[int]()
     work, others, least = _working_format(steps), budget.error(every), A_TENTH
-    told: list[tuple[int, float]] = []  # of each line its first step, and what it adds
+    shares: list[tuple[int, float]] = []  # of each line its first step, and what it adds
     for count in range(1, MOST_LINES + 1):
         left = [at for at in narrow if at not in chosen]
         line, own = budget.largest(left, lambda step: step.line, least * others)
@@ -185,8 +184,9 @@ def largest_shares(subject: ExaminedModel) -> Iterator[Share]:
         chosen |= set(line)
         is_most, least = own >= HALF_OF_IT * others, HALF_OF_IT
         others = budget.error(every - chosen)
-        told.append((line[0], own))
-        first = min(at for at, adds in told if adds >= ALIKE * told[0][1])  # what adds little is not where it begins
+        shares.append((line[0], own))
+        # A line that adds little is not where the drift begins.
+        first = min(at for at, adds in shares if adds >= ALIKE * shares[0][1])
         first = budget.first_alike(line, own, narrow) if count == 1 else first
         alone = rounded_run(subject, {at: steps[at] for at in chosen})
         own = drift_between(alone, budget.exact)

@@ -58,8 +58,8 @@ from precision_eval.measure.model_calls import (
 from precision_eval.trace.dtype_flow import DtypeFlow, Event
 from precision_eval.trace.provenance import named_tensors
 
+# Relative difference of two calls up to which a model is called repeatable though not bit-identical.
 REPEATABLE = 1e-6
-"""Relative difference of two calls up to which a model is called repeatable though not bit-identical."""
 
 _OF_DTYPES = re.compile(
     r"dtype|scalar type|result type|\bHalf\b|BFloat16|float16|bfloat16|data type|not implemented for '|a bool tensor",
@@ -194,7 +194,7 @@ def _diagnosed(
     available_bytes: int,
     first: Callable[[Diagnosis], None],
 ) -> tuple[Diagnosis, Reference, list[Repair], Excess | None]:
-    """Observe one call; return what it says, the reference, the changes that mend, and a stray drift."""
+    """Observe one call; return what it says, the reference, the changes that cure, and a stray drift."""
     base = base_dtype(subject)
     observer, seen, raised = _observed(subject, base)
     reference = _reference(subject, repeats, available_bytes=available_bytes)

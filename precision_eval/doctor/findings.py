@@ -1,4 +1,4 @@
-"""From what an observer noted to findings: which mixing is a fault, and how its operands are told; imports torch.
+"""From what an observer noted to findings: which mixing is a fault, and how its operands are described; imports torch.
 
 Conventions: the rules are those of the package's text. Mixings of one kind at one line, with the same dtypes, are one
 finding that counts them; it tells the operands of the first.
@@ -27,8 +27,8 @@ from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, inside_e
 from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names
 from precision_eval.trace.provenance import Provenance, ancestors, dtype_bringer, dtype_chain, origin_of
 
+# Steps of a history that are shown.
 LONGEST_HISTORY = 12
-"""Steps of a history that are told."""
 
 _DEVICE_RISKS = {
     "rms_norm": (

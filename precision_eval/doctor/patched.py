@@ -142,7 +142,7 @@ class PatchedSource:
             first, last = _span(code)
             codes = new.get((code.co_filename, code.co_qualname, code.co_firstlineno), [])
             edited = any(first <= line <= last for line in self._at[code.co_filename])
-            # two lambdas of one line have one name: which is which cannot be told
+            # two lambdas of one line have one name: nothing says which is which
             if edited and len(codes) == 1 and codes[0].co_freevars == code.co_freevars:
                 swaps.append((function, codes[0]))
         return swaps

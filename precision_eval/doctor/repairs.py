@@ -1,9 +1,9 @@
 """Suggested changes, each run on a copy until no fault is left; imports torch.
 
-Conventions: there are four ways to mend a fault. *At the meeting*: the operand that strays is cast where the dtypes
+Conventions: there are four ways to cure a fault. *At the meeting*: the operand that strays is cast where the dtypes
 meet. *At the origin*: what brought the stray dtype is cast where it is made. *Stored*: the parameter, buffer or input
 is kept in the other dtype. *Widened*: the operation whose result loses digits or range works in float32, and what then
-meets another dtype is cast at that meeting. Each way is followed fault by fault, since a mended line shows the next
+meets another dtype is cast at that meeting. Each way is followed fault by fault, since a cured line shows the next
 one; a change is *verified* when the model then passes, its output is finite, and the observer finds no fault. Nothing
 is written.
 """
@@ -46,11 +46,11 @@ from precision_eval.trace.dtype_flow import CodeLine, Event, inside_event, is_in
 from precision_eval.trace.operations import ASSIGNMENTS, SLOTS, OperationKind, loses, operand_names
 from precision_eval.trace.provenance import Provenance, named_tensors, origin_of
 
+# Faults that are cured one after the other before a way is given up.
 MOST_STEPS = 16
-"""Faults that are mended one after the other before a way is given up."""
 
+# Kind and name of a stored tensor → the dtype it is kept in.
 Stored = dict[tuple[str, str], torch.dtype]
-"""Kind and name of a stored tensor → the dtype it is kept in."""
 
 
 @dataclass
@@ -104,16 +104,16 @@ class Repair:
 
 
 Step = Callable[[Event, torch.dtype], tuple[Insertion, ...] | Stored]
+# What is wrong, and the operation to change where it is known.
 Faults = list[tuple[Finding, Event | None]]
-"""What is wrong, and the operation to mend where it is known."""
 
 
 def repairs_of(subject: ExaminedModel, reference: Reference, *, drifts: bool = False) -> list[Repair]:
-    """Follow each way to mend a model, and return a change of the source and one of what is stored, the better first.
+    """Follow each way to cure a model, and return a change of the source and one of what is stored, the better first.
 
     Of casts at the meetings and at the origin the fewer lines are kept, unless they cost digits. A change of what is
     stored goes before one of a library's source, and one that leaves no drift beyond the format before one that does.
-    Where it is the numbers that say that something is wrong, operations are widened, as where no cast mends a model.
+    Where it is the numbers that say that something is wrong, operations are widened, as where no cast cures a model.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own were shown when it first ran
@@ -152,9 +152,9 @@ def _as_exact(one: Repair, other: Repair, reference: Reference) -> bool:
 
 
 def _followed(way: str, step: Step, subject: ExaminedModel, reference: Reference) -> Repair:
-    """Mend one fault after the other until none is left, or until one cannot be mended this way."""
+    """Cure one fault after the other until none is left, or until one cannot be cured this way."""
     repair = Repair()
-    mended: set[object] = set()
+    cured: set[object] = set()
     base = base_dtype(subject)
     for _ in range(MOST_STEPS + 1):
         with repair.source.active():
@@ -163,16 +163,16 @@ def _followed(way: str, step: Step, subject: ExaminedModel, reference: Reference
             if not faults:
                 repair.outputs, repair.left = outcome.outputs, _still_wrong(outcome, reference)
                 return repair
-            event = _last_meeting(faults) if way == "widened" else _to_mend(faults)
+            event = _last_meeting(faults) if way == "widened" else _to_cure(faults)
             at = None if event is None else _identity(event)
-            tries = event is not None and (event.kind in _INSIDE or at not in mended)
+            tries = event is not None and (event.kind in _INSIDE or at not in cured)
             if event is not None and event.kind == "raise" and not event.operands:
                 tries = False  # it knows none of what it was given, and nothing of it floats
             change = step(event, base) if event is not None and tries else ()
         repair.left = tuple(dict.fromkeys(f"{finding.kind} at {finding.place}" for finding, _ in faults))
         if not change:
             return repair
-        mended.add(at)
+        cured.add(at)
         if isinstance(change, dict):
             repair.stored |= _alike(change, subject)
             continue
@@ -219,7 +219,7 @@ def _still_wrong(outcome: CallOutcome, reference: Reference) -> tuple[str, ...]:
     return (f"a drift of {drift:.2g}",) if drift is not None and drift > HARDLY_A_DIGIT else ()
 
 
-def _to_mend(faults: Faults) -> Event | None:
+def _to_cure(faults: Faults) -> Event | None:
     """The first fault; where that is a write into what is stored and something raised, what raised."""
     first = faults[0][1]
     if first is None:

@@ -202,7 +202,7 @@ class Insertion:
 
 
 def _parts_to_cast(node: ast.AST, file: str, casts: dict[str, str]) -> list[tuple[str, ast.expr]]:
-    """Find the operands to cast, all of them; what is no operand of its own is cast where it first stands."""
+    """Find the operands to cast, all of them; what is no operand of its own is cast where it first occurs."""
     operands = [(_text(file, part), part) for part in _written(node).values() if not isinstance(part, ast.Starred)]
     parts = [(text, part) for text, part in operands if text in casts]
     rest = set(casts) - {text for text, _ in parts}

@@ -29,7 +29,7 @@ class When:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One known cause; with `only_named`, one that is not told without one of its words in the text."""
+    """One known cause; with `only_named`, one that is named only with one of its words in the text."""
 
     id: str
     title: str

@@ -158,7 +158,7 @@ class Explanation:
     known : bool
         The text holds a sentence of the family. Where not, only `reason` is set.
     member, sentence : str or None
-        Which one, and as it stands in the text.
+        Which one, and how it reads in the text.
     op : str or None
         The operation; None where the sentence is raised by several and the text does not show which.
     candidates : tuple of str

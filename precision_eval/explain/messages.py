@@ -4,7 +4,7 @@ Conventions: terminal colours, box-drawing frames and the prefixes of distribute
 traceback that was written into one line, as in a log of JSON, is put back into lines. Positions are those in the
 cleaned text; capitals do not count. A dtype's spelling (``Half``, ``c10::Half``, ``torch.cuda.HalfTensor``) is brought
 to torch's name. Where several sentences are found, the last is the one that surfaced: a compiler's error that was
-suppressed, or a chained exception, stands before it. Nothing here loads torch.
+suppressed, or a chained exception, comes before it. Nothing here loads torch.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def _spellings() -> dict[str, str]:
     return spellings
 
 
+# Canonical name of each spelling, without ``struct`` or ``class`` before it.
 SPELLINGS: dict[str, str] = _spellings()
-"""Canonical name of each spelling, without ``struct`` or ``class`` before it."""
 
 _BY_LOWERED = {lowered(spelling): name for spelling, name in SPELLINGS.items()}
 
@@ -93,8 +93,8 @@ def is_floating(name: str) -> bool:
 
 _PLACEHOLDER = re.compile(r"\{([a-z_0-9]+|#|\*)\}")
 _LOOSE = {"#": r"\d+", "*": r"[^\n]{0,160}?"}
+# Pattern of a run of white space, which is escaped in a ``repr`` and in JSON.
 WHITE_SPACE = r"(?:\s|\\[nrt])+"
-"""Pattern of a run of white space, which stands escaped in a ``repr`` and in JSON."""
 
 
 @cache
