@@ -26,6 +26,8 @@ OPTIONS: Mapping[str, str] = {
     "versions --html": "use --figure FILE",
     "versions --commit": "the commit with the most versions is shown; read the others from a folder of their own",
     "versions --torch": "the version with the most commits is shown; read the others from a folder of their own",
+    "plan --math-attention": "torch's own choice of attention is planned",
+    "plan --model": "give the model as the argument",
     "run --workload": "use --case",
     "run --judge": "no replacement",
 }

@@ -1,16 +1,15 @@
-"""The models that a plan is made for: real classes at their published sizes, built where tensors are fake.
+"""The models that a plan is made for, built where tensors are fake: a case, or a causal language model of a config.
 
-A plan asks for one *phase* at a time: an encoder's pass, or one call of a decoder on its caches. Caches are buffers, so
-that a fix stores them as it stores weights. Building is cheap, as nothing is drawn or loaded. A Hugging Face
+A plan is of one call. Caches are buffers, so that a fix stores them as it stores weights. A Hugging Face
 ``config.json`` is built with transformers' own classes; weights and caches have the config's dtype (``dtype``, older
-``torch_dtype``), and T5 in float16 keeps its output projection ``wo`` in float32, as ``from_pretrained`` does.
+``torch_dtype``).
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -20,10 +19,8 @@ from torch import nn
 from torch._guards import detect_fake_mode
 
 from precision_eval.cases.base import BuiltCase, Case
-from precision_eval.cases.systems import CASES, case_by_id, cogvideo_t5, dia, metavoice
-from precision_eval.cases.systems.dia_model import decode_case, encode_case
-from precision_eval.cases.systems.metavoice_model import metavoice_case
-from precision_eval.core.errors import ParameterError, UnsupportedError, check_known, entry_of
+from precision_eval.cases.systems import CASES, case_by_id
+from precision_eval.core.errors import ParameterError, UnsupportedError, check_known
 from precision_eval.core.files import read_json
 from precision_eval.core.formats import short
 from precision_eval.core.targets import first_line, is_target
@@ -31,7 +28,6 @@ from precision_eval.fixes.narrow import cache_part
 
 DTYPES = ("as_shipped", "float16", "bfloat16", "float32")
 MOST_LAYERS = 1000
-_KEPT_WIDE = "wo"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,27 +48,20 @@ class PlannedCall:
                 raise ParameterError(f"{name} is {getattr(self, name)}; expected at least 1")
 
 
-Phases = dict[str, Callable[[], BuiltCase]]
-
-
 @dataclass(frozen=True, kw_only=True)
 class PlannedModel:
     """A model that a plan can be made for.
 
-    ``phases(call, layers)`` gives the builders of its phases with that many layers in each stack; ``longest`` is the
-    number of learned positions, None where the length has no end. One that is `as_built` has one size.
+    ``make(call, layers)`` builds it with so many layers; ``longest`` is the number of learned positions, None where the
+    length has no end. One that is `as_built` has one size.
     """
 
     name: str
     source: str
-    layers: Mapping[str, int]
+    layers: int
     default_length: int
-    phases: Callable[[PlannedCall, Mapping[str, int]], Phases]
+    make: Callable[[PlannedCall, int], BuiltCase]
     longest: int | None = None
-    guidance_rows: int = 1
-    keeps_wide: str = ""
-    notes: tuple[str, ...] = ()
-    decodes_many: bool = True
     as_built: bool = False
 
     def check(self, call: PlannedCall) -> None:
@@ -86,26 +75,20 @@ class PlannedModel:
                 f"length {call.length} is beyond the {self.longest} learned positions of {self.name}; "
                 f"ask for {self.longest} or less"
             )
-        if "decode" in self.layers and call.tokens > call.length:
+        if call.tokens > call.length:
             raise ParameterError(f"tokens {call.tokens} do not fit length {call.length}; ask for fewer")
-        if call.tokens > 1 and not self.decodes_many:
-            raise ParameterError(f"tokens is {call.tokens}; {self.name} is planned one token a call: leave it at 1")
 
-    def build(self, phase: str, call: PlannedCall, layers: int) -> BuiltCase:
-        """Build a phase with so many layers, in the dtypes and for the batch that are asked for."""
-        depth = {name: min(layers, count) for name, count in self.layers.items()}
-        case = self.phases(call, depth)[phase]()
-        self._store(case.model, call)
-        return _repeated(case, self.guidance_rows, call.batch)
-
-    def _store(self, model: nn.Module, call: PlannedCall) -> None:
-        for name, parameter in model.named_parameters():
-            wide = call.dtype == "float16" and self.keeps_wide and self.keeps_wide in name.split(".")
-            if call.dtype != "as_shipped":
-                parameter.data = parameter.data.to(torch.float32 if wide else getattr(torch, call.dtype))
-        for name, buffer in model.named_buffers():
-            if call.kv_dtype != "as_shipped" and is_cache(name):
-                buffer.data = buffer.data.to(getattr(torch, call.kv_dtype))
+    def build(self, call: PlannedCall, layers: int) -> BuiltCase:
+        """Build the model with so many layers, in the dtypes that are asked for."""
+        case = self.make(call, min(layers, self.layers))
+        if call.dtype != "as_shipped":
+            for parameter in case.model.parameters():
+                parameter.data = parameter.data.to(getattr(torch, call.dtype))
+        if call.kv_dtype != "as_shipped":
+            for name, buffer in case.model.named_buffers():
+                if is_cache(name):
+                    buffer.data = buffer.data.to(getattr(torch, call.kv_dtype))
+        return case
 
 
 def is_cache(name: str) -> bool:
@@ -113,122 +96,16 @@ def is_cache(name: str) -> bool:
     return cache_part(name.rpartition(".")[2]) is not None
 
 
-def _repeated(case: BuiltCase, rows: int, batch: int) -> BuiltCase:
-    """Give every input, cache and mask that has one entry per row that many more rows."""
-
-    def more(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.repeat(batch, *[1] * (tensor.ndim - 1))
-
-    def per_row(tensor: torch.Tensor, dimensions: int) -> bool:
-        return tensor.ndim >= dimensions and tensor.shape[0] == rows
-
-    for _, buffer in case.model.named_buffers() if batch > 1 else ():
-        if per_row(buffer, 3):  # caches (B, H, S, D), masks (B, 1, 1) or (B, 1, 1, S)
-            buffer.data = more(buffer)
-    inputs = tuple(more(x) if batch > 1 and per_row(x, 2) else x for x in case.inputs)
-    return BuiltCase(case.model, inputs)
-
-
-def _metavoice(call: PlannedCall, layers: Mapping[str, int]) -> Phases:
-    full = metavoice.SIZES["full"]
-    size = replace(full, layers=layers["decode"], slots=call.length, filled=call.length, prompt=call.tokens)
-    weights = "bfloat16" if call.dtype == "as_shipped" else call.dtype
-    speaker = metavoice.CACHE_DTYPE if call.kv_dtype == "as_shipped" else call.kv_dtype
-    speaker = speaker if call.dtype == "as_shipped" else weights
-
-    def decode() -> BuiltCase:
-        case = metavoice_case(
-            size,
-            device="cpu",
-            seed=0,
-            prefill=call.tokens > 1,
-            indexed=True,
-            weight_dtype=weights,
-            speaker_dtype=speaker,
-        )
-        table: Any = case.model.position_embedding
-        if full.slots > size.slots:  # the case has as many positions as slots, the published model always has all
-            wide = torch.zeros((full.slots, size.dim), dtype=table.weight.dtype)
-            table.weight = torch.nn.Parameter(wide, requires_grad=False)
-        return case
-
-    return {"decode": decode}
-
-
-def _dia(call: PlannedCall, layers: Mapping[str, int]) -> Phases:
-    state = dia.D4790DD
-    if call.dtype != "as_shipped":
-        state = replace(state, weights=call.dtype, compute=call.dtype)
-    encoder = replace(dia.ENCODER_SIZES["full"], layers=layers["encode"])
-    decoder = replace(dia.DECODER_SIZES["full"], layers=layers["decode"], slots=call.length, filled=call.length)
-    return {
-        "encode": lambda: encode_case(encoder, device="cpu", seed=0, state=state),
-        "decode": lambda: decode_case(decoder, device="cpu", seed=0, state=state),
-    }
-
-
-def _t5(call: PlannedCall, layers: Mapping[str, int]) -> Phases:
-    size = replace(cogvideo_t5.SIZES["full"], layers=layers["encode"], tokens=call.length, prompt=1)
-
-    def encode() -> BuiltCase:
-        from precision_eval.cases.systems.cogvideo_t5_model import T5Encoder
-
-        model, dtype = T5Encoder(size, fused=False), getattr(torch, cogvideo_t5.DTYPE)
-        weights = {
-            name: torch.zeros(p.shape, dtype=torch.float32 if cogvideo_t5.KEPT_WIDE in name.split(".") else dtype)
-            for name, p in model.named_parameters()
-        }
-        model.load_state_dict(weights, assign=True)
-        return BuiltCase(model.eval().requires_grad_(False), (torch.zeros((1, call.length), dtype=torch.long),))
-
-    return {"encode": encode}
-
-
-MODELS: tuple[PlannedModel, ...] = (
-    PlannedModel(
-        name="metavoice-1b",
-        source="metavoiceio/metavoice-src, fam/llm/fast_model.py and fast_inference_utils.py (first stage)",
-        layers={"decode": metavoice.SIZES["full"].layers},
-        default_length=metavoice.SIZES["full"].slots,
-        longest=metavoice.SIZES["full"].slots,
-        phases=_metavoice,
-        guidance_rows=metavoice.GUIDANCE_ROWS,
-        notes=(
-            "not in this plan: the second stage, the speaker encoder and the codec, whose multi-band diffusion takes "
-            "some 5 GB (metavoice-src #66); and fam/llm/sample.py loads each checkpoint onto the device beside its "
-            "model",
-        ),
-    ),
-    PlannedModel(
-        name="dia-1.6b",
-        source="nari-labs/dia, dia/config.py and dia/layers.py at d4790dd (PR #88)",
-        layers={"encode": dia.ENCODER_SIZES["full"].layers, "decode": dia.DECODER_SIZES["full"].layers},
-        default_length=dia.DECODER_SIZES["full"].slots,
-        phases=_dia,
-        guidance_rows=dia.GUIDANCE_ROWS,
-        decodes_many=False,
-    ),
-    PlannedModel(
-        name="t5-xxl",
-        source="google/t5-v1_1-xxl, config.json: the encoder with its own norm, as CogVideoX uses it; apex's raises",
-        layers={"encode": cogvideo_t5.SIZES["full"].layers},
-        default_length=512,
-        phases=_t5,
-        keeps_wide=cogvideo_t5.KEPT_WIDE,
-    ),
-)
-
-
 def planned_model(name: str) -> PlannedModel:
-    """Look a model up by name, read a Hugging Face ``config.json``, or build a case, its weights included."""
+    """Build a case, weights included, or describe the model of a Hugging Face ``config.json``."""
+    if name.endswith(".json"):
+        return _model_of_config(Path(name))
     if is_target(name) or name in (case.id for case in CASES):
-        return _of_case(case_by_id(name))
-    if name.endswith(".json") or Path(name).is_file():
-        return _from_config(Path(name))
-    return entry_of("model", name, MODELS, by="name", also=("CONFIG.json", "a case's id"))
+        return _model_of_case(case_by_id(name))
+    raise ParameterError(f"no model '{name}'; give FILE.py:FACTORY, a case's id, or a Hugging Face config.json")
 
 
-def _of_case(case: Case) -> PlannedModel:
+def _model_of_case(case: Case) -> PlannedModel:
     """Plan a case with the inputs that it has; its real tensors are exchanged for some without memory."""
     built = case.build(case.default_sizes[0], device="cpu", seed=0)
 
@@ -236,27 +113,14 @@ def _of_case(case: Case) -> PlannedModel:
     def faked() -> BuiltCase:
         mode: Any = detect_fake_mode()
         for module in built.model.modules():
-            own = (module.named_parameters(recurse=False), module.named_buffers(recurse=False))
-            for name, tensor in [pair for kind in own for pair in kind]:
-                setattr(module, name, mode.from_tensor(tensor))  # shared ones stay so
+            for tensors in (module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
+                for name, tensor in list(tensors):
+                    setattr(module, name, mode.from_tensor(tensor))  # a shared tensor stays shared
         return BuiltCase(built.model, tuple(mode.from_tensor(tensor) for tensor in built.inputs))
 
     return PlannedModel(
-        name=case.id, source=case.source, layers={"call": 1}, default_length=1, as_built=True,
-        phases=lambda call, depth: {"call": faked},
-    )  # fmt: skip
-
-
-def _from_config(path: Path) -> PlannedModel:
-    data = read_json(path)
-    if not isinstance(data, dict):
-        raise ParameterError(f"{path} holds {type(data).__name__}; expected an object")
-    if not isinstance(data.get("model_type"), str):
-        raise ParameterError(
-            f"{path}: model_type is {data.get('model_type')!r}; expected the config.json of a Hugging Face model, "
-            "which names its type"
-        )
-    return model_of_config(path, data)
+        name=case.id, source=case.source, layers=1, default_length=1, as_built=True, make=lambda call, layers: faked()
+    )
 
 
 class _DecoderCall(nn.Module):
@@ -280,70 +144,53 @@ class _DecoderCall(nn.Module):
         return logits
 
 
-def model_of_config(path: Path, data: Mapping[str, Any]) -> PlannedModel:
+def _model_of_config(path: Path) -> PlannedModel:
     """Describe the model of a config; errors name the file and what transformers says of it."""
+    data = read_json(path)
     try:
-        import transformers
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
     except ImportError as error:
         raise UnsupportedError(
             f"{path} is planned with transformers' own classes, and transformers is not installed: "
             "pip install 'precision-eval[zoo]'"
         ) from error
-    kind = data["model_type"]
+    kind = data.get("model_type") if isinstance(data, dict) else None
     if kind not in CAUSAL:
         raise ParameterError(
-            f"{path}: model_type {kind!r} is no causal language model of transformers {transformers.__version__}; "
-            "give the config of one, or plan your own factory"
+            f"{path}: model_type is {kind!r}; expected the config of a causal language model of transformers. "
+            "Plan another model by a FACTORY"
         )
     config = _config(path, data, None)
-    layers = _layers_of(path, config)
-    _dtype(config)
-    shared: dict[str, Any] = {"name": path.name, "source": path.name, "layers": layers}
-    longest = config.max_position_embeddings
+    layers, _ = config.num_hidden_layers, _dtype_of(config)
+    if not isinstance(layers, int) or not 1 <= layers <= MOST_LAYERS:
+        raise ParameterError(f"{path}: num_hidden_layers is {layers!r}; expected 1 to {MOST_LAYERS}")
     return PlannedModel(
-        **shared,
-        default_length=longest,
-        longest=longest if kind in ("gpt2", "opt", "gpt_neo") else None,
-        phases=lambda call, depth: {"decode": lambda: _decoder(_config(path, data, depth), call)},
+        name=path.name,
+        source=path.name,
+        layers=layers,
+        default_length=config.max_position_embeddings,
+        longest=config.max_position_embeddings if kind in ("gpt2", "opt", "gpt_neo") else None,
+        make=lambda call, depth: _decoder(_config(path, data, depth), call),
     )
 
 
-def _config(path: Path, data: Mapping[str, Any], layers: Mapping[str, int] | None) -> Any:
-    """Build transformers' configuration, with other numbers of layers where they are given."""
+def _config(path: Path, data: Mapping[str, Any], layers: int | None) -> Any:
+    """Build transformers' configuration, with another number of layers where one is given."""
     from transformers import AutoConfig
 
     values = copy.deepcopy({key: value for key, value in data.items() if key != "model_type"})
     try:
         config = AutoConfig.for_model(data["model_type"], **values)
     except Exception as error:  # configs are checked by many classes, each with its own errors
-        raise ParameterError(f"{path}: transformers refuses it: {first_line(error)}; mend it") from error
-    for phase, count in (layers or {}).items():
-        part = _part(config, phase)
-        setattr(part, _depth_name(config, phase), count)
-        if getattr(part, "layer_types", None):
-            part.layer_types = part.layer_types[:count]
+        raise ParameterError(f"{path}: transformers refuses it: {first_line(error)}; correct the file") from error
+    if layers is not None:
+        config.num_hidden_layers = layers
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[:layers]
     return config
 
 
-def _part(config: Any, phase: str) -> Any:
-    return getattr(config, f"{phase}r_config", config)  # encode: encoder_config
-
-
-def _depth_name(config: Any, phase: str) -> str:
-    return "num_hidden_layers"
-
-
-def _layers_of(path: Path, config: Any) -> dict[str, int]:
-    names = {"decode": _depth_name(config, "decode")}
-    layers: dict[str, Any] = {phase: getattr(_part(config, phase), names[phase], None) for phase in names}
-    for phase, count in layers.items():
-        if not isinstance(count, int) or not 1 <= count <= MOST_LAYERS:
-            raise ParameterError(f"{path}: {names[phase]} to {phase} is {count!r}; expected 1 to {MOST_LAYERS}")
-    return layers
-
-
-def _dtype(config: Any) -> torch.dtype:
+def _dtype_of(config: Any) -> torch.dtype:
     name = short(str(getattr(config, "dtype", None) or "float32"))
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
@@ -351,37 +198,24 @@ def _dtype(config: Any) -> torch.dtype:
     return dtype
 
 
-def _made(cls: Any, config: Any) -> Any:
-    """Make a model in the config's dtype; its weights are not drawn."""
+def _decoder(config: Any, call: PlannedCall) -> BuiltCase:
+    """Build one call of the model in the config's dtype, without drawing its weights."""
+    from transformers import AutoModelForCausalLM
+    from transformers.cache_utils import StaticCache
     from transformers.initialization import no_init_weights
 
+    dtype = _dtype_of(config)
     with no_init_weights():
-        model = cls(config).eval()
-    model.tie_weights()  # which goes with drawing the weights
-    dtype = _dtype(config)
+        model = cast(Any, AutoModelForCausalLM).from_config(config).eval()
+    model.tie_weights()  # skipped with drawing the weights
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
-    return model
-
-
-def _filled_cache(config: Any, length: int, rows: int, dtype: torch.dtype, *, cross: bool = False) -> Any:
-    from transformers.cache_utils import StaticCache
-
-    cache = StaticCache(config=config, max_cache_len=length)
-    prefix = "cross_" if cross else ""
-    heads = getattr(config, f"{prefix}num_attention_heads")
-    kept = getattr(config, f"{prefix}num_key_value_heads", None) or heads
-    width = getattr(config, f"{prefix}head_dim", None) or config.hidden_size // heads
-    for layer in cache.layers:
-        states = torch.zeros((rows, kept, 1, width), dtype=dtype)
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    caches = StaticCache(config=config, max_cache_len=call.length)
+    for layer in caches.layers:
+        states = torch.zeros((call.batch, kv_heads, 1, width), dtype=dtype)
         cast(Any, layer).lazy_initialization(states, states)
-    return cache
-
-
-def _decoder(config: Any, call: PlannedCall) -> BuiltCase:
-    from transformers import AutoModelForCausalLM
-
-    model = _made(AutoModelForCausalLM.from_config, config)
-    cache = _filled_cache(config, call.length, 1, _dtype(config))
-    case = _DecoderCall(model, cache, position=call.length - call.tokens)
-    return BuiltCase(case, (torch.zeros((1, call.tokens), dtype=torch.long),))
+    case = _DecoderCall(model, caches, position=call.length - call.tokens)
+    return BuiltCase(case, (torch.zeros((call.batch, call.tokens), dtype=torch.long),))

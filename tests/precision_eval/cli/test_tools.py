@@ -7,12 +7,12 @@ import pytest
     ("arguments", "text"),
     [
         (("explain", " "), "the message is empty; give the message in quotes"),
-        (("plan", "--model", "metavoice-2b"), "unknown model 'metavoice-2b'"),
-        (("plan", "--fix", "kv_to_qery"), "did you mean kv_to_query"),
-        (("plan", "--fix", ","), "--fix names nothing; give names or globs"),
-        (("plan", "--fix", "all,nope"), "unknown fix 'nope'"),
-        (("plan", "--device-memory", "lots"), "lots"),
-        (("plan", "--device", "t5"), "unknown device 't5'"),
+        (("plan", "metavoice-2b"), "no model 'metavoice-2b'; give FILE.py:FACTORY"),
+        (("plan", "dia-encode", "--fix", "kv_to_qery"), "did you mean kv_to_query"),
+        (("plan", "dia-encode", "--fix", ","), "--fix names nothing; give names or globs"),
+        (("plan", "dia-encode", "--fix", "all,nope"), "unknown fix 'nope'"),
+        (("plan", "dia-encode", "--device-memory", "lots"), "lots"),
+        (("plan", "dia-encode", "--device", "t5"), "unknown device 't5'"),
         (("doctor",), "doctor was given nothing; give one of"),
         (("doctor", "a:b", "--case", "dia-decode"), "factory and case; give one of"),
         (("doctor", "--case", "dia-decod"), "unknown case 'dia-decod'; did you mean dia-decode"),
@@ -22,9 +22,3 @@ import pytest
 )
 def test_bad_input_is_one_line_and_exit_code_2(refused, tmp_path, arguments, text):
     refused(text, *(argument.format(tmp=tmp_path) for argument in arguments))
-
-
-def test_a_plan_warns_of_what_float16_stores(program):
-    code, out, _ = program("plan", "--model", "t5-xxl", "--device", "t4", "--fix", "float16")
-    assert code == 0
-    assert "which the source keeps in float32 because it overflows" in out

@@ -1,119 +1,96 @@
-"""Plans of the published models: stored bytes by hand, statuses, asked dtypes, batches, and the longest that fits."""
+"""Memory plans: against measured peaks, by hand, over lengths, and the command on a config and a factory."""
+
+import json
+import warnings
 
 import pytest
 import torch
 
-from precision_eval.core.errors import ParameterError
+from precision_eval.cases.base import BuiltCase
+from precision_eval.cases.systems import case_by_id
+from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes.catalog import FIXES, fix_by_id
+from precision_eval.measure.memory import call_memory
 from precision_eval.studies.memory.counting import AllocationCounter, scratch_bound_bytes
-from precision_eval.studies.memory.models import MODELS, PlannedCall, planned_model
-from precision_eval.studies.memory.plan import LONGEST, Planner, largest_within, plan_all
+from precision_eval.studies.memory.devices import DEVICES, Device, device_named
+from precision_eval.studies.memory.models import PlannedCall, PlannedModel, is_cache, planned_model
+from precision_eval.studies.memory.plan import LONGEST, Planner, largest_within
 
-PARAMETERS = {"metavoice-1b": 1_248_438_272, "dia-1.6b": 1_611_160_576, "t5-xxl": 4_762_310_656}
-PUBLISHED = {
-    "metavoice-1b": (1_200_000_000, 10**8),
-    "dia-1.6b": (1_611_000_000, 10**6),
-    "t5-xxl": (4_760_000_000, 10**7),
-}
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch on mixed dtypes in its norm
 
-
-@pytest.fixture(scope="module")
-def planners():
-    return {model.name: Planner(model, autocast_dtype=torch.float16) for model in MODELS}
-
-
-def plan(planners, name, fix, **asked):
-    memory = asked.pop("memory", None)
-    model = planned_model(name)
-    call = PlannedCall(**({"length": model.default_length} | asked))
-    return planners[name].plan(call, fix_by_id(fix), device_memory_bytes=memory)
+CASES = (("metavoice-decode", "cpu"), ("attention-decode", "tiny"), ("dia-decode", "tiny"))
+CALL = PlannedCall(length=1)
+LLAMA = {
+    "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,
+    "num_hidden_layers": 5, "intermediate_size": 128, "max_position_embeddings": 256, "torch_dtype": "float16",
+}  # fmt: skip
+GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 5, "n_positions": 128, "vocab_size": 100}
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_parameters_as_published(planners, name):
-    counted = planners[name].parameter_count(PlannedCall(length=64))
-    published, unit = PUBLISHED[name]
-    assert counted == PARAMETERS[name]
-    assert round(counted / unit) == published // unit
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
-def test_metavoice_by_hand(planners):
-    half = plan(planners, "metavoice-1b", "float16")
-    assert half.weights_bytes == 2 * PARAMETERS["metavoice-1b"]
-    assert half.self_cache_bytes == 2 * 24 * 2 * 16 * 2048 * 128 * 2  # k and v, layers, rows, heads, slots, D, bytes
-    assert half.buffer_bytes == 2048**2 + 2  # the causal mask, and which row has the speaker
-    assert half.total_bytes == half.stored_bytes + half.call_bytes <= half.total_high_bytes
-    cast = plan(planners, "metavoice-1b", "kv_to_query")
-    one_layer_in_float32 = 2 * 2 * 16 * 2048 * 128 * 4
-    assert one_layer_in_float32 <= cast.casts_bytes < 1.01 * one_layer_in_float32
-    assert plan(planners, "metavoice-1b", "full_float32").weights_bytes == 2 * half.weights_bytes
+def planner_of(build):
+    model = PlannedModel(name="case", source="", layers=1, default_length=64, make=lambda call, layers: build())
+    return Planner(model)
 
 
-def test_dia_has_two_phases_and_a_cross_cache(planners):
-    dia = plan(planners, "dia-1.6b", "float16")
-    assert dia.self_cache_bytes == 2 * 18 * 2 * 4 * 3072 * 128 * 2
-    assert dia.cross_cache_bytes == 2 * 18 * 2 * 16 * 1024 * 128 * 2
-    grouped = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 10)  # 2.6 expands K and V at every step
-    assert dia.phase == "encode" or not grouped  # a whole text at once takes more than one decode step
+def measured(fix, built):
+    """Memory of a call under a fix, or None where it raises or is unsupported."""
+    applied = fix.applied(built.model)
+    try:
+        with applied:
+            return call_memory(applied, applied.prepare(built.inputs), model=built.model, device="cpu")
+    except (RuntimeError, UnsupportedError):
+        return None
 
 
-def test_an_encoder_without_caches_is_planned_beside_a_decoder_whose_are_narrow(planners):
-    """A byte a value and no more per tensor; a float32 scale a row of 128 per token."""
-    wide, narrow, scaled = (
-        plan(planners, "dia-1.6b", fix, length=8192) for fix in ("kv_to_query", "cache_int8_tensor", "cache_int8_token")
-    )
-    assert (narrow.status, scaled.status) == ("runs", "runs")
-    layers = 2 * 18  # keys and values
-    assert narrow.self_cache_bytes == wide.self_cache_bytes // 2 + 4 * layers
-    assert scaled.self_cache_bytes == wide.self_cache_bytes // 2 + 4 * layers * 2 * 4 * 8192
-    assert scaled.total_bytes - scaled.call_bytes < wide.total_bytes - wide.call_bytes
+def assert_in_range(plan, memory):
+    assert plan.stored_bytes == memory.storage_bytes
+    assert plan.call_bytes <= memory.allocated_peak_bytes <= plan.call_bytes + plan.workspace_bytes
 
 
-def test_statuses(planners):
-    plans = {p.fix: p for p in plan_all(planners["metavoice-1b"], PlannedCall(length=64))}
-    assert list(plans) == [fix.id for fix in FIXES]
-    assert plans["dynamo_fallback"].reason == "exists only compiled, and a plan is of eager calls"
-    assert plans["as_shipped"].status == "raises"
-    assert plans["as_shipped"].reason == "mm: float16 meets bfloat16"
-    assert plans["as_shipped"].total_bytes is None
-    assert plans["as_shipped"].weights_bytes > 0
-    assert plans["upstream"].status == "unsupported"
-    assert plans["float16"].status == "runs"
-    agreed = plan(planners, "metavoice-1b", "as_shipped", dtype="float16", kv_dtype="float16", length=64)
-    assert agreed.status == "runs"
+@pytest.mark.parametrize(("case_id", "size"), CASES)
+def test_what_is_measured_lies_in_the_planned_range_under_every_fix(case_id, size):
+    def build():
+        return case_by_id(case_id).build(size, device="cpu", seed=0)
+
+    planner, built, runs = planner_of(build), build(), 0
+    for fix in (fix for fix in FIXES if "eager" in fix.modes):
+        plan, memory = planner.plan(CALL, fix), measured(fix, built)
+        assert (plan.status == "runs") == (memory is not None), (fix.id, plan.reason)
+        if memory is not None:
+            assert_in_range(plan, memory)
+            runs += 1
+    assert runs >= 4
+    assert planner.plan(CALL, fix_by_id("dynamo_fallback")).status == "unsupported"
 
 
-def test_asking_for_float16_keeps_t5_s_wide_projection(planners):
-    shipped, wide, narrow, brain = (
-        plan(planners, "t5-xxl", fix, dtype=dtype, length=64).weights_bytes
-        for dtype, fix in (
-            ("as_shipped", "as_shipped"), ("float16", "as_shipped"), ("float16", "float16"), ("bfloat16", "as_shipped")
-        )
-    )  # fmt: skip
-    assert wide == shipped == narrow + 2 * 24 * 10240 * 4096  # wo, two bytes more each
-    assert brain == narrow
+def test_a_plan_that_ignores_the_cast_would_be_noticed():
+    case = case_by_id("metavoice-decode-float32")
+    memory = measured(fix_by_id("kv_to_query"), case.build("cpu", device="cpu", seed=0))
+    uncast = planner_of(lambda: case.build("cpu", device="cpu", seed=0)).plan(CALL, fix_by_id("query_to_half"))
+    with pytest.raises(AssertionError):
+        assert_in_range(uncast, memory)
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_a_batch_repeats_all_but_the_weights(planners, name):
-    one, two = (plan(planners, name, "float16", batch=batch, length=64) for batch in (1, 2))
-    assert two.status == "runs"
-    assert two.weights_bytes == one.weights_bytes
-    assert two.self_cache_bytes == 2 * one.self_cache_bytes
-    assert two.cross_cache_bytes == 2 * one.cross_cache_bytes
-    assert 1.9 * one.call_bytes < two.call_bytes <= 2 * one.call_bytes
+def test_what_depends_on_values_is_unsupported_and_does_not_raise():
+    class Picky(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) if x.sum().item() > 0 else x
 
-
-def test_what_limits_the_length(planners):
-    enough = plan(planners, "metavoice-1b", "float16", memory=1 << 40)
-    assert (enough.fits, enough.largest_length, enough.limited_by) == (True, 2048, "positions")
-    none = plan(planners, "metavoice-1b", "float16", memory=1 << 20)
-    assert (none.fits, none.largest_length, none.limited_by) == (False, 0, "memory")
-    t5 = plan(planners, "t5-xxl", "float16", memory=10 * 10**9)
-    longest, longer = (
-        plan(planners, "t5-xxl", "float16", length=t5.largest_length + more).total_high_bytes for more in (0, 1)
-    )
-    assert longest <= 10 * 10**9 < longer
+    planner = planner_of(lambda: BuiltCase(Picky(4, 4), (torch.ones(1, 4),)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plan = planner.plan(CALL, fix_by_id("as_shipped"))
+    assert plan.status == "unsupported"
+    assert plan.reason.startswith("cannot be planned: ")
+    assert plan.weights_bytes == 4 * (16 + 4)
 
 
 @pytest.mark.parametrize("square", [0, 3])
@@ -150,14 +127,120 @@ def test_the_bound_on_scratch_by_hand():
     assert scratch_bound_bytes("mm", [x, table.T], [torch.ones(3, 100)]) == 2 * (12 + 400) + 4 * 300 + tiles
 
 
+@pytest.fixture
+def config(tmp_path):
+    """Write a config.json; return its path."""
+
+    def write(content):
+        path = tmp_path / "config.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        return path
+
+    return write
+
+
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("content", "cache_bytes", "cls"),
     [
-        ({"kv_dtype": "bfloat15"}, "unknown kv-dtype 'bfloat15'; did you mean bfloat16"),
-        ({"batch": 0}, "batch is 0; expected at least 1"),
-        ({"tokens": 6, "length": 5}, "tokens 6 do not fit length 5"),
+        (LLAMA, 2 * 5 * 2 * 64 * 16 * 2, "LlamaForCausalLM"),  # k and v, layers, kv heads, slots, D, bytes
+        (GPT2, 2 * 5 * 4 * 64 * 16 * 4, "GPT2LMHeadModel"),
     ],
 )
-def test_bad_calls(planners, asked, message):
-    with pytest.raises(ParameterError, match=message):
-        plan(planners, "metavoice-1b", "float16", **asked)
+def test_a_hugging_face_config(config, program, content, cache_bytes, cls):
+    import transformers
+
+    arguments = ("--length", 64, "--fix", "as_shipped,full_float32", "--json")
+    code, out, _ = program("plan", config(content), *arguments)
+    shipped, wide = json.loads(out)["fixes"]
+    values = {key: value for key, value in content.items() if key != "model_type"}
+    with torch.device("meta"):
+        model = getattr(transformers, cls)(transformers.AutoConfig.for_model(content["model_type"], **values))
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    assert (code, json.loads(out)["parameters"]) == (0, parameters)
+    assert shipped["cache_bytes"] == cache_bytes
+    assert shipped["status"] == wide["status"] == "runs"
+    assert wide["weights_bytes"] == 4 * parameters
+
+
+def test_length_batch_and_the_longest_that_fits(config):
+    model = planned_model(str(config(LLAMA)))
+    planner, fix = Planner(model), fix_by_id("float16")
+    one, two = (planner.plan(PlannedCall(length=64, batch=batch), fix) for batch in (1, 2))
+    assert (two.weights_bytes, two.cache_bytes) == (one.weights_bytes, 2 * one.cache_bytes)
+    budget = 30 << 20
+    longest = planner.plan(PlannedCall(length=64), fix, device_memory_bytes=budget).largest_length
+    fits, exceeds = (planner.plan(PlannedCall(length=longest + more), fix).total_high_bytes for more in (0, 1))
+    assert fits <= budget < exceeds
+    mixed = planner.plan(PlannedCall(length=64, dtype="float32"), fix_by_id("as_shipped"))
+    assert mixed.status == "raises"
+    with pytest.raises(ParameterError, match="tokens 6 do not fit length 5"):
+        planner.plan(PlannedCall(length=5, tokens=6), fix)
+    with pytest.raises(ParameterError, match="beyond the 128 learned positions"):
+        Planner(planned_model(str(config(GPT2)))).plan(PlannedCall(length=129), fix)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is damaged"),
+        ("[]", "model_type is None; expected the config of a causal language model"),
+        ({"model_type": "vit"}, "model_type is 'vit'; expected the config of a causal language model"),
+        (LLAMA | {"num_hidden_layers": 10**9}, "expected 1 to 1000"),
+        (LLAMA | {"torch_dtype": "int8"}, "expected a floating format"),
+    ],
+)
+def test_a_config_that_cannot_be_planned(config, refused, content, message):
+    refused(message, "plan", config(content))
+
+
+FACTORY = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers, self.embedding = nn.LSTM(8, 16, 2, batch_first=True), nn.Embedding(40, 16)
+        self.head = nn.Linear(16, 40, bias=False)
+        self.head.weight = self.embedding.weight
+        self.scale = torch.full((1,), 0.5)
+
+    def forward(self, x):
+        return self.head(self.layers(x)[0] * self.scale.to(x.dtype))
+
+
+def factory():
+    return Model().half().eval(), (torch.randn(2, 5, 8),)
+"""
+
+
+def test_a_factory_with_tied_weights_and_a_tensor_that_is_no_buffer(tmp_path, program, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    (tmp_path / "own.py").write_text(FACTORY, encoding="utf-8")
+    asked = (f"{tmp_path / 'own.py'}:factory", "--fix", "as_shipped,full_float32", "--device", "t4")
+    document = json.loads(program("plan", *asked, "--json")[1])
+    shipped, wide = document["fixes"]
+    assert (shipped["status"], wide["status"], wide["fits"]) == ("raises", "runs", True)
+    recurrent = 4 * 16 * (8 + 16 + 2) + 4 * 16 * (16 + 16 + 2)
+    assert document["parameters"] == recurrent + 40 * 16
+    assert wide["weights_bytes"] == 4 * document["parameters"] == 2 * shipped["weights_bytes"]
+    code, out, _ = program("plan", *asked)
+    assert (code, "as built, in 14.9 GiB" in out, "longest" in out) == (0, True, False)
+    assert "t4: its format is float16; float16 native, bfloat16 emulated, float32 native" in out
+
+
+def test_the_format_to_take_on_a_device():
+    names = {device.name: device.best_format() for device in DEVICES}
+    assert names.pop("t4") == "float16"
+    assert set(names.values()) == {"bfloat16"}
+    assert Device(name="gtx", memory_bytes=1, compute=(6, 1)).best_format() == "float32"
+    assert device_named("cpu").memory_bytes > 1 << 28
+    with pytest.raises(UnsupportedError, match="torch sees no 'cuda:99' here"):
+        device_named("cuda:99")
+
+
+@pytest.mark.parametrize("name", ["keys", "layers.0.value", "block.key_cache", "past_values"])
+def test_a_buffer_is_a_cache_by_the_names_that_the_fixes_know(name):
+    assert is_cache(name)
+    assert not is_cache(f"{name}.mask")
