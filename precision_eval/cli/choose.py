@@ -1,4 +1,4 @@
-"""The command ``choose``: limits in; out comes the fix to take, why, and what would change that.
+"""The command ``choose``: limits in; out comes the fix to take, and why.
 
 Conventions: the first line is the answer, and everything fits one screen. Exit code 0 with an answer or a tie, 1 where
 for some case no fix keeps the limits or none cures it, 4 where a case's records cannot be compared; bad input is 2.
@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT, split
 from precision_eval.core.files import to_json
-from precision_eval.core.formatting import one_line, visible
-from precision_eval.core.table import Table, print_lines, print_table
+from precision_eval.core.formatting import one_line
+from precision_eval.core.table import print_lines, print_table
 
 if TYPE_CHECKING:
-    from precision_eval.results.choose import Answer, Choice
-
-NARROW = 105
-"""Columns below which the table leaves out what it can."""
+    from precision_eval.results.choose import Answer
 
 HELP = """\
 A fix is eligible where it runs and surely keeps every limit; what lies within noise of a limit is said to. Among these,
@@ -44,7 +39,7 @@ Exit code 1 where no fix keeps the limits.
 
 [cyan]precision-eval choose runs/first --case voice --max-memory 0.6x --json[/cyan]
 
-[cyan]precision-eval choose runs/first --case attention-decode --length 512 --sweep runs/sweep --policy speed[/cyan]
+[cyan]precision-eval choose runs/first --case attention-decode --length 512 --policy speed[/cyan]
 """
 
 
@@ -60,10 +55,7 @@ MaxMemory = Annotated[
     str | None,
     typer.Option("--max-memory", "--fits", help="Such as 2GiB or 800MiB; 0.6x is a ratio to full_float32's."),
 ]
-Length = Annotated[
-    int | None, typer.Option(min=1, help="Positions of attention: the nearest size, or that place in the sweep.")
-]
-MemoryPlan = Annotated[Path | None, typer.Option(help="File of `precision-eval plan --json`: memory from it.")]
+Length = Annotated[int | None, typer.Option(min=1, help="Positions of attention: the nearest size answers.")]
 
 
 def choose(
@@ -79,8 +71,6 @@ def choose(
     threads: Annotated[int | None, typer.Option(min=1, help="Threads that it was measured with.")] = None,
     length: Length = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Rows, those of guidance included.")] = None,
-    sweep: Annotated[Path | None, typer.Option(help="Folder of `precision-eval sweep`: time at --length.")] = None,
-    memory_plan: MemoryPlan = None,
     as_json: options.Json = False,
 ) -> None:
     """Choose and print."""
@@ -98,8 +88,6 @@ def choose(
         threads=threads,
         length=length,
         batch=batch,
-        sweep=sweep,
-        plan=memory_plan,
     )
     run = load_run(run_dir)
     for line in run.damage:
@@ -116,59 +104,18 @@ def choose(
 
 
 def _show(reply: Answer) -> None:
-    """Print one group in full, or several in short."""
-    from precision_eval.report.choice_text import overview, rest_lines
+    """Print one group in full, or several in a table."""
+    from precision_eval.report.choice_text import choice_table, doubt_lines, headline, overview, tie_lines
 
     console = Console(emoji=False)
-    running = [choice for choice in reply.choices if choice.group.curing]
-    if len(running) == 1 or len(reply.choices) == 1:
-        _show_one((running or reply.choices)[0], console)
-        for line in rest_lines(reply) if running or reply.unanswered else ():
-            _line(console, line)
+    running = [choice for choice in reply.choices if choice.group.curing] or list(reply.choices)
+    if len(running) != 1 or reply.unanswered:
+        print_table(overview(reply), console)
+        print_lines(["One of them in full: --case NAME --size NAME --mode NAME"], console, style="dim")
         return
-    first, *rest = overview(reply)
-    print_lines([first], console, style="bold")
-    for line in rest:
-        _line(console, line)
-    print_lines(["One of them in full: --case NAME --size NAME --mode NAME"], console, style="dim")
-
-
-def _show_one(choice: Choice, console: Console) -> None:
-    from precision_eval.report.choice_text import (
-        COLUMNS,
-        FRONT,
-        change_lines,
-        doubt_lines,
-        facts,
-        headline,
-        not_running,
-        plot_lines,
-        table_rows,
-        tie_lines,
-    )
-
+    choice = running[0]
     print_lines([headline(choice)], console, style="bold")
     print_lines([f"{choice.group.title}; policy {choice.policy}"], console, style="dim")
-    if choice.fix is not None:
-        _line(console, f"{choice.fix}: {facts(choice.group, choice.fix)}")
-    if choice.group.curing:
-        rows = table_rows(choice, short=console.width < NARROW)
-        kinds = tuple("chosen" if row[0] == choice.fix else "" for row in rows)
-        print_table(Table(columns=COLUMNS, rows=tuple(rows), kinds=kinds, notes=(FRONT,)), console, compact=True)
-        print_lines(plot_lines(choice.group), console)
-    parts = {
-        "tie": tie_lines(choice),
-        "would change it": change_lines(choice),
-        "does not run": [text] if (text := not_running(choice)) else [],
-        "doubt": doubt_lines(choice),
-        "note": list(choice.group.notes),
-    }
-    for name, lines in parts.items():
-        for line in lines:
-            _line(console, f"{name}: {line}")
-
-
-def _line(console: Console, text: str) -> None:
-    """Print a line with what stands before its first colon in bold."""
-    name, colon, rest = visible(text).partition(": ")
-    console.print(f"[bold]{escape(name)}[/bold]{colon}{escape(rest)}" if colon else escape(name), highlight=False)
+    print_table(choice_table(choice), console, compact=True)
+    parts = {"tie": tie_lines(choice), "doubt": doubt_lines(choice), "note": choice.group.notes}
+    print_lines([f"{name}: {line}" for name, lines in parts.items() for line in lines], console)

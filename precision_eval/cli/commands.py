@@ -34,7 +34,7 @@ COMMANDS = {
     "choose": (
         MODEL,
         "precision_eval.cli.choose:choose",
-        "Say which fix to take, from the records of a run: the answer first, then why and what would change it.",
+        "Say which fix to take, from the records of a run: the answer first, then the reason for each other.",
     ),
     "doctor": (
         MODEL,

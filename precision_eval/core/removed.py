@@ -18,6 +18,8 @@ COMMANDS: Mapping[str, str] = {
 }
 
 OPTIONS: Mapping[str, str] = {
+    "choose --sweep": "--length takes the nearest size that was measured",
+    "choose --memory-plan": "`precision-eval plan` prints the memory of each fix",
     "gate --results": "the gate measures both sides itself; give --base and --head",
     "gate --machine": "the gate measures both sides itself; give --base and --head",
     "gate --margin-anchor": "nothing is compared with an anchor any more",

@@ -21,7 +21,7 @@ from precision_eval.core.errors import ParameterError, PrecisionEvalError, check
 from precision_eval.core.formatting import memory_text, one_line, scientific, visible
 from precision_eval.core.records import Record
 from precision_eval.core.table import make_table, to_html, to_text
-from precision_eval.report.choice_text import COLUMNS, change_lines, doubt_lines, headline, table_rows, time_text
+from precision_eval.report.choice_text import COLUMNS, doubt_lines, headline, table_rows, time_text
 from precision_eval.report.tables import IDENTITY, failing_lines, lines_of, scalars_of
 from precision_eval.results.choose import Answer, Choice, Group, Question, Row, answer, choose_from
 from precision_eval.results.choose.comparing import constraints_of
@@ -58,16 +58,15 @@ class LoadedChoice(Choice):
 
     def __repr__(self) -> str:
         lines = [f"{self.group.title}, {self.policy}: {self.headline}"]
-        return visible("\n".join([*lines, *(f"  would change it: {line}" for line in change_lines(self))]))
+        return visible("\n".join(lines))
 
     def _repr_html_(self) -> str:
         title = f"{self.group.title}, {self.policy}"
-        changes = [f"would change it: {line}" for line in change_lines(self)]
         doubts = [f"doubt: {line}" for line in doubt_lines(self)]
         return (
             f"<p><b>{html.escape(visible(self.headline))}</b></p>"
             + to_html(make_table(COLUMNS, table_rows(self), title=title))
-            + paragraphs([*changes, *doubts])
+            + paragraphs(doubts)
         )
 
 
@@ -343,8 +342,6 @@ def choose(
     threads: int | None = None,
     length: int | None = None,
     batch: int | None = None,
-    sweep: str | Path | None = None,
-    plan: str | Path | None = None,
 ) -> Choices:
     """Say which fix to take, and why.
 
@@ -364,8 +361,6 @@ def choose(
         Names or globs.
     device : str or None
     threads, length, batch : int or None
-    sweep, plan : str, Path or None
-        Folder of ``precision-eval sweep``; file of ``precision-eval plan --json``.
 
     Returns
     -------
@@ -390,8 +385,6 @@ def choose(
         threads=threads,
         length=length,
         batch=batch,
-        sweep=None if sweep is None else Path(sweep),
-        plan=None if plan is None else Path(plan),
     )
     return Choices(answer=answer([comparison.group for comparison in loaded.comparisons], question))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from precision_eval.core.formatting import join, status_text, visible
 from precision_eval.core.records import Record
-from precision_eval.report.choice_text import change_lines, doubt_lines, headline, not_measured_here, tie_lines
+from precision_eval.report.choice_text import doubt_lines, headline, not_measured_here, tie_lines
 from precision_eval.report.facts import Figure, diverged_of, drift_of, memory_of, sound_of, time_of
 from precision_eval.results.choose import POLICIES, Choice
 from precision_eval.results.choose.choosing import NEEDS, choices_of
@@ -116,7 +116,6 @@ class AnswerRow:
     takes: tuple[Take, ...]
     without: str
     reasons: tuple[tuple[str, str], ...]
-    changes: tuple[str, ...]
     doubts: tuple[str, ...]
 
 
@@ -199,7 +198,6 @@ def _row(place: GroupView) -> AnswerRow:
         takes=tuple(takes) if place.taken else (),
         without="" if place.taken else lacks or f"only {only} runs here",
         reasons=tuple((NAMES[choice.policy], headline(choice)) for choice in place.taken),
-        changes=tuple(dict.fromkeys(line for choice in place.taken for line in change_lines(choice))),
         doubts=tuple(dict.fromkeys(line for choice in place.taken for line in doubt_lines(choice, most=99))),
     )
 

@@ -4,7 +4,7 @@ Pure functions over records: nothing is measured here, and neither torch nor a r
 """
 
 from precision_eval.results.choose.asking import Answer, Question, answer
-from precision_eval.results.choose.choosing import POLICIES, Change, Choice, choose_from
+from precision_eval.results.choose.choosing import POLICIES, Choice, choose_from
 from precision_eval.results.choose.comparing import Constraints, parse_memory, point_front, standings
 from precision_eval.results.model import Estimate, Group, MissingMeasureError, Row
 from precision_eval.results.reading import groups_of
@@ -12,7 +12,6 @@ from precision_eval.results.reading import groups_of
 __all__ = [
     "POLICIES",
     "Answer",
-    "Change",
     "Choice",
     "Constraints",
     "Estimate",

@@ -1,5 +1,4 @@
-"""The choice of one fix in one group: what to take, what ties with it, what was left out and why, and
-what would change it.
+"""The choice of one fix in one group: what to take, what ties with it, and what was left out and why.
 
 Conventions: a fix can be taken only where it passed, has the figures that the policy and the limits need, and surely
 keeps every limit. A fix that is within noise of a limit and would otherwise be preferred *contests* the choice. The
@@ -10,14 +9,13 @@ but one may), ``none`` where no fix keeps them, or none cures the case.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from precision_eval.core.errors import RecordError, check_known
 from precision_eval.core.formats import format_by_name
 from precision_eval.results.choose.comparing import (
-    AXES,
     FLAGS,
     Constraints,
     Difference,
@@ -30,111 +28,6 @@ from precision_eval.results.choose.comparing import (
     state_of,
 )
 from precision_eval.results.model import Group, MissingMeasureError, Row, order_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """A move that changes the choice."""
-
-    kind: Literal["limit", "figure"]
-    axis: str
-    fix: str | None
-    now: float | None
-    then: float
-    leads_to: str | None
-
-    @property
-    def factor(self) -> float | None:
-        """How far it is, above 1; None from no limit, and to 0."""
-        return max(self.now / self.then, self.then / self.now) if self.now and self.then > 0.0 else None
-
-
-def changes_of(
-    policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Pick
-) -> tuple[Change, ...]:
-    """Return what would change a choice, the smallest move first."""
-    changes = [
-        *_moved_limits(policy, group, able, limits, settled),
-        *_moved_figures(policy, able, settled),
-        *_worse_figures(policy, group, able, limits, settled),
-    ]
-    order = {axis: rank for rank, axis in enumerate(AXES)}
-    return tuple(
-        sorted(
-            changes,
-            key=lambda change: (
-                math.inf if change.factor is None else change.factor,
-                order[change.axis],
-                change.fix or "",
-            ),
-        )
-    )
-
-
-def _moved_limits(
-    policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Pick
-) -> Iterator[Change]:
-    for axis in AXES:
-        ends = [pair for row in able if (pair := bounds(group, axis, row)) is not None]
-        if len(ends) < len(able):
-            continue
-        now = limits.get(axis)
-        values = sorted({end for pair in ends for end in pair})
-        below = [(value, math.nextafter(value, 0.0)) for value in reversed(values) if now is None or value <= now]
-        above = [(value, value) for value in values if now is not None and value > now]
-        for moves in (below, above):
-            for value, limit in moves:
-                fix = settle(policy, group, able, {**limits, axis: limit}).fix if limit > 0.0 else None
-                if fix != settled.fix:
-                    yield Change(kind="limit", axis=axis, fix=None, now=now, then=value, leads_to=fix)
-                    break
-
-
-def _moved_figures(policy: str, able: Sequence[Row], settled: Pick) -> Iterator[Change]:
-    """For each other that keeps the limits and does not tie: the figure with which it would be level."""
-    if settled.fix is None:
-        return
-    leader = next(row for row in able if row.fix == settled.fix)
-    axis = "drift" if policy == "quality" else "time"
-    for row in able:
-        estimate = row.estimate(axis)
-        if row.fix in settled.tied or settled.excess[row.fix] > 1.0 or estimate is None:
-            continue
-        gap = value_of(policy, row) - value_of(policy, leader)
-        if not 0.0 < gap < math.log(1e9):  # a figure that must shrink to nothing is no change worth naming
-            continue
-        yield Change(
-            kind="figure",
-            axis=axis,
-            fix=row.fix,
-            now=estimate.value,
-            then=estimate.value * math.exp(-gap),
-            leads_to=row.fix,
-        )
-
-
-def _worse_figures(
-    policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Pick
-) -> Iterator[Change]:
-    """How much worse the chosen fix may come out before it no longer surely keeps a limit."""
-    if settled.fix is None or not settled.surely:
-        return
-    leader = next(row for row in able if row.fix == settled.fix)
-    others = [row for row in able if row.fix != settled.fix]
-    without = settle(policy, group, others, limits).fix
-    for axis, limit in limits.items():
-        estimate, ends = leader.estimate(axis), bounds(group, axis, leader)
-        if limit is None or estimate is None or ends is None or not 0.0 < ends[1] <= limit:
-            continue
-        yield Change(
-            kind="figure",
-            axis=axis,
-            fix=settled.fix,
-            now=estimate.value,
-            then=estimate.value * limit / ends[1],
-            leads_to=without,
-        )
-
 
 Outcome = Literal["one", "tie", "none"]
 
@@ -155,22 +48,10 @@ class LeftOut:
 class Pick:
     """What a policy takes, under limits where there are any.
 
-    Attributes
-    ----------
-    fix : str or None
-        The fix to take; None where there is none.
-    tied : tuple of str
-        What ties with it, itself first; itself alone without a tie.
-    tie_break : str
-        Axis that ordered the tie: ``"time"``, ``"drift"``, ``"memory"``, ``"order"``; empty without one.
-    tie_break_called : bool
-        On that axis it is ahead of every other by a called difference.
-    surely : bool
-        It surely keeps the limits; False where that is within noise.
-    contested : tuple of str
-        Fixes within noise of a limit that would otherwise tie with it or be preferred.
-    excess : mapping of str to float
-        Of each that may be taken, the largest quotient of what a figure may be and its limit.
+    `tied` is what ties with `fix`, itself first, ordered by the axis `tie_break` (``"order"``: by the list), ahead by a
+    called difference where `tie_break_called`. `surely`: it keeps the limits beyond noise. `contested` are fixes within
+    noise of a limit that would otherwise tie with it or be preferred; `excess` is, of each that may be taken, the
+    largest quotient of what a figure may be and its limit.
     """
 
     fix: str | None = None
@@ -193,23 +74,9 @@ class Pick:
 class Choice(Pick):
     """What to take in one group.
 
-    Attributes
-    ----------
-    group : Group
-    policy : str
-    constraints : Constraints
-    runners_up : tuple of str
-        The others that may be taken, best first.
-    left_out : tuple of LeftOut
-        Nearest to the limits first, then what was not measured, then what does not run.
-    binding : tuple of str
-        Outcome ``none``: axes whose limit alone, were it lifted, would leave a fix; empty where several bind together.
-    standings : tuple of Standing
-        The front, over every fix that runs and has the figures.
-    changes : tuple of Change
-        What would change the choice, smallest change first.
-    doubts : tuple of str
-        Of the group, of the fix taken and of what ties with it.
+    `runners_up` are the others that may be taken, best first; `left_out` begins with what is nearest to the limits.
+    `binding`, where no fix keeps the limits, are axes whose limit alone, were it lifted, would leave one. `standings`
+    is the front, over every fix that runs and has the figures.
     """
 
     group: Group
@@ -219,7 +86,6 @@ class Choice(Pick):
     left_out: tuple[LeftOut, ...] = ()
     binding: tuple[str, ...] = ()
     standings: tuple[Standing, ...] = ()
-    changes: tuple[Change, ...] = ()
     doubts: tuple[str, ...] = ()
 
     def standing_of(self, fix: str) -> Standing | None:
@@ -241,7 +107,6 @@ class Choice(Pick):
             "constraints": asdict(self.constraints),
             "left_out": [vars(out) for out in self.left_out],
             "front": [vars(standing) for standing in self.standings],
-            "changes": [vars(change) | {"factor": change.factor} for change in self.changes],
             "notes": list(group.notes),
             "fixes": [row.to_dict() for row in group.fixes],
         }
@@ -278,7 +143,6 @@ def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: st
         left_out=(*beyond, *unmeasured, *failing),
         binding=_binding(policy, group, able, limits) if settled.fix is None else (),
         standings=standings(group, able),
-        changes=changes_of(policy, group, able, limits, settled),
         doubts=_doubts(group, taken),
     )
 
@@ -343,18 +207,18 @@ def _doubts(group: Group, fixes: Sequence[str]) -> tuple[str, ...]:
 
 POLICIES: tuple[str, ...] = ("quality", "balanced", "speed")
 
+# Axes without which a policy cannot choose.
 NEEDS = {"quality": ("drift",), "balanced": ("time", "drift"), "speed": ("time",)}
-"""Axes without which a policy cannot choose."""
 
+# Axes that order what ties, by point estimate; one that a tied fix has no figure for is passed over.
 TIE_BREAKS = {
     "quality": ("time", "memory", "drift"),
     "balanced": ("drift", "memory", "time"),
     "speed": ("drift", "memory", "time"),
 }
-"""Axes that order what ties, by point estimate; one that a tied fix has no figure for is passed over."""
 
+# Bits of the significand that float32 → float16 gives up for half the bytes: 13.
 BITS_PER_HALVING = format_by_name("float32").significand_bits - format_by_name("float16").significand_bits
-"""Bits of the significand that float32 → float16 gives up for half the bytes: 13."""
 
 _SMALLEST_DRIFT = format_by_name("float64").eps / 2.0  # below this the reference itself resolves nothing
 

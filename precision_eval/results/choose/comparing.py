@@ -23,9 +23,9 @@ from precision_eval.stats import EQUIVALENCE_ALPHA, ERROR_RATE, student_location
 
 AXES: tuple[str, ...] = ("time", "drift", "memory")
 
+# Two-sided rate at which two equal contenders may differ by a call. It is per pair, so that one more contender changes
+# nothing between the others.
 PAIR_ERROR = ERROR_RATE
-"""Two-sided rate at which two equal contenders may be told apart. Per pair, so that one more contender changes nothing
-between the others."""
 
 Relation = Literal["better", "worse", "same", "unclear"]
 
@@ -138,8 +138,7 @@ def _unpaired(first: Row, second: Row) -> tuple[float, float, float]:
 
 State = Literal["meets", "fails", "doubtful"]
 
-REFERENCE = "full_float32"
-"""The fix that a ratio of memory refers to."""
+REFERENCE = "full_float32"  # of a ratio of memory
 
 FLAGS = {"time": "--min-speed", "drift": "--max-drift", "memory": "--max-memory"}
 
@@ -151,18 +150,13 @@ class Constraints:
     Attributes
     ----------
     max_drift : float or None
-        Relative error to float64, > 0.
+        Relative error to float64.
     max_memory_bytes : int or None
         Storage and peak together.
     max_memory_ratio : float or None
         The same as a ratio to ``full_float32``'s; not together with `max_memory_bytes`.
     min_speed : float or None
-        Ratio to the baseline (``full_float32``), > 0; above 1 is faster.
-
-    Raises
-    ------
-    ParameterError
-        A limit is not a positive finite number, or memory is limited twice.
+        Ratio to the baseline; above 1 is faster.
     """
 
     max_drift: float | None = None

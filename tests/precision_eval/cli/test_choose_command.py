@@ -51,7 +51,7 @@ EAGER = ("--mode", "eager")
 @pytest.mark.parametrize(
     ("arguments", "code", "first"),
     [
-        (("--policy", "quality"), 0, "Take full_float32: smallest drift, 1.0e-6"),
+        (("--policy", "quality"), 0, "Take full_float32: smallest drift."),
         (("--policy", "speed"), 0, "Take float16: "),
         (("--max-memory", "40B", "--policy", "quality"), 0, "Take float16: "),
         (("--max-drift", "1e-9"), 1, "No fix keeps --max-drift 1e-09: nearest is full_float32 (drift 1.0e-6"),
@@ -67,7 +67,7 @@ def test_several_groups_are_one_answer(choose, run_dir):
     RecordFile(run_dir / "records.jsonl").append(group(half=2.0, case="attention-prefill"))
     code, out, _ = choose("--policy", "speed")
     assert code == 0
-    assert out.startswith("No one fix is the answer everywhere: of 3 cases, ")
+    assert out.count("least time") == 3
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,7 @@ def test_several_groups_are_one_answer(choose, run_dir):
         (("--case", "attention-decod"), "unknown case 'attention-decod'; did you mean attention-decode"),
         (("--size", "huge"), "unknown size 'huge'"),
         (("--device", "cuda"), "the run holds nothing of device 'cuda', only cpu"),
-        (("--length", "64", "--sweep", "{run}"), "precision-eval sweep --out"),
-        (("--memory-plan", "{run}/records.jsonl"), "precision-eval plan --json"),
+        (("--memory-plan", "{run}/records.jsonl"), "'choose --memory-plan' was removed in 1.0"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(refused, run_dir, arguments, text):

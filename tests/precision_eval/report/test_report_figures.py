@@ -2,7 +2,6 @@ import io
 import itertools
 import re
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +11,7 @@ from rich.console import Console
 
 from precision_eval.core.files import PARTIAL
 from precision_eval.fixes.catalog import ALL_FIXES, FIXES
-from precision_eval.report.choice_text import plot_lines
-from precision_eval.report.drawing import FIX_GROUPS, label_line_ends, new_figure, save, sign_of, spread
+from precision_eval.report.drawing import FIX_GROUPS, label_line_ends, new_figure, save, spread
 from precision_eval.report.figures.bars import draw_memory
 from precision_eval.report.figures.over_time import draw_audio, draw_drift, running_median
 from precision_eval.report.figures.tradeoff import draw_tradeoff
@@ -221,17 +219,3 @@ def test_among_many_fixes_those_of_a_group_are_named_on_the_front_only(synthetic
     assert on_front.get_alpha() == 1 > behind.get_alpha()
     assert (on_front.get_fillstyle(), behind.get_fillstyle()) == ("full", "left")
     assert len({style.marker for _, style in FIX_GROUPS}) == len(FIX_GROUPS)  # told apart without colour
-
-
-def test_a_plot_in_characters_holds_every_fix_at_its_place(synthetic, tmp_path):
-    (group,) = crowded(synthetic, tmp_path).sections
-    lines = plot_lines(group, width=200, height=60)
-    canvas = [line.partition("│")[2] for line in lines if "│" in line]
-    assert sum(sign != " " for line in canvas for sign in line) == len(ALL_FIXES)
-    letters = {fix: letter for letter, fix in re.findall(r"(\w) (\w+)", " ".join(lines[60:])) if letter.isupper()}
-    assert [line[0] for line in canvas if line[0] != " "] == [
-        letters["as_shipped"],
-        letters["full_float32"],
-    ]  # the fastest
-    assert canvas[0].rstrip()[-1] == sign_of(ALL_FIXES[-1].id)  # the slowest, and the farthest off
-    assert plot_lines(replace(group, rows=group.rows[:5])) == []

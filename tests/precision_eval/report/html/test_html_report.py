@@ -13,7 +13,7 @@ import made_runs as made
 import pytest
 
 from precision_eval.explain.messages import short_reason
-from precision_eval.report.choice_text import change_lines, doubt_lines, headline, tie_lines
+from precision_eval.report.choice_text import doubt_lines, headline, tie_lines
 from precision_eval.report.facts import COSTS, SOUND
 from precision_eval.report.findings import narrow_cache_sentence, sound_sentences
 from precision_eval.report.html import FILE_NAME, LARGEST_BYTES, render_html, write_html, writing
@@ -97,7 +97,6 @@ def sentences_of(run_dir):
         "reason": {headline(choice) for choice in choices},
         "subject": {subject(run)},
         "tie": {line for choice in choices for line in tie_lines(choice)},
-        "change": {line for choice in choices for line in change_lines(choice)},
         "doubt": {line for choice in choices for line in doubt_lines(choice, most=99)},
         "guide": set(reading_guide(run)),
         "instead": {narrow_cache_sentence(section) for section in run.sections} - {""},
