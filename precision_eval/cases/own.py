@@ -94,7 +94,6 @@ class OwnCase:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Names of the measures that it supports."""
         sound = (*SOUND_MEASURES, "sound") if self.synthesize is not None else ()
         return (*SYSTEM_MEASURES, *(DECODING_MEASURES if self.decodes else ()), *sound)
 
@@ -112,7 +111,6 @@ class OwnCase:
         return self.model if self.call is None else _calling(self.model, self.call)
 
     def given(self, seed: int = 0) -> Any:
-        """Return the inputs as they were given."""
         return self.inputs(seed) if callable(self.inputs) else self.inputs
 
     def arguments(self, seed: int = 0) -> tuple[Any, ...]:

@@ -45,7 +45,6 @@ def import_library(name: str) -> ModuleType:
 
 
 def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """Turn a dtype's name into the dtype."""
     import torch
 
     name = short(dtype)
@@ -118,7 +117,6 @@ def checkpoint_folder(path_or_name: str | Path) -> Path:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read a checkpoint's config."""
     path = folder / "config.json"
     if not path.is_file():
         raise ParameterError(f"{folder} has no config.json; give the folder that save_pretrained wrote")

@@ -237,7 +237,6 @@ class Piped(nn.Module):
         pipeline.set_progress_bar_config(disable=True)
 
     def forward(self, **given: Any) -> torch.Tensor:
-        """Run the loop."""
         kind = {} if self.sounds else {"output_type": "np"}
         made = self.pipeline(**given, **kind, return_dict=False)[0]
         return torch.from_numpy(made) if isinstance(made, np.ndarray) else torch.as_tensor(made)

@@ -86,7 +86,6 @@ class StockNorm(System):
         self.weight = nn.Parameter(torch.empty(dim, device="meta"))
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Norm the last dimension."""
         normed = _normed(hidden)
         if self.weight.dtype in (torch.float16, torch.bfloat16):
             normed = normed.to(self.weight.dtype)
@@ -97,7 +96,6 @@ class FusedNorm(StockNorm):
     """apex's ``FusedRMSNorm``: reads its weight in the input's dtype, and raises where that is another."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Norm the last dimension."""
         if self.is_upstream:
             return super().forward(hidden)
         weight: torch.Tensor = self.weight
@@ -145,7 +143,6 @@ class T5FeedForward(nn.Module):
         self.wo = unfilled_linear(size.hidden, size.dim)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Transform each token by itself."""
         product = gelu_new(self.gate(x)) * self.up(x)
         if product.dtype != self.wo.weight.dtype:
             product = product.to(self.wo.weight.dtype)
@@ -185,7 +182,6 @@ class T5Encoder(System):
         self.final_norm = norm(size.dim)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Encode."""
         buckets = relative_buckets(ids.shape[1], ids.device)
         position_bias = self.position_bias(buckets).permute(2, 0, 1)[None]  # (1, H, L, L)
         hidden = self.embedding(ids)
@@ -288,7 +284,6 @@ def drawn_weights(
 
 
 def build_t5(size: str, *, device: str, seed: int, fused: bool) -> BuiltCase:
-    """Build the encoder."""
     shape = SIZES[size]
     generator = torch.Generator().manual_seed(seed)
     model = T5Encoder(shape, fused=fused)

@@ -115,7 +115,6 @@ class Rotary(DiaPart):
         return super()._apply(fn, recurse)
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor, compute: torch.dtype) -> torch.Tensor:
-        """Turn heads by their positions."""
         angles = positions[:, None, None] / self.timescale  # (T, 1, D/2)
         sine, cosine = angles.sin(), angles.cos()
         if self.after("127"):
@@ -174,7 +173,6 @@ class SelfAttention(DiaAttention):
     def forward(
         self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, compute: torch.dtype
     ) -> torch.Tensor:
-        """Attend."""
         query = self.rotary(self.query(x), positions, compute).transpose(1, 2)  # (B, H, T, D)
         key = self.rotary(self.key(x), positions, compute).transpose(1, 2)  # (B, K, T, D)
         value = self.value(x).transpose(1, 2)
@@ -301,7 +299,6 @@ class DiaDecoder(DiaPart):
 
     @property
     def blocks(self) -> list[DecoderLayer]:
-        """The layers."""
         return [cast(DecoderLayer, layer) for layer in self.layers]
 
     @contextmanager
@@ -336,7 +333,6 @@ class DiaEncoder(DiaPart):
         self.register_buffer("positions", torch.arange(size.text_length), persistent=False)
 
     def forward(self, tokens: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
-        """Read a text."""
         mask = (padding[:, :, None] == padding[:, None, :])[:, None]  # (B, 1, S, S)
         compute = self.embedding.weight.dtype
         x = self.embedding(tokens)
@@ -446,7 +442,6 @@ def decode_case(size: DecoderSize, *, device: str, seed: int, state: DiaState) -
 
 
 def encode_case(size: EncoderSize, *, device: str, seed: int, state: DiaState) -> BuiltCase:
-    """Build the reading of a text of any size."""
     generator = torch.Generator().manual_seed(seed)
     model = DiaEncoder(size, state)
     fill_weights(model, generator)
@@ -459,10 +454,8 @@ def encode_case(size: EncoderSize, *, device: str, seed: int, state: DiaState) -
 
 
 def build_decoder(size: str, *, device: str, seed: int, state: DiaState) -> BuiltCase:
-    """Build a decode step of a size by name."""
     return decode_case(constants.DECODER_SIZES[size], device=device, seed=seed, state=state)
 
 
 def build_encoder(size: str, *, device: str, seed: int, state: DiaState) -> BuiltCase:
-    """Build the reading of a text of a size by name."""
     return encode_case(constants.ENCODER_SIZES[size], device=device, seed=seed, state=state)

@@ -64,7 +64,6 @@ class TimeEmbedding(System):
         return timestep_embedding(timesteps, self.channels)
 
     def forward(self, ticks: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Embed a batch."""
         wide = torch.promote_types(self.weight_dtype, torch.float32)
         timesteps = ticks.to(wide) / TICKS_PER_STEP  # exact: a power of two, and 24 bits at most
         with self._landed_autocast(ticks.device.type):
@@ -78,11 +77,9 @@ class CastFirstTimeEmbedding(TimeEmbedding):
     not_landed = "the cast before the embedding is a fault to be measured, and no state of the project"
 
     def embedded(self, timesteps: torch.Tensor) -> torch.Tensor:
-        """Embed timesteps that have been rounded first."""
         return super().embedded(timesteps.to(self.weight_dtype)).to(self.weight_dtype)
 
     def forward(self, ticks: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Embed a batch."""
         return super().forward(ticks, labels.to(self.weight_dtype))
 
 
@@ -97,7 +94,6 @@ def drawn_weights(model: TimeEmbedding, generator: torch.Generator, dtype: torch
 
 
 def build_time_embed(size: str, *, device: str, seed: int, cast_first: bool) -> BuiltCase:
-    """Build the time embedding."""
     widths = constants.SIZES[size]
     generator = torch.Generator().manual_seed(seed)
     model = (CastFirstTimeEmbedding if cast_first else TimeEmbedding)(widths)

@@ -57,7 +57,6 @@ class RootMeanSquareNorm(nn.Module):
         self.weight = nn.Parameter(torch.empty(dim, device="meta"))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Norm the last dimension."""
         wide = widened(x)
         scale = torch.rsqrt((wide * wide).mean(dim=-1, keepdim=True) + constants.NORM_EPS)
         return (wide * scale).type_as(x) * self.weight
@@ -74,7 +73,6 @@ class MetaVoiceAttention(nn.Module):
         self.output = unfilled_linear(size.dim, size.dim)
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Attend."""
         parts = self.query_key_value(x).chunk(3, dim=-1)
         # view and not unflatten, which Dynamo leaves the graph for where a function mode is in force
         by_head = (*x.shape[:-1], self.heads, -1)
@@ -94,7 +92,6 @@ class MetaVoiceFeedForward(nn.Module):
         self.down = unfilled_linear(size.hidden, size.dim)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Transform each position by itself."""
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
@@ -251,7 +248,6 @@ class MetaVoiceUnderAutocast(System):
     def forward(
         self, tokens: torch.Tensor, speaker: torch.Tensor, positions: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run one call of the decoder."""
         with torch.no_grad(), torch.autocast(tokens.device.type, dtype=getattr(torch, self.autocast_dtype)):
             logits, probabilities = self.model(tokens, speaker, positions)
         return logits, probabilities
@@ -282,7 +278,6 @@ def metavoice_case(
 
 
 def build_metavoice(size: str, *, device: str, seed: int, **state: Any) -> BuiltCase:
-    """Build one of ``SIZES``."""
     return metavoice_case(constants.SIZES[size], device=device, seed=seed, **state)
 
 

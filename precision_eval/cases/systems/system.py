@@ -55,7 +55,6 @@ class System(nn.Module):
                 module.is_upstream = False
 
     def in_float64(self) -> Self:
-        """Copy the model with every floating parameter, buffer and dtype attribute in float64."""
         return in_float64(self)
 
 
@@ -85,7 +84,6 @@ class CachedAttention(nn.Module):
         self.scale = scale
 
     def forward(self, query: torch.Tensor) -> torch.Tensor:
-        """Attend."""
         return F.scaled_dot_product_attention(
             query,
             self.key,
