@@ -13,7 +13,7 @@
 # make lock   resolve constraints.txt anew; LOCK_ARGS=--upgrade raises what may be raised
 # make clean  remove the environment and what tools left behind; keeps runs/
 #
-# PYTHON=python3.12 picks the interpreter; RUN_ARGS="--minutes 5 --mode eager,compiled" goes to `precision-eval run`;
+# PYTHON=python3.12 picks the interpreter; RUN_ARGS="--set minutes=5 --mode eager,compiled" goes to `precision-eval run`;
 # OUT=runs/other keeps several runs apart; PYTEST_ARGS="-k gate" goes to pytest.
 
 PYTHON ?= python3
@@ -85,8 +85,8 @@ SYSTEMS := metavoice-*,dia-*,imaginairy-*,cogvideo-*
 SYSTEMS_OUT ?= runs/systems
 
 systems: $(DEV_STAMP)
-	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode eager --out $(SYSTEMS_OUT) --processes 8 --budget 40
-	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode compiled --measure trace,latency --out $(SYSTEMS_OUT) --budget 2
+	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode eager --out $(SYSTEMS_OUT) --set processes=8 --set budget=40
+	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode compiled --measure trace,latency --out $(SYSTEMS_OUT) --set budget=2
 
 gpu: $(DEV_STAMP)
 	$(PYTEST) -m cuda $(PYTEST_ARGS)

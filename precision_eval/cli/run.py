@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +14,8 @@ from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, EXIT_SUITE_FAILED, split
 from precision_eval.cli.progress import ConsoleListener
 from precision_eval.cli.report import Printing, write_reports
+from precision_eval.cli.settings import HELP as SETTINGS_HELP
+from precision_eval.cli.settings import SETTINGS, read_settings
 from precision_eval.core.cells import SUITE_FAILED
 from precision_eval.core.formatting import command_line
 from precision_eval.core.records import Record, RecordFile
@@ -50,26 +51,14 @@ A cell that crashes, hangs or runs out of memory costs that cell only and is rec
 
 [cyan]precision-eval run --case 'attention-*' --fix kv_to_query,query_to_half --out runs/casts[/cyan]
 
-[cyan]precision-eval run --case voice --minutes 10 --streams 128 --out runs/long[/cyan]
+[cyan]precision-eval run --case voice --set minutes=10 --set streams=128 --out runs/long[/cyan]
 
-[cyan]precision-eval run --mode eager,compiled --device cuda:0 --budget 20 --out runs/gpu[/cyan]
+[cyan]precision-eval run --mode eager,compiled --device cuda:0 --set budget=20 --out runs/gpu[/cyan]
 
-[cyan]precision-eval run --case dia-decode --sdpa-backend any,math,flash --out runs/pinned[/cyan]
+[cyan]precision-eval run --case dia-decode --set sdpa_backend=any,math,flash --out runs/pinned[/cyan]
+
 """
-
-
-class CheckpointDtype(StrEnum):
-    """Format that the voice's weights are rounded to before anything is measured."""
-
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-
-
-class Tf32(StrEnum):
-    """Whether float32 may be computed in TF32."""
-
-    on = "on"
-    off = "off"
+HELP += SETTINGS_HELP
 
 
 Targets = Annotated[
@@ -83,17 +72,11 @@ Candidates = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PLACE",
-        help="Your own fix: file.py:name, a callable that changes a model or a Fix, beside those of --fix.",
+        help="Your own fix: file.py:name, a callable that changes a model, or a Fix; next to those of --fix.",
     ),
 ]
 MeasureNames = Annotated[
     list[str] | None, typer.Option(help="Names or globs; see [cyan]list measures[/cyan]; [dim]default: all[/dim]")
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Untimed cells at a time; [dim]default: cores / threads, 1 on a GPU and at size full[/dim]"
-    ),
 ]
 ExecutorName = Annotated[
     str | None,
@@ -103,51 +86,11 @@ ExecutorName = Annotated[
         help="Run cells on a dask cluster, of this machine or at an address; see docs/fleet.md.",
     ),
 ]
-SdpaBackends = Annotated[
+Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Pin attention to math, flash, efficient or cudnn; any is torch's choice. Repeat or separate by "
-        "commas to have each. What has no such kernel is unsupported; where one is pinned, measures of the voice "
-        "alone are left out."
-    ),
-]
-PinnedTf32 = Annotated[
-    Tf32 | None,
-    typer.Option(
-        help="TF32 for float32 on CUDA; where it is set, measures of the voice alone are left out. "
-        "[dim]Default: as torch has it.[/dim]"
-    ),
+    typer.Option("--set", metavar="NAME=VALUE", help=f"Repeatable: {', '.join(entry.name for entry in SETTINGS)}."),
 ]
 Thorough = Annotated[bool, typer.Option("--thorough", help="Every size, more of everything; for publication.")]
-Streams = Annotated[
-    int | None, typer.Option(min=1, help="Parallel streams of drift and divergence; [dim]default: 16[/dim]")
-]
-Speech = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Recordings that Whisper transcribes: WAV or FLAC of up to 30 s, what is said in a .txt of the same name "
-        "or in LibriSpeech's .trans.txt; [dim]default: those of the extra speech[/dim]",
-    ),
-]
-Seeds = Annotated[
-    int | None,
-    typer.Option(min=1, help="Seeded inputs that drift is measured on, eager; [dim]default: 1, thorough 8[/dim]"),
-]
-Minutes = Annotated[float | None, typer.Option(min=0.01, help="Audio per fix; [dim]default: 0.25[/dim]")]
-Steps = Annotated[int | None, typer.Option(min=1, help="Frames of 20 ms per stream; [dim]default: 50[/dim]")]
-Isolation = Annotated[
-    str,
-    typer.Option(
-        metavar="warn|error",
-        help="Where others used the device of a timed cell: keep it as a doubt, or end the run before it is recorded.",
-    ),
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option(min=1.0, help="Seconds that one cell may take; [dim]default: 900, with long audio 60 a minute[/dim]"),
-]
-StoredDtype = Annotated[CheckpointDtype, typer.Option(help="float32 as shipped; bfloat16 makes half storage lossless.")]
 
 
 def run(
@@ -162,23 +105,8 @@ def run(
     measure: MeasureNames = None,
     quick: options.Quick = False,
     thorough: Thorough = False,
-    minutes: Minutes = None,
-    streams: Streams = None,
-    steps: Steps = None,
-    budget: options.Budget = None,
-    processes: options.Processes = None,
-    threads: options.Threads = 1,
-    workers: Workers = None,
     executor: ExecutorName = None,
-    seed: options.Seed = 0,
-    seeds: Seeds = None,
-    sdpa_backend: SdpaBackends = None,
-    tf32: PinnedTf32 = None,
-    memory: options.Memory = None,
-    isolation: Isolation = "warn",
-    timeout: Timeout = None,
-    checkpoint_dtype: StoredDtype = CheckpointDtype.float32,
-    speech: Speech = None,
+    setting: Settings = None,
     verbose: options.Verbose = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -186,27 +114,36 @@ def run(
 ) -> None:
     """Measure, record, report."""
     tier, cases = tier_of(quick=quick, thorough=thorough), _cases_of(target, case)
-    chosen = tier.options(
-        cases, minutes=minutes, streams=streams, steps=steps, budget_s=budget, processes=processes, seed=seed,
-        seeds=seeds, tf32=tf32, memory=_joined(memory), speech=speech, isolation=isolation,
-    )  # fmt: skip
+    chosen = read_settings(setting or ())
+    execution_of = {name: chosen.pop(name, None) for name in ("workers", "timeout", "checkpoint_dtype")}
+    threads, backends = chosen.pop("threads", 1), chosen.pop("sdpa_backend", ())
+    chosen["budget_s"] = chosen.pop("budget", None)
+    effort = tier.options(cases, **chosen)
     selection = Selection(
-        cases=cases, fixes=split(fix, ("*",)), without=() if cases or measure else tier.leaves_out_unasked,
-        measures=split(measure, tier.measures(cases)), modes=split(mode) if mode is not None else tier.modes,
-        sizes=None if size is None else split(size), device=checked_device(device), threads=threads,
-        sdpa_backends=split(sdpa_backend), options=chosen,
-    )  # fmt: skip
+        cases=cases,
+        fixes=split(fix, ("*",)),
+        without=() if cases or measure else tier.leaves_out_unasked,
+        measures=split(measure, tier.measures(cases)),
+        modes=split(mode) if mode is not None else tier.modes,
+        sizes=None if size is None else split(size),
+        device=checked_device(device),
+        threads=threads,
+        sdpa_backends=backends,
+        options=effort,
+    )
     execution = Execution(
-        out=out, workers=workers, timeout_s=cell_limit_s(chosen.minutes) if timeout is None else timeout,
-        candidates=split(candidate), executor=executor,
-    )  # fmt: skip
+        out=out,
+        workers=execution_of["workers"],
+        timeout_s=execution_of["timeout"] or cell_limit_s(effort.minutes),
+        candidates=split(candidate),
+        executor=executor,
+    )
+    checkpoint_dtype = execution_of["checkpoint_dtype"] or "float32"
     printing = Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report)
     console, began = printing.notes(), time.monotonic()
     listener = ConsoleListener(console, verbose=verbose)
     try:
-        records = run_selection(
-            selection, execution, tier=tier, checkpoint_dtype=checkpoint_dtype.value, listener=listener
-        )
+        records = run_selection(selection, execution, tier=tier, checkpoint_dtype=checkpoint_dtype, listener=listener)
         if records:
             write_reports(out, printing, measured_s=round(time.monotonic() - began, 1))
     except KeyboardInterrupt:
@@ -218,10 +155,6 @@ def run(
 def _cases_of(targets: list[str] | None, cases: list[str] | None) -> tuple[str, ...] | None:
     names = split([*(targets or []), *(cases or [])])
     return names or None
-
-
-def _joined(states: list[str] | None) -> str | None:
-    return ",".join(dict.fromkeys(split(states))) or None
 
 
 def _check_suite_failures(records: Sequence[Record]) -> None:

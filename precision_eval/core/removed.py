@@ -32,6 +32,22 @@ OPTIONS: Mapping[str, str] = {
     "plan --model": "give the model as the argument",
     "run --workload": "use --case",
     "run --judge": "no replacement",
+    "run --minutes": "use --set minutes=VALUE",
+    "run --streams": "use --set streams=VALUE",
+    "run --steps": "use --set steps=VALUE",
+    "run --budget": "use --set budget=VALUE",
+    "run --processes": "use --set processes=VALUE",
+    "run --threads": "use --set threads=VALUE",
+    "run --workers": "use --set workers=VALUE",
+    "run --seed": "use --set seed=VALUE",
+    "run --seeds": "use --set seeds=VALUE",
+    "run --sdpa-backend": "use --set sdpa_backend=VALUE",
+    "run --tf32": "use --set tf32=VALUE",
+    "run --memory": "use --set memory=VALUE",
+    "run --isolation": "use --set isolation=VALUE",
+    "run --timeout": "use --set timeout=VALUE",
+    "run --checkpoint-dtype": "use --set checkpoint_dtype=VALUE",
+    "run --speech": "use --set speech=VALUE",
 }
 
 PUBLIC_NAMES: Mapping[str, str] = {

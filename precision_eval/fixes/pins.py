@@ -30,7 +30,7 @@ _TF32_CAPABILITY = (8, 0)
 def check_tf32(tf32: str | None, device: str) -> None:
     """Refuse a TF32 mode where there is none."""
     if tf32 is not None and device != "auto" and not device.startswith("cuda"):
-        raise ParameterError(f"--tf32 {tf32} is a mode of CUDA devices, the device is {device}; leave it out")
+        raise ParameterError(f"--set tf32={tf32} is a mode of CUDA devices, the device is {device}; leave it out")
 
 
 def set_tf32(tf32: str | None, device: str) -> None:
@@ -43,7 +43,7 @@ def set_tf32(tf32: str | None, device: str) -> None:
         found = torch.cuda.get_device_capability(device) if device.startswith("cuda") else (0, 0)
         if found < _TF32_CAPABILITY:
             raise UnsupportedError(
-                f"{device} has no TF32: compute capability {found[0]}.{found[1]}, it takes 8.0; leave --tf32 out"
+                f"{device} has no TF32: compute capability {found[0]}.{found[1]}, it takes 8.0; leave tf32 out"
             )
     torch.set_float32_matmul_precision("high" if tf32 == "on" else "highest")
     cudnn: Any = torch.backends.cudnn

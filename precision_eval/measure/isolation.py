@@ -59,7 +59,9 @@ def watched(device: str, isolation: str | None) -> Iterator[list[str]]:
     if gpu:
         doubts += dict.fromkeys([*known, *gpu_doubts(_nvidia_smi(device), os.getpid())])
     if doubts and isolation == "error":
-        raise IsolationError(f"{'; '.join(doubts)}; free the device, or give --isolation warn to keep it as a doubt")
+        raise IsolationError(
+            f"{'; '.join(doubts)}; free the device, or give --set isolation=warn to keep it as a doubt"
+        )
 
 
 def cpu_use(stat: str | None = None, cgroup: str | None = None) -> CpuUse | None:

@@ -428,7 +428,7 @@ def _memory_doubts(rounds: Rounds, rules: _Rules, name: str) -> tuple[str, ...]:
         return ()
     return (
         f"fresh memory: {'; '.join(calls)}: this differs from process to process by more than the interval says; "
-        "--processes 5 takes it in, --memory grown,kept shows its size",
+        "--set processes=5 takes it in, --set memory=grown,kept shows its size",
     )
 
 

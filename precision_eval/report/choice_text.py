@@ -32,7 +32,7 @@ LESS = {"time": "less time", "drift": "less drift", "memory": "less memory", "or
 MOST_DOUBTS = 3
 
 _BEST = {"quality": "smallest drift", "speed": "least time", "balanced": "best balance of time and drift"}
-_ONE_PROCESS = f", as one process timed it; --processes 5 asks for more than {percent(SAME_TIME)}"
+_ONE_PROCESS = f", as one process timed it; --set processes=5 asks for more than {percent(SAME_TIME)}"
 
 
 def headline(choice: Choice) -> str:

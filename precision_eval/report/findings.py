@@ -70,7 +70,7 @@ def _detectable_sentence(rows: Sequence[Row]) -> str:
         f"{100 * FAMILY_ERROR:g} % of runs say that anything differs where nothing does."
     )
     needed = [verdict.needed for verdict in verdicts if verdict.verdict == "undecided"]
-    return f"{text} With --streams {max(needed)} what is undecided would probably be decided." if needed else text
+    return f"{text} With --set streams={max(needed)} what is undecided would probably be decided." if needed else text
 
 
 def _controls(run: Run, section: Group) -> list[Row]:

@@ -176,10 +176,10 @@ def undecided_line(summaries: tuple[GroupSummary, ...]) -> str:
     line, ways = f"Undecided: {counted(len(undecided), 'time')}", []
     if known:
         budget = max(budget for _, _, budget in known if budget)
-        needed = f"about {budget * len({group.slug for group, _, _ in known}):.0f} s of timing: --budget {budget:g}"
+        needed = f"about {budget * len({group.slug for group, _, _ in known}):.0f} s of timing: --set budget={budget:g}"
         ways.append(f"{len(known)} would probably be decided by {needed}")
     if fresh:
-        ways.append(f"{len(fresh)} for fresh memory, which --processes 5 takes into the interval")
+        ways.append(f"{len(fresh)} for fresh memory, which --set processes=5 takes into the interval")
     return f"{line}; {'; '.join(ways) or 'no budget that the records tell of would decide'}."
 
 
@@ -196,7 +196,7 @@ def sound_lines(summaries: tuple[GroupSummary, ...]) -> Iterator[str]:
         if undecided:
             needed = max(sound.needed for sound in undecided.values())
             reason = next((sound.reason for sound in undecided.values() if sound.reason), "")
-            decides = f"; --streams {needed} would probably decide" if needed else f": {reason}" if reason else ""
+            decides = f"; --set streams={needed} would probably decide" if needed else f": {reason}" if reason else ""
             names = "every fix" if len(undecided) == len(heard) > 1 else join(list(undecided))
             yield f"{where}: undecided for {names}{decides}."
 

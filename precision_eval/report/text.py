@@ -151,7 +151,7 @@ def family_wise_line(run: Run) -> str | None:
     return (
         f"errors: within a latency group ({len(rates)} here) equal latencies are called faster or slower at a rate of "
         f"at most {100 * max(rates):g} % over all its fixes and looks, as far as one memory "
-        f"layout goes (the A/A row; --processes takes in more); anywhere in this report: at most "
+        f"layout goes (the A/A row; --set processes=5 takes in more); anywhere in this report: at most "
         f"{100 * min(1.0, sum(rates)):g} %."
     )
 

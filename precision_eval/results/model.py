@@ -48,7 +48,7 @@ ROLE_ORDER: tuple[str, ...] = ("reference", "fix", "noise_floor", "control")
 MEASURE_OF: Mapping[str, str] = {"time": "latency", "drift": "drift", "memory": "memory"}
 """The measure that gives each axis; the voice's drift comes from ``teacher_forced_drift``."""
 
-_PIN_FLAGS = {"sdpa": "sdpa-backend"}  # a cell's id has the short name
+_PIN_SETTINGS = {"sdpa": "sdpa_backend"}  # a cell's id has the short name
 
 
 class MissingMeasureError(PrecisionEvalError, LookupError):
@@ -317,11 +317,16 @@ class Group:
 
     def command(self, measure: str | None = None) -> str:
         """Return the command that adds a measure to this group; without one, every measure."""
-        given = {"case": self.case, "size": self.size, "mode": self.mode, "device": self.device}
+        words = {"case": self.case, "size": self.size, "mode": self.mode, "device": self.device}
+        words |= {} if measure is None else {"measure": measure}
+        settings = [("threads", str(self.threads))] if self.threads != 1 else []
         pinned = [pin.partition("=") for pin in self.pins.split(",") if pin]
-        given |= {_PIN_FLAGS.get(name, name): value for name, _, value in pinned}
-        given |= {"threads": str(self.threads), **({} if measure is None else {"measure": measure}), "out": self.run}
-        return command_line("run", *(word for name in given for word in (f"--{name}", given[name])))
+        settings += [(_PIN_SETTINGS.get(name, name), value) for name, _, value in pinned]
+        words["out"] = self.run
+        options = [word for name in words for word in (f"--{name}", words[name])]
+        return command_line(
+            "run", *options, *(word for name, value in settings for word in ("--set", f"{name}={value}"))
+        )
 
     def measure_of(self, axis: str) -> str:
         """Return the measure that gives an axis of this case."""

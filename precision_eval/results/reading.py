@@ -237,13 +237,13 @@ def figure_doubts(group: Group) -> list[str]:
     if timed:
         doubts.append(
             f"time was measured in one process, which draws its memory layout once: differences below "
-            f"{100 * ONE_PROCESS:.0f} % are not called; run with --processes 5 or more"
+            f"{100 * ONE_PROCESS:.0f} % are not called; run with --set processes=5 or more"
         )
     drifting = [row for row in group.curing if row.drift is not None]
     if drifting and not any(row.paired_drift for row in drifting):
         doubts.append(
             f"drift is of one seeded input: differences below {100 * ONE_INPUT:.0f} % are not told apart; run with "
-            "--seeds 4 or more"
+            "--set seeds=4 or more"
         )
     return doubts
 

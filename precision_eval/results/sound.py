@@ -126,7 +126,7 @@ class SoundVerdict:
             return f"its sound is undecided: {self.reason}"
         return (
             f"its sound is undecided: {self.decisive}; {self.streams} streams of {self.stream_s:g} s would have told "
-            f"{metrics_text(self.detectable)}; --streams {self.needed} would probably decide"
+            f"{metrics_text(self.detectable)}; --set streams={self.needed} would probably decide"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from precision_eval.cases.own import SIZE, case_of
 from precision_eval.cases.systems import CASES
-from precision_eval.cases.voice.assets import check_files
 from precision_eval.core.environment import store_environment
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import NO_SPACE, check_own_folder, remove_unfinished
@@ -111,6 +110,8 @@ def run_selection(
         if execution.is_local:
             check_fits(plan)
         if any(cell.case == "voice" for cell in plan.cells):
+            from precision_eval.cases.voice.assets import check_files  # which loads numpy
+
             check_files()
         with records.claimed():
             return _measure(plan, execution, records, listener)

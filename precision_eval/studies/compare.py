@@ -39,7 +39,7 @@ from precision_eval.stats import PairedRatio
 
 Reference = nn.Module | Callable[..., Any] | torch.Tensor
 _REFERENCE = "full_float32"
-_OF_RUNS = "; run with --processes 5 or more"
+_OF_RUNS = "; run with --set processes=5 or more"
 _LONGEST_REASON = 200
 
 

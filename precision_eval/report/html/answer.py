@@ -88,7 +88,7 @@ def path_in_commands(directory: Path) -> str:
 def _options(records: list[Record]) -> str:
     """Write the options that all of these records share."""
     values = {name: {record.options[name] for record in records if name in record.options} for name in _FLAGS}
-    return "".join(f" --{name.removesuffix('_s')} {own.pop():g}" for name, own in values.items() if len(own) == 1)
+    return "".join(f" --set {name.removesuffix('_s')}={own.pop():g}" for name, own in values.items() if len(own) == 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,10 +40,10 @@ def test_help_loads_nothing_heavy_and_a_bad_name_ends_before_torch_is_loaded(tmp
         (["--mode", "eagre"], "unknown mode 'eagre'; did you mean eager"),
         (["--measure", "latancy"], "unknown measure 'latancy'; did you mean latency"),
         (["--size", "tinny"], "unknown size 'tinny'; did you mean tiny"),
-        (["--threads", "0"], "--threads"),
-        (["--minutes", "-1"], "--minutes"),
+        (["--set", "threads=0"], "--set threads"),
+        (["--set", "minutes=-1"], "--set minutes"),
         (["--bogus"], "--bogus"),
-        (["--checkpoint-dtype", "int8"], "int8"),
+        (["--set", "checkpoint_dtype=int8"], "int8"),
     ],
 )
 def test_bad_names_and_options_are_code_2(program, tmp_path, arguments, message):
@@ -77,7 +77,18 @@ def records_of(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
 
 
-SMALL = ["--case", "attention-decode", "--size", "tiny", "--measure", "latency", "--budget", "0.1", "--device", "cpu"]
+SMALL = [
+    "--case",
+    "attention-decode",
+    "--size",
+    "tiny",
+    "--measure",
+    "latency",
+    "--set",
+    "budget=0.1",
+    "--device",
+    "cpu",
+]
 
 
 def test_small_run_and_its_resumption(program, tmp_path):
@@ -109,7 +120,17 @@ def test_device_that_is_not_there_is_bad_input(program, tmp_path):
 
 def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path, program):
     out = tmp_path / "run"
-    arguments = ["--case", "attention-*", *SMALL[2:6], "--fix", "kv_to_query", "--budget", "1", "--processes", "2"]
+    arguments = [
+        "--case",
+        "attention-*",
+        *SMALL[2:6],
+        "--fix",
+        "kv_to_query",
+        "--set",
+        "budget=1",
+        "--set",
+        "processes=2",
+    ]
     process = subprocess.Popen(
         [*COMMAND, "run", *arguments, "--device", "cpu", "--out", str(out)],
         stdout=subprocess.PIPE,

@@ -44,7 +44,7 @@ def records(folder):
 @pytest.mark.slow
 def test_from_a_file_to_a_report_and_again_after_an_edit(folder):
     arguments = ["run", "my_case.py:factory", "--candidate", "my_case.py:wide_cache", "--fix", "as_shipped,float16"]
-    arguments += ["--budget", "0.3", "--out", "out"]
+    arguments += ["--set", "budget=0.3", "--out", "out"]
     done = command(folder, *arguments, "--measure", "trace,drift,latency")
     assert done.returncode == 0, done.stderr
     first = records(folder)
@@ -74,7 +74,7 @@ def test_from_a_file_to_a_report_and_again_after_an_edit(folder):
 def test_a_case_that_decodes_and_speaks_has_players_and_keeps_to_its_tolerances(folder):
     (folder / "speaker.py").write_text(own_files.SPEAKER)
     arguments = ["run", "speaker.py:factory", "--fix", "full_float32,float16", "--mode", "eager"]
-    done = command(folder, *arguments, "--budget", "0.3", "--streams", "3", "--steps", "50", "--out", "out")
+    done = command(folder, *arguments, "--set", "budget=0.3", "--set", "streams=3", "--set", "steps=50", "--out", "out")
     assert done.returncode == 0, done.stderr
     assert "<audio" in (folder / "out" / "report.html").read_text()
     assert list((folder / "out" / "figures").glob("survival-speaker*.svg"))
@@ -118,8 +118,9 @@ def test_evaluate_asks_for_what_run_does(folder, monkeypatch, given):
         )
     for name in ("loading.load", "writer.write_report", "html.write_html"):
         monkeypatch.setattr(f"precision_eval.report.{name}", lambda folder: folder)
-    options = {"budget" if name == "budget_s" else name: value for name, value in given.items()}
-    command.run(["my_case.py:factory"], out=folder / "out", **options)
+    flags = {name: value for name, value in given.items() if value is True}
+    settings = [f"{name.removesuffix('_s')}={value}" for name, value in given.items() if value is not True]
+    command.run(["my_case.py:factory"], out=folder / "out", **flags, setting=settings)
     evaluate("my_case.py:factory", out=folder / "out", **given)
     assert asked[0] == asked[1]
 

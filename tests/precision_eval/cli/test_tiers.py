@@ -59,7 +59,12 @@ def test_quick_is_less_still_and_a_measure_that_is_named_is_measured(planned):
 
 @pytest.mark.parametrize(
     ("arguments", "limit_s"),
-    [((), 900.0), (("--thorough",), 900.0), (("--minutes", 60), 3600.0), (("--minutes", 60, "--timeout", 20), 20.0)],
+    [
+        ((), 900.0),
+        (("--thorough",), 900.0),
+        (("--set", "minutes=60"), 3600.0),
+        (("--set", "minutes=60", "--set", "timeout=20"), 20.0),
+    ],
 )
 def test_an_hour_of_audio_has_an_hour_unless_a_limit_is_given(program, monkeypatch, tmp_path, arguments, limit_s):
     limits = []

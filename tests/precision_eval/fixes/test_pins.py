@@ -162,7 +162,9 @@ def test_each_backend_has_cells_of_its_own_that_wait_for_their_own_trace():
 def test_bad_pins_are_named():
     with pytest.raises(UnknownNameError, match="unknown attention backend 'flsh'; did you mean flash"):
         planned(sdpa_backends=("flsh",))
-    with pytest.raises(ParameterError, match="--tf32 on is a mode of CUDA devices, the device is cpu; leave it out"):
+    with pytest.raises(
+        ParameterError, match="--set tf32=on is a mode of CUDA devices, the device is cpu; leave it out"
+    ):
         planned(options=Options(tf32="on"))
     assert planned(options=Options(tf32="on"), device="auto").cells  # not known yet
 

@@ -124,7 +124,7 @@ def test_a_timed_cell_keeps_the_doubt_and_an_untimed_one_has_none(others, tmp_pa
 
 def test_error_ends_the_run_instead(others, tmp_path):
     measure = measure_of("a", timed=True)
-    with pytest.raises(IsolationError, match=r"took 50 %.*--isolation warn"):
+    with pytest.raises(IsolationError, match=r"took 50 %.*--set isolation=warn"):
         run_cell(cell_of(measure, "error"), tmp_path, (measure,))
     assert issubclass(IsolationError, ParameterError)
 

@@ -135,9 +135,9 @@ def test_what_is_undecided_says_what_would_decide(voice):
     assert sound.verdict == "undecided"
     fixes, detectable, _ = sound_sentences(loaded, section)
     assert "undecided: float16 (MCD +0.10 dB [" in fixes
-    assert f"With --streams {sound.needed} what is undecided would probably be decided." in detectable
+    assert f"With --set streams={sound.needed} what is undecided would probably be decided." in detectable
     assert "of float16 it is undecided" in recommendation(loaded, section)
-    assert f"--streams {sound.needed} would probably decide" in sound.doubt
+    assert f"--set streams={sound.needed} would probably decide" in sound.doubt
     assert sound.needed > 16
 
 

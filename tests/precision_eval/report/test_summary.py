@@ -85,7 +85,7 @@ def test_what_would_decide_follows_from_the_detectable_effect(run, ratio, data, 
     assert budget_to_decide(replace(group, noise_floor_off=True), row) is None
     line = undecided_line((replace(summaries_of(run.sections)[0], group=group),))
     assert (
-        line.endswith(f"s of timing: --budget {budget_s:g}.")
+        line.endswith(f"s of timing: --set budget={budget_s:g}.")
         if budget_s
         else ("no budget that the records tell of" in line)
     )
@@ -98,7 +98,7 @@ def test_fresh_memory_stands_in_the_row_and_several_processes_decide_it(run):
     ((_, result, *_),) = summary.table().rows
     assert result == "fresh memory"
     line = undecided_line((summary,))
-    assert line == "Undecided: 1 time; 1 for fresh memory, which --processes 5 takes into the interval."
+    assert line == "Undecided: 1 time; 1 for fresh memory, which --set processes=5 takes into the interval."
     assert group.verdict_text(replace(row, records={})) == "undecided"
 
 

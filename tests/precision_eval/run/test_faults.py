@@ -16,7 +16,7 @@ pytestmark = [
 STAGES = ("trace", "drift", "memory", "latency")
 ARGUMENTS = (
     *("--case", "attention-decode", "--size", "tiny", "--device", "cpu", "--measure", ",".join(STAGES)),
-    *("--budget", "0.05", "--processes", "1", "--workers", "4"),
+    *("--set", "budget=0.05", "--set", "processes=1", "--set", "workers=4"),
 )
 STATUSES = {
     "kill_worker": ("crashed", "bfloat16"),
@@ -52,7 +52,7 @@ def run_in(folder, fixes, **more):
 
 def test_a_fault_of_a_worker_costs_its_own_cells_and_the_next_run_measures_them(tmp_path):
     run = run_in(tmp_path, FIXES)
-    code, output, _ = run.give(*WORKER_FAULTS, more=("--timeout", "20"))
+    code, output, _ = run.give(*WORKER_FAULTS, more=("--set", "timeout=20"))
     assert code in (0, 3), output
     assert all(map(run.acted, WORKER_FAULTS))
     statuses = {(record["measure"], record["fix"]): record["status"] for record in run.latest().values()}

@@ -160,7 +160,7 @@ def test_differences_that_one_process_cannot_tell_are_ties():
     assert (found.outcome, sorted(found.tied)) == ("tie", ["a", "b"])
     assert costs(cost("b"), cost("a", ratio=0.9)).choose(policy="speed").outcome == "one"
     assert any("differences below 5 % are not called" in doubt for doubt in found.doubts)
-    assert not any("--processes" in doubt for doubt in found.doubts)
+    assert not any("--set processes" in doubt for doubt in found.doubts)
 
 
 def test_what_a_choice_lacks_is_asked_for_here(three):

@@ -46,7 +46,7 @@ def test_one_process_is_paired_round_by_round():
     (group,) = groups_of(found)
     assert group.row("float16").time_logs == pytest.approx(np.log(blocks))
     assert group.row("float16").processes == 1
-    assert any("one process" in doubt and "--processes" in doubt for doubt in group.doubts)
+    assert any("one process" in doubt and "--set processes" in doubt for doubt in group.doubts)
 
 
 def test_non_finite_rules_and_a_measure_that_raised_is_named():
@@ -84,12 +84,12 @@ def test_what_the_trace_does_not_support_is_not_taken_whatever_else_passed():
         (
             record("bfloat16", "drift", {"relative_error": 1.0}, case_digest="d1"),
             "cpu, 1 thread holds unlike case digests (d0, d1), which are not compared; measure again what is old: "
-            "precision-eval run --case attention-decode --size dia --mode eager --device cpu --threads 1 --out x",
+            "precision-eval run --case attention-decode --size dia --mode eager --device cpu --out x",
         ),
         (
             record("bfloat16", "latency", latency(RATIOS, baseline="float16")),
             "unlike baselines (float16, full_float32), which are not compared; measure it anew: precision-eval run "
-            "--case attention-decode --size dia --mode eager --device cpu --threads 1 --out NEW",
+            "--case attention-decode --size dia --mode eager --device cpu --out NEW",
         ),
     ],
 )
@@ -158,5 +158,5 @@ def test_pinned_settings_are_a_group_of_their_own():
         ",sdpa=math",
         "attention-decode · metavoice · eager · cpu, 1 thread, sdpa math",
     )
-    assert "--sdpa-backend math" in other.command("latency")
+    assert "--set sdpa_backend=math" in other.command("latency")
     assert "--case 'x; rm -rf y' " in replace(other, case="x; rm -rf y").command()
