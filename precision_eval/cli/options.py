@@ -41,8 +41,8 @@ Memory = Annotated[
     list[str] | None,
     typer.Option(
         "--memory",
-        help="States of the C library's allocator to time in: grown, kept, returned, untouched; the first is what "
-        "verdicts rest on. [dim]Default: grown, as a process is that has loaded a model.[/dim]",
+        help="States of the C library's allocator to time in: grown, kept, or both; the first is what verdicts rest "
+        "on. [dim]Default: grown, as a process is that has loaded a model.[/dim]",
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder of the results; the same command goes on from what is there.")]

@@ -27,7 +27,6 @@ from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_iso
 from precision_eval.measure.allocator import (
     GROWN,
     MEMORY_STATES,
-    UNSETTLED_STATES,
     hold_memory,
     large_room_taken,
     page_faults_without_room,
@@ -183,10 +182,10 @@ def compare_latency(
         Least duration of a block.
     min_rounds : int
         Rounds that are run even where they exceed the budget.
-    memory : {"grown", "kept", "returned", "untouched"}
+    memory : {"grown", "kept"}
         State of the C library's allocator (:mod:`precision_eval.measure.allocator`), which decides what a call's large
         temporaries cost: *grown*, as a process that has loaded a model leaves it; *kept*, freed blocks are never given
-        back; *returned*, blocks from 128 KiB always are; *untouched*, as it is found. A process stays in the state.
+        back. A process stays in the state.
 
     Returns
     -------
@@ -256,7 +255,7 @@ def _compare_here(
     rounds = sized_rounds(
         named, timer, baseline=rules.baseline, block_s=rules.block_s, seed=rules.seed, sizing_s=sizing_s
     )
-    if isinstance(timer, HostTimer) and rules.memory in UNSETTLED_STATES:
+    if isinstance(timer, HostTimer) and rules.memory == GROWN:
         rules = replace(rules, faults={name: page_faults_without_room(named[name]) for name in named})
     if isinstance(timer, CudaTimer) and not rules.graph:
         several = {name: max(_LAUNCHED_AT_LEAST, rounds.calls[name]) for name in named}
@@ -424,7 +423,7 @@ def _memory_doubts(rounds: Rounds, rules: _Rules, name: str) -> tuple[str, ...]:
         call_s = min(float(np.median(times[own])) for times in rounds.times_s.values())  # a busy machine spares one
         if max(faults, here) * _FAULT_S > _FAULTS_DOUBT * call_s:
             calls.append(f"a call of {own} had {here:,.0f} page faults, and {faults:,.0f} where the heap had no room")
-    if not calls or rules.memory not in UNSETTLED_STATES:
+    if not calls or rules.memory != GROWN:
         return ()
     return (
         f"fresh memory: {'; '.join(calls)}: this differs from process to process by more than the interval says; "
