@@ -77,6 +77,7 @@ CASES: Mapping[str, str] = {
 FIXES: Mapping[str, str] = {}
 
 MEASURES: Mapping[str, str] = {
+    "sampler": "the drift of a MetaVoice case holds its probabilities too",
     "transcription": "see docs/whisper.md for it as a measure of a plugin",
 }
 

@@ -1,4 +1,4 @@
-"""The measures that need nothing but a model and its inputs: trace, drift, sampler, memory, latency.
+"""The measures that need nothing but a model and its inputs: trace, drift, memory, latency.
 
 Conventions: each is a function ``(cell, run_dir) -> list[Outcome]`` that runs in a worker of its own. The case is
 built from the run's seed, so that every cell sees the same stored inputs. Where the device has no kernels for a fix's
@@ -23,15 +23,14 @@ from precision_eval.core.cells import Cell, Outcome, cause_of, failed, failure_o
 from precision_eval.core.errors import (
     CandidateError,
     MeasurementError,
-    ParameterError,
     PrecisionEvalError,
     UnsupportedError,
 )
-from precision_eval.core.formats import short, support
+from precision_eval.core.formats import support
 from precision_eval.core.workers import WorkerError, call_isolated
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import Fix, fix_by_id
-from precision_eval.fixes.packing import floating_leaves, in_dtype
+from precision_eval.fixes.packing import floating_leaves
 from precision_eval.fixes.pins import set_tf32, unlike_pin
 from precision_eval.measure.allocator import GROWN
 from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
@@ -117,49 +116,6 @@ def _measuring(fix: str, what: str) -> Iterator[None]:
             raise
         message = f"the {what} of '{fix}', which runs, was not measured: {type(error).__name__}: {error}"
         raise MeasurementError(message) from error
-
-
-def sampler(cell: Cell, run_dir: Path) -> list[Outcome]:
-    """Run the model's sampler alone, in the dtypes in which a fix leaves the logits and the speaker embedding."""
-    fix, built = _only_fix(cell), _built(cell)
-    with _applied(cell, fix, BuiltCase(copy.deepcopy(built.model), built.inputs)) as call:
-        _, speaker, _ = inputs = call.prepare(built.inputs)
-        logits = call(*inputs)[0]
-    with _measuring(fix, "sampler"):
-        return [passed(fix, sampler_drift(built, logits.dtype, settings=speaker.dtype))]
-
-
-def sampler_drift(built: BuiltCase, dtype: torch.dtype, *, settings: torch.dtype) -> dict[str, Any]:
-    """Run a MetaVoice case's sampler alone, on the float64 twin's logits, in a dtype and in float64.
-
-    MetaVoice keeps guidance, softmax and the cumulative sum of top-p in the model's precision
-    (``fam/llm/fast_inference_utils.py``), so that its nucleus moves even where attention is perfect. Every position of
-    a call is a draw of its own; shares and means are over them.
-    """
-    from precision_eval.cases.systems.metavoice_model import MetaVoice, sampler_rounding
-
-    if not isinstance(built.model, MetaVoice):
-        raise ParameterError(f"{type(built.model).__name__} has no sampler of its own; the metavoice cases have")
-    with torch.no_grad():
-        logits = built.model.in_float64()(*in_dtype(built.inputs, torch.float64))[0]  # (2, s, V)
-        roundings = [
-            sampler_rounding(logits[:, [s]], dtype=dtype, settings=settings).to_dict() for s in range(logits.shape[1])
-        ]
-
-    def mean(name: str) -> float:
-        return sum(float(rounding[name]) for rounding in roundings) / len(roundings)
-
-    return {
-        "dtype": short(dtype),
-        "settings_dtype": short(settings),
-        "positions": len(roundings),
-        "changed_nucleus": sum(rounding["boundary_flips"] > 0 for rounding in roundings) / len(roundings),
-        "total_variation": mean("total_variation"),
-        "kept": mean("kept"),
-        "kept_in_float64": mean("kept_in_float64"),
-        "cast_changed_nucleus": sum(rounding["input_cast_flips"] > 0 for rounding in roundings) / len(roundings),
-        "cast_total_variation": mean("input_cast_total_variation"),
-    }
 
 
 def memory(cell: Cell, run_dir: Path) -> list[Outcome]:

@@ -78,14 +78,6 @@ MEASURES: tuple[Measure, ...] = (
         options=("seed", "seeds", *PINS),
     ),
     Measure(
-        name="sampler",
-        title="what the sampler's own rounding does to the nucleus and the probabilities, on float64 logits",
-        source="metavoiceio/metavoice-src fam/llm/fast_inference_utils.py: guidance and top-p in the model's precision",
-        place="precision_eval.measure.generic:sampler",
-        cost_s=3.0,
-        options=("seed", *PINS),
-    ),
-    Measure(
         name="memory",
         title="peak allocated bytes of one call above its start, storage, and the worker's peak resident memory",
         source="the allocator's own events (torch.profiler on the CPU, torch.cuda.memory_stats)",

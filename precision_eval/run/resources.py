@@ -23,7 +23,7 @@ GPU_NODES = tuple(map(Path, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")))
 
 _PARAMETER_BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 # Bytes per parameter of the float64 copy that these measures make.
-FLOAT64_COPY_BYTES = {"drift": 8.0, "sampler": 8.0}
+FLOAT64_COPY_BYTES = {"drift": 8.0}
 
 
 def resolve_device(name: str) -> str:

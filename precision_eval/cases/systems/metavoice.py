@@ -71,7 +71,7 @@ SIZES: dict[str, MetaVoiceSize] = {
     ),
 }  # fmt: skip
 
-MEASURES = (*SYSTEM_MEASURES, "sampler")
+MEASURES = SYSTEM_MEASURES
 
 _GPU: dict[str, Any] = {"weight_dtype": "bfloat16", "speaker_dtype": "float16"}
 _CPU: dict[str, Any] = {"weight_dtype": "float32", "speaker_dtype": "float32"}

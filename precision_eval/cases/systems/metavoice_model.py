@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -20,7 +19,6 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import metavoice as constants
 from precision_eval.cases.systems.metavoice import GUIDANCE_ROWS, MetaVoiceSize
 from precision_eval.cases.systems.system import System, unfilled_linear, widened
-from precision_eval.core.errors import ParameterError
 
 COLDEST = 1e-5
 """Lowest temperature that the sampler divides by."""
@@ -192,44 +190,6 @@ def guided_probabilities(logits: torch.Tensor, *, precision: torch.dtype) -> tor
     conditional, unconditional = logits[0, -1], logits[1, -1]
     guided = guidance * conditional + (1 - guidance) * unconditional
     return trimmed(guided / temperature.clamp_min(COLDEST), top_p).softmax(dim=-1)
-
-
-@dataclass(frozen=True)
-class SamplerRounding:
-    """The sampler alone, on one set of logits; the three outputs fit ``measure.drift``'s split."""
-
-    found: torch.Tensor
-    on_cast_logits: torch.Tensor
-    reference: torch.Tensor
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for a record."""
-        found = self.found.double()
-        return {
-            "kept": int((found > 0).sum()),
-            "kept_in_float64": int((self.on_cast_logits > 0).sum()),
-            "boundary_flips": int(((found > 0) != (self.on_cast_logits > 0)).sum()),
-            "total_variation": float((found - self.on_cast_logits).abs().sum() / 2),
-            "mass": float(found.sum()),
-            "input_cast_flips": int(((self.on_cast_logits > 0) != (self.reference > 0)).sum()),
-            "input_cast_total_variation": float((self.on_cast_logits - self.reference).abs().sum() / 2),
-        }
-
-
-def sampler_rounding(
-    logits: torch.Tensor, *, dtype: torch.dtype, settings: torch.dtype | None = None
-) -> SamplerRounding:
-    """Run the sampler alone, in a dtype and in float64."""
-    if logits.dim() != 3 or logits.shape[0] != GUIDANCE_ROWS:
-        raise ParameterError(f"logits of shape {tuple(logits.shape)}; expected ({GUIDANCE_ROWS}, positions, tokens)")
-    cast = logits.to(dtype)
-    if not cast.isfinite().all():
-        raise ParameterError(f"logits are not finite in {dtype}; give finite ones, or a dtype with more range")
-    return SamplerRounding(
-        found=guided_probabilities(cast, precision=settings or dtype),
-        on_cast_logits=guided_probabilities(cast.double(), precision=torch.float64),
-        reference=guided_probabilities(logits.double(), precision=torch.float64),
-    )
 
 
 class MetaVoiceUnderAutocast(System):

@@ -8,7 +8,7 @@ from precision_eval.cli import run as command
 from precision_eval.measure.registry import MEASURES
 from precision_eval.run.session import plan_of
 
-EVERYTHING = {measure.name for measure in MEASURES} - {"sampler", "transcription"}  # of cases not in by default
+EVERYTHING = {measure.name for measure in MEASURES} - {"transcription"}  # of cases not in by default
 
 
 @pytest.fixture

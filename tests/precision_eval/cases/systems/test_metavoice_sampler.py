@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from precision_eval.cases.systems import metavoice_model
-from precision_eval.cases.systems.metavoice_model import guided_probabilities, sampler_rounding
+from precision_eval.cases.systems.metavoice_model import guided_probabilities
 
 
 def rows(conditional, unconditional):
@@ -80,29 +80,3 @@ def test_a_planted_fault_is_caught(monkeypatch):
     assert not agrees()
     monkeypatch.setattr(metavoice_model, "trimmed", lambda logits, top_p: original(logits, top_p + 1e-3))
     assert not agrees()
-
-
-def test_the_threshold_itself_is_rounded():
-    """By hand: 0.95 is 0.9492 in bfloat16, so a last token of mass 0.0503 falls out; in float16 it stays."""
-    logits = rows([0, -2.9375], [0, -2.9375])  # −2.9375, ×3 and ×2 are exact in bfloat16
-    coarse = sampler_rounding(logits, dtype=torch.bfloat16)
-    assert float(coarse.on_cast_logits[1]) == pytest.approx(0.05033, abs=1e-5)
-    assert coarse.found.tolist() == [1, 0]
-    facts = coarse.to_dict()
-    assert (facts["kept"], facts["kept_in_float64"], facts["boundary_flips"]) == (1, 2, 1)
-    assert facts["total_variation"] == pytest.approx(0.05033, abs=1e-5)
-    assert (facts["input_cast_flips"], facts["input_cast_total_variation"], facts["mass"]) == (0, 0, 1)
-    assert sampler_rounding(logits, dtype=torch.float16).to_dict()["boundary_flips"] == 0
-
-
-def test_rounding_alone():
-    logits = random_logits(2)
-    exact = sampler_rounding(logits, dtype=torch.float64)
-    assert torch.equal(exact.found, exact.reference)
-    assert {k: v for k, v in exact.to_dict().items() if "flips" in k or "variation" in k} == {
-        "boundary_flips": 0, "total_variation": 0, "input_cast_flips": 0, "input_cast_total_variation": 0,
-    }  # fmt: skip
-    fine, coarse = (sampler_rounding(logits, dtype=dtype) for dtype in (torch.float16, torch.bfloat16))
-    assert 0 < fine.to_dict()["total_variation"] < coarse.to_dict()["total_variation"] < 1
-    assert (coarse.found.dtype, coarse.on_cast_logits.dtype) == (torch.bfloat16, torch.float64)
-    assert torch.equal(coarse.on_cast_logits, guided_probabilities(logits.bfloat16().double(), precision=torch.float64))
