@@ -86,7 +86,6 @@ def evaluate(
     ParameterError
         The case or a candidate cannot be measured, and why.
     """
-    from precision_eval.report.html import write_html
     from precision_eval.report.loading import load
     from precision_eval.report.writer import write_report
 
@@ -111,5 +110,4 @@ def evaluate(
     )
     run_selection(selection, execution, tier=tier)
     write_report(execution.out)
-    write_html(execution.out)
     return load(execution.out)

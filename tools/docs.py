@@ -15,8 +15,11 @@ from pathlib import Path
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.table import make_table, to_markdown
-from precision_eval.report.tables import audio_table, cost_table, streams_table
-from precision_eval.report.text import environment_line, environment_markdown
+from precision_eval.report.doubts import Footnotes
+from precision_eval.report.guide import environment_line, environment_markdown
+from precision_eval.report.tables import sound_table
+from precision_eval.report.writer import notes_markdown, tables_of
+from precision_eval.results.model import Group
 from precision_eval.results.reading import Run, load_run
 
 SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", "metavoice.md")
@@ -30,9 +33,7 @@ def run_markdown(folder: Path, page: Path) -> str:
     """Return the tables and main figures of a run, and where the rest is."""
     run, place = load_run(folder), Path(os.path.relpath(folder, page.parent)).as_posix()
     parts = [f"From the records in `{place}`. {environment_line(run.environment)}".strip()]
-    for section in run.sections:
-        tables = (cost_table(section), audio_table(run, section)) if section.curing else ()
-        parts += [to_markdown(table, heading=True) for table in tables if table is not None]
+    parts.append(_tables_markdown(run, [section for section in run.sections if section.curing]))
     parts.append(f"All tables: [{place}/report.md]({place}/report.md).")
     drawn = sorted((folder / "figures").glob("*.png"))
     shown = [path for path in drawn if path.name.startswith(FIGURES_SHOWN)]
@@ -40,27 +41,33 @@ def run_markdown(folder: Path, page: Path) -> str:
     return "\n\n".join(parts)
 
 
+def _tables_markdown(run: Run, groups: Sequence[Group]) -> str:
+    """Return the tables of groups and the notes of their cells."""
+    notes = Footnotes()
+    tables = [to_markdown(table, heading=True) for group in groups for table in tables_of(run, group, notes)]
+    return "\n\n".join([*tables, *([notes_markdown(notes)] if notes.lines else [])])
+
+
 def fixes_markdown(folder: Path, page: Path) -> str:
     """Return a table of fixes per case of a run."""
     run = load_run(folder)
-    tables = [to_markdown(table, heading=True) for section in run.sections if (table := cost_table(section))]
-    return "\n\n".join([*tables, environment_markdown(run)])
+    return f"{_tables_markdown(run, run.sections)}\n\n{environment_markdown(run)}"
 
 
 def heard_markdown(folder: Path, page: Path) -> str:
     """Return what each metric hears of each fix of a run."""
     run = load_run(folder)
-    tables = [to_markdown(table, heading=True) for section in run.sections if (table := streams_table(run, section))]
+    tables = [to_markdown(table, heading=True) for section in run.sections if (table := sound_table(run, section))]
     return "\n\n".join([*tables, environment_line(run.environment)])
 
 
 def case_markdown(run: Run, case: str) -> str:
     """Return the tables of one case of a run, a mode each."""
-    tables = [cost_table(section) for section in run.sections if (section.case, section.pins) == (case, "")]
-    if not tables:
+    groups = [section for section in run.sections if (section.case, section.pins) == (case, "")]
+    if not groups:
         held = ", ".join(sorted({section.case for section in run.sections}))
         raise ParameterError(f"{run.directory} holds nothing of the case '{case}'; it holds {held}")
-    return "\n\n".join(to_markdown(table, heading=True) for table in tables if table is not None)
+    return _tables_markdown(run, groups)
 
 
 def voice_markdown(file: Path, page: Path) -> str:

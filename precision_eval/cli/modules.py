@@ -89,7 +89,7 @@ def find_policy(target: str, out: Path, *, format: str, seed: int, max_drift: fl
 def _measure_held_out(target: str, out: Path, *, seed: int, console: Console) -> None:
     """Measure the policy and every fix on seeds that had no part in choosing it."""
     from precision_eval.evaluation import evaluate
-    from precision_eval.report.summary import print_summary
+    from precision_eval.report.writer import print_answer
 
     measured = evaluate(
         target,
@@ -102,4 +102,4 @@ def _measure_held_out(target: str, out: Path, *, seed: int, console: Console) ->
         seed=seed,
         seeds=HELD_OUT,
     )
-    print_summary(measured.run, console)
+    print_answer(measured.run, console)

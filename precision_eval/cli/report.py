@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from precision_eval.results.reading import Run
 
 HELP = """\
-The HTML report is one file that needs no network: the answer first, then charts that show their records, players of
-every fix where the audio files are there, statuses and messages.
+The HTML report is one file that needs no network: the answer first, then figures, players of the recordings where the
+audio files are there, statuses and every table.
 
 [bold]Examples[/bold]
 
@@ -28,7 +28,7 @@ every fix where the audio files are there, statuses and messages.
 
 [cyan]precision-eval report runs/laptop runs/server[/cyan]  several machines side by side, a column for each
 
-[cyan]precision-eval report runs/first --verbose[/cyan]  every table, finding and note
+[cyan]precision-eval report runs/first --verbose[/cyan]  every table and note
 """
 
 
@@ -89,15 +89,14 @@ def _print_side_by_side(run_dirs: list[Path], *, as_json: bool) -> None:
 
 def write_reports(run_dir: Path, printing: Printing, *, measured_s: float | None = None) -> None:
     """Write the report's files and print the answer."""
-    from precision_eval.report.html import write_html
     from precision_eval.report.writer import write_report
     from precision_eval.results.reading import load_run
 
     notes, began = printing.notes(), time.monotonic()
     with notes.status("writing the report"):
         write_report(run_dir, console=notes if printing.verbose else None)
-        path = write_html(run_dir)
     seconds = {"measured_s": measured_s, "reported_s": round(time.monotonic() - began, 1)}
+    path = run_dir / "report.html"
     _print_answer(load_run(run_dir), path, printing, seconds)
     if printing.open_report:
         typer.launch(str(path.resolve()))  # what takes no relative path for a file takes it for a host
@@ -105,14 +104,13 @@ def write_reports(run_dir: Path, printing: Printing, *, measured_s: float | None
 
 def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, Any]) -> None:
     """Print what was asked for: JSON, the path alone, or the answer and where the HTML report is."""
-    from precision_eval.report.summary import print_summary, summaries_of
+    from precision_eval.report.writer import answer_dicts, print_answer, print_next
 
     if printing.silent:
         return
     if printing.as_json:
-        groups = [summary.to_dict() for summary in summaries_of(run.sections)]
         seconds["busy_s"] = run.busy_s
-        answer = {"run": str(run.directory), "html_report": str(path), **seconds, "groups": groups}
+        answer = {"run": str(run.directory), "html_report": str(path), **seconds, "groups": answer_dicts(run)}
         print(to_json(answer, what="the answer", indent=1))
         return
     if printing.quiet:
@@ -120,6 +118,7 @@ def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, A
         return
     console = Console(emoji=False)
     if not printing.verbose:
-        print_summary(run, console)
+        print_answer(run, console)
     took = "" if seconds["measured_s"] is None else f" (measured in {seconds['measured_s']:.0f} s)"
     print_lines([f"HTML report{took}: {path}"], console, soft_wrap=True)
+    print_next(run, console)

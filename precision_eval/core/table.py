@@ -46,6 +46,22 @@ class Strong(str):
     """A cell that stands out."""
 
 
+class Cell(str):
+    """A figure: its text with the interval and the marks of its footnotes, and the numbers as recorded."""
+
+    value: float
+    low: float | None
+    high: float | None
+    note: str
+
+    def __new__(
+        cls, text: str, *, value: float, low: float | None = None, high: float | None = None, note: str = ""
+    ) -> Cell:
+        cell = super().__new__(cls, f"{text}{note}")
+        cell.value, cell.low, cell.high, cell.note = value, low, high, note
+        return cell
+
+
 class MarkdownText(str):
     """A cell or note that is Markdown already; other targets show its source."""
 
@@ -156,6 +172,9 @@ def html_text(text: str) -> str:
     escaped = html.escape(one_line(text))
     if isinstance(text, Code):
         return f"<code>{escaped}</code>"
+    if isinstance(text, Cell) and " [" in escaped:
+        middle, _, interval = escaped.partition(" [")
+        return f'{middle} <span class="interval">[{interval}</span>'
     return f"<strong>{escaped}</strong>" if isinstance(text, Strong) else escaped
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -44,8 +44,6 @@ class FixStyle:
     colour: str
     marker: str
     line: Literal["-", "--", ":"] = "-"
-    group: str = ""
-    fill: Literal["full", "left", "right"] = "full"
 
     @property
     def text_colour(self) -> str:
@@ -71,20 +69,8 @@ FIX_STYLES = {
     "control_rope_bfloat16": FixStyle(colour="#5A4A3A", marker="1", line="--"),
     "control_long_window": FixStyle(colour="#5A4A3A", marker="2", line=":"),
 }
-FIX_GROUPS = (
-    (r"cache_int8_", FixStyle(colour="#4D4D4D", marker="o", group="cache in int8")),
-    (r"cache_e4m3_", FixStyle(colour="#4D4D4D", marker="s", group="cache in float8 e4m3")),
-    (r"cache_e5m2_", FixStyle(colour="#4D4D4D", marker="^", group="cache in float8 e5m2")),
-    (r"layercast|weights_|torchao_", FixStyle(colour="#4D4D4D", marker="D", group="narrow weights")),
-    (
-        r"scores_|softmax_|half_reductions|matmul_|deterministic|sdpa_|flex_|batch_",
-        FixStyle(colour="#4D4D4D", marker="P", group="how it is computed"),
-    ),
-)
-"""Ids of the fixes that are measured where they are named: one marker a group, half filled for keys or values alone."""
-_SIGNS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "P": "✚"}
-GROUPS_TEXT = "Half filled: left for keys alone, right for values alone. Faint: another is faster and closer."
-_SPARE = ("#332288", "#117733", "#882255", "#999933", "#44AA99")
+_SPARE_COLOURS = ("#332288", "#117733", "#882255", "#999933", "#44AA99")
+_SPARE_MARKERS = ("h", "p", "8", "H")
 
 
 @dataclass(frozen=True)
@@ -111,26 +97,10 @@ STATUS_STYLES = {
 
 
 def style_of(fix: str) -> FixStyle:
-    """Return the look of a fix; one that this file does not know gets a colour that depends on its id alone."""
-    for pattern, style in FIX_GROUPS if fix not in FIX_STYLES else ():
-        if re.match(pattern, fix):
-            if fix.endswith(("_keys", "_values")):
-                return replace(style, fill="left" if fix.endswith("_keys") else "right")
-            return style
-    spare = _SPARE[zlib.crc32(fix.encode()) % len(_SPARE)]
-    return FIX_STYLES.get(fix, FixStyle(colour=spare, marker="h"))
-
-
-def sign_of(fix: str) -> str:
-    """Return the marker of a fix's group as a character; empty where it is in none."""
-    style = style_of(fix)
-    return _SIGNS[style.marker] if style.group else ""
-
-
-def groups_text(fixes: Sequence[str]) -> str:
-    """Name the groups of some fixes, by their markers; empty where none is in one."""
-    groups = [style for _, style in FIX_GROUPS if any(style_of(fix).group == style.group for fix in fixes)]
-    return ", ".join(f"{_SIGNS[style.marker]} {style.group}" for style in groups)
+    """Return the look of a fix; one that is not listed gets a spare color and marker, the same every time."""
+    number = zlib.crc32(fix.encode())
+    colour, marker = _SPARE_COLOURS[number % len(_SPARE_COLOURS)], _SPARE_MARKERS[number % len(_SPARE_MARKERS)]
+    return FIX_STYLES.get(fix, FixStyle(colour=colour, marker=marker))
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:

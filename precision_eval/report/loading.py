@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, check_known
-from precision_eval.core.formatting import memory_text, one_line, scientific, visible
+from precision_eval.core.formatting import join, memory_text, one_line, scientific, visible
 from precision_eval.core.records import Record
 from precision_eval.core.table import make_table, to_html, to_text
 from precision_eval.report.choice_text import COLUMNS, doubt_lines, headline, table_rows, time_text
-from precision_eval.report.tables import IDENTITY, failing_lines, lines_of, scalars_of
+from precision_eval.report.tables import IDENTITY, lines_of, scalars_of
 from precision_eval.results.choose import Answer, Choice, Group, Question, Row, answer, choose_from
 from precision_eval.results.choose.comparing import constraints_of
 from precision_eval.results.reading import Run, load_run, pins_of
@@ -98,19 +98,23 @@ class FixComparison:
         if self.group.fault:
             return self.group.fault
         table = to_text(make_table(*_comparison_table(self.group, self.noun)))
-        return visible("\n".join([self.group.title, table, *failing_lines(self.group)]))
+        return visible("\n".join([self.group.title, table, *_failing_lines(self.group)]))
 
     def _repr_html_(self) -> str:
         if self.group.fault:
             return paragraphs([self.group.fault])
         doubts = [f"doubt: {doubt}" for doubt in self.group.doubts]
         table = to_html(make_table(*_comparison_table(self.group, self.noun), title=self.group.title))
-        return table + paragraphs([*failing_lines(self.group), *doubts])
+        return table + paragraphs([*_failing_lines(self.group), *doubts])
 
 
 def paragraphs(lines: Sequence[str]) -> str:
     """Return lines as HTML, each escaped."""
     return "".join(f"<p>{html.escape(visible(line))}</p>" for line in lines)
+
+
+def _failing_lines(group: Group) -> list[str]:
+    return [f"{join(fixes)}: {status}: {reason}" for (status, reason), fixes in group.failing_by_reason.items()]
 
 
 def _comparison_table(group: Group, noun: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -1,30 +1,42 @@
-"""The tables of a report: terminal, Markdown and the README share them.
+"""The tables of a report, one function each: typed cells that the terminal, Markdown, HTML and CSV all write.
 
-Each section gives a table of costs (status, latency, memory, drift, divergence), a table of what really ran, the parts
-of the drift, and, where audio was measured, a table of sound with the reference, the noise floor and both controls
-beside the fixes. A column that no row can fill is left out. Parts of a drift are shares of the total mean square error
-in per cent; with the cross-term, which may be negative, they add up to 100.
+A column that no row can fill is left out. Doubts and messages are marks at the cells they belong to; the texts are the
+report's :class:`~precision_eval.report.doubts.Footnotes`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from precision_eval.core.formatting import MISSING, duration_long, fixed, grouped, join, scientific
-from precision_eval.core.shapes import DATA as SHAPES
-from precision_eval.core.table import Table, make_table, to_csv
-from precision_eval.explain.messages import short_reason
-from precision_eval.report.facts import COSTS, SOUND, TRACED, Fact, fact_table, figure, record_of
-from precision_eval.results.model import Group, Row, figure_of
+from precision_eval.core.formatting import (
+    METRIC_TITLES,
+    MISSING,
+    duration_text,
+    estimate,
+    fixed,
+    memory_text,
+    percent,
+    ratio_text,
+    scientific,
+    status_text,
+)
+from precision_eval.core.removed import MEASURES as REMOVED_MEASURES
+from precision_eval.core.table import Cell, Strong, Table, make_table, without_empty_columns
+from precision_eval.measure.registry import MEASURES
+from precision_eval.report.doubts import (
+    Footnotes,
+    drift_doubts,
+    shared_doubts,
+    sound_doubts,
+    status_notes,
+    time_doubts,
+)
+from precision_eval.results.choose.choosing import Choice, choices_of
+from precision_eval.results.model import Group, Row, figure_of, is_identical
 from precision_eval.results.reading import Run
 from precision_eval.results.sound import SOUND_METRICS
-
-VOICE_WINDOW_FRAMES = 512
-"""Positions that the voice attends over at most; a test holds this to the model's own figure."""
 
 IDENTITY = ("case", "size", "mode", "device", "pins", "threads", "fix", "role", "status", "reason")
 """First columns of ``results.csv``."""
@@ -35,238 +47,287 @@ PARTS = {
     "output_rounding_mse": "output rounding, %",
     "cross_mse": "cross-term, %",
 }
-"""Key of a part in the records, and its heading."""
+"""Key of a part of the drift in the records, and its heading; with the cross-term they add up to 100."""
 
-_PARTS_NOTES = {
-    "cross-term, %": "Parts: shares of the drift's mean square error; where they cancel or add up, the cross-term.",
-    "nucleus moved": "Sampler: run alone on float64's logits in the fix's dtype, so no error of attention is in it.",
-}
-
-_COMPILED = ("compiled-inductor", "compiled-aot_eager")
+_DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_WORDS = {"equivalent": "same", "noise floor off": "noisy"}
+_MOST_CASTS = 4
 
 
-def tables_of(run: Run, section: Group) -> tuple[Table, ...]:
-    """Return every table of `section` that has something to say."""
-    found = (
-        *(cost_table(section), streams_table(run, section), audio_table(run, section)),
-        *(trace_table(section), parts_table(section)),
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A group with the fix to take in it; without one where nothing cures, or a measure is missing."""
+
+    group: Group
+    choice: Choice | None
+
+    @property
+    def pick(self) -> str | None:
+        """The fix with the best balance of time and drift."""
+        return None if self.choice is None else self.choice.fix
+
+    @property
+    def ties(self) -> tuple[str, ...]:
+        """Fixes that are not told apart from the pick."""
+        return () if self.choice is None or self.choice.fix is None else self.choice.tied[1:]
+
+    @property
+    def headline(self) -> str:
+        """Where, and what to take there."""
+        where = self.group.title.replace(" · ", " ", 2).removesuffix(", 1 thread")
+        if self.group.fault:
+            return f"{where}: {self.group.fault}"
+        if self.pick is None:
+            return where
+        return f"{where}: take {' ≈ '.join((self.pick, *self.ties))}"
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The fixes that run in order of preference, then those that do not, by status."""
+        ranked = () if self.choice is None else (*self.choice.tied, *self.choice.contested, *self.choice.runners_up)
+        order = {fix: number for number, fix in enumerate(ranked)}
+        curing = sorted(self.group.curing, key=lambda row: order.get(row.fix, len(order)))
+        failing = [self.group.row(fix) for fixes in self.group.failing_by_status.values() for fix in fixes]
+        return (*curing, *failing)
+
+
+def answer_of(group: Group) -> Answer:
+    """Return a group with what the balanced policy takes in it."""
+    choice = choices_of(group)["balanced"] if group.curing else ""
+    return Answer(group=group, choice=choice if isinstance(choice, Choice) else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column: its heading, and how its cell is read from a row; `short` ones are in the terminal's table too."""
+
+    heading: str
+    read: Callable[[Row], str | None]
+    short: bool = False
+
+
+def group_table(answer: Answer, notes: Footnotes, *, short: bool = False) -> Table:
+    """Return what each fix costs in a group, the pick first; not `short`, with every figure and what really ran."""
+    group, shared = answer.group, shared_doubts(answer.group)
+    title = answer.headline + notes.mark([*shared, *(f"{note}." for note in group.notes)])
+    columns = [column for column in _columns(group, notes, shared, short) if column.short or not short]
+    rows = list(answer.rows)
+    if not short:
+        rows += [row for row in group.rows if row.role != "fix" and (row.drift_data or row.data("divergence"))]
+    cells = [(_name(answer, row), *(column.read(row) or MISSING for column in columns)) for row in rows]
+    table = Table(
+        title=title,
+        columns=("fix", *(column.heading for column in columns)),
+        rows=tuple(cells),
+        kinds=tuple(_kind(answer, row) for row in rows),
+        align="ll" + "r" * (len(columns) - 1),
     )
-    return tuple(table for table in found if table is not None)
+    return without_empty_columns(table)
 
 
-def cost_table(section: Group, *, page: bool = False) -> Table | None:
-    """Return status, latency, memory, drift and divergence, one row per fix and reference; the page's has more."""
-    rows = [row for row in section.rows if row.role == "fix" or row.drift_data or row.data("divergence", "latency")]
-    if not rows:
+def _name(answer: Answer, row: Row) -> str:
+    return Strong(row.fix) if row.fix == answer.pick else f"≈ {row.fix}" if row.fix in answer.ties else row.fix
+
+
+def _kind(answer: Answer, row: Row) -> str:
+    if row.role != "fix":
+        return "reference"
+    if row.fix == answer.pick:
+        return "chosen"
+    return "passed" if row.status == "passed" else "failed"
+
+
+def _columns(group: Group, notes: Footnotes, shared: Sequence[str], short: bool) -> list[Column]:
+    def marks(texts: Sequence[str]) -> str:
+        return notes.mark(text for text in texts if text not in shared)
+
+    return [
+        Column(heading="result", read=lambda row: _result(group, row) + notes.mark(status_notes(row)), short=True),
+        Column(
+            heading=f"time ratio {confidence_text(group)}",
+            read=lambda row: time_cell(group, row, marks(time_doubts(row))),
+            short=True,
+        ),
+        Column(heading="MDE", read=lambda row: figure_cell(row, percent, "latency", "minimum_detectable_effect")),
+        Column(heading="call", read=lambda row: figure_cell(row, duration_text, "latency", "median_s")),
+        Column(heading="stored", read=lambda row: figure_cell(row, memory_text, "memory", "storage_bytes")),
+        Column(heading="memory", read=memory_cell, short=True),
+        Column(
+            heading="drift",
+            read=lambda row: drift_cell(row, marks(drift_doubts(row)), interval=not short),
+            short=True,
+        ),
+        Column(heading="KL, nats", read=lambda row: number_cell(figure_of(row.drift_data, "kl_nats"), scientific)),
+        *(Column(heading=heading, read=_share(name)) for name, heading in PARTS.items()),
+        Column(heading="diverged", read=lambda row: None if row.diverged is None else f"{row.diverged}/{row.streams}"),
+        Column(heading="sound", read=lambda row: None if row.sound is None else row.sound.verdict, short=True),
+        *(Column(heading=".".join(path), read=_plugin_reader(path), short=True) for path in plugin_figures(group)),
+        Column(heading="attention ran in", read=_operands),
+        Column(heading="backend", read=lambda row: (row.data("trace") or {}).get("backend")),
+        Column(heading="casts of a call", read=_casts),
+    ]
+
+
+def _result(group: Group, row: Row) -> str:
+    if row.status != "passed":
+        return status_text(row.status)
+    if group.is_baseline(row):
+        return "baseline"
+    verdict = group.verdict_text(row).partition(":")[0] or "passed"
+    return _WORDS.get(verdict, verdict)
+
+
+def number_cell(value: float | None, write: Callable[[float], str], note: str = "") -> Cell | None:
+    """Return a number as a cell; None where there is none."""
+    return None if value is None else Cell(write(value), value=value, note=note)
+
+
+def figure_cell(row: Row, write: Callable[[float], str], measure: str, *path: str) -> Cell | None:
+    """Return the number at a path of a measure's data as a cell; None where there is none."""
+    return number_cell(figure_of(row.data(measure), *path), write)
+
+
+def time_cell(group: Group, row: Row, note: str = "") -> Cell | None:
+    """Return the ratio to the baseline's time; the baseline's own interval is that of the A/A check."""
+    interval = group.time_interval(row)
+    if interval is None:
         return None
-    has_interval = any(figure_of(row.drift_data, "relative_error_low") is not None for row in rows)
-    headings = {"latency ratio": f"latency ratio {confidence_text(section)}"}
-    headings |= {"drift": "drift [95 %]"} if has_interval else {}
-    notes = [*_cost_notes(section), *([note] if (note := sharpness_note(section)) else ())]
-    title = section.title
-    facts = (*COSTS, *map(_plugin_fact, plugin_figures(section)))
-    return fact_table(section, rows, facts, title=title, notes=notes, page=page, headings={} if page else headings)
+    value, low, high = interval
+    text = "1" if low == high == 1.0 else ratio_text(value, low, high)
+    return Cell(text, value=value, low=low, high=high, note=note)
 
 
-def plugin_figures(section: Group) -> tuple[tuple[str, ...], ...]:
-    """Return the paths, the measure first, of the figures of measures that installed packages gave."""
-    found = {
-        (measure, *name.split(".")): None
-        for row in section.rows
-        for measure, record in row.records.items()
-        if measure not in SHAPES
-        for name, value in scalars_of(record.data or {})
-        if isinstance(value, int | float)
-    }
-    return tuple(found)
-
-
-def _plugin_fact(path: tuple[str, ...]) -> Fact:
-    title = ".".join(path)
-    return Fact(
-        text=title,
-        page=title,
-        read=lambda row, section: figure(record_of(row, path[0]), *path[1:], write=lambda value: f"{value:.4g}"),
-    )
-
-
-def streams_table(run: Run, section: Group) -> Table | None:
-    """Return what each metric and judge heard of each fix and control; None where no streams were judged."""
-    controls = [row for row in run.comparators(section, "sound") if row.role == "control"]
-    fixes, beside = (
-        {row.fix: row.sound for row in rows if row.sound is not None and row.sound.metrics}
-        for rows in (section.fixes, controls)
-    )
-    if not fixes:
+def drift_cell(row: Row, note: str = "", *, interval: bool = True) -> Cell | None:
+    """Return the relative error to float64, with its interval where several inputs gave one."""
+    if row.drift is None:
         return None
-    first = next(iter(fixes.values()))
-    metrics = [metric for metric in SOUND_METRICS if metric.name in first.metrics]
-    lines = [
-        (fix, sound.verdict, *(metric.range_text(sound.metrics[metric.name]) for metric in metrics))
-        for fix, sound in (fixes | beside).items()
-    ]
-    margins = (m.text(first.metrics[m.name].margin) for m in metrics)
-    least = (m.text(max(sound.detectable[m.name] for sound in fixes.values())) for m in metrics)
-    lines += [("margin", MISSING, *margins), ("detectable", MISSING, *least)]
-    title = f"Sound of {first.streams} streams of {first.stream_s:g} s · {section.title}"
-    table = make_table(("condition", "verdict", *(metric.title for metric in metrics)), lines, title=title)
-    note = "margin: within it a fix is no worse; detectable: what would have been found in 80 % of runs, of every fix."
-    return replace(table, notes=(note,))
+    value, low, high = row.drift.value, row.drift.low, row.drift.high
+    if not row.paired_drift or not interval:
+        return number_cell(value, scientific, note)
+    return Cell(estimate(value, low, high, write=scientific), value=value, low=low, high=high, note=note)
 
 
-def audio_table(run: Run, section: Group, *, page: bool = False) -> Table | None:
-    """Return the sound of each fix beside reference, noise floor and controls; None where no audio was measured."""
-    fixes = [row for row in section.fixes if row.data("audio")]
-    if not fixes:
-        return None
-    comparators = run.comparators(section, "audio")
-    rows = [
-        *(row for row in comparators if row.role == "reference"),
-        *fixes,
-        *(row for row in comparators if row.role != "reference"),
-    ]
-    duration_s = figure_of(fixes[0].data("audio"), "duration_s")
-    length = "" if duration_s is None else f", {duration_long(duration_s)} each"
-    notes = [
-        "× n = ratio to the noise floor (the reference with another noise seed): the distance that pure chance makes."
-    ]
-    if any(figure_of(row.data("audio"), "against_reference", "si_sdr_db", "whole_file") is not None for row in rows):
-        notes.append("SI-SDR is of the whole file; identical: the very audio of the reference, so it is infinite.")
-    if note := _original_note(fixes[0].data("audio")):
-        notes.append(note)
-    missing = [
-        role for role in ("reference", "noise_floor", "control") if role not in {row.role for row in comparators}
-    ]
-    if missing:
-        names = join(missing).replace("_", " ")
-        notes.append(f"Not in these records: {names}; without them these distances have no yardstick.")
-    return fact_table(section, rows, SOUND, title=f"Sound · {section.title}{length}", notes=notes, page=page)
+def memory_cell(row: Row) -> Cell | None:
+    """Return what is stored and what a call allocates on top at its peak, together."""
+    return number_cell(row.memory_bytes, memory_text)
 
 
-def trace_table(section: Group) -> Table | None:
-    """Return the dtypes and the attention backend that really ran; None where no trace passed."""
-    rows = section.having("trace")
-    return fact_table(section, rows, TRACED, title=f"What really ran · {section.title}") if rows else None
+def _share(name: str) -> Callable[[Row], str | None]:
+    """Return what reads a part of a drift in per cent of its mean square error."""
 
-
-def confidence_text(section: Group) -> str:
-    """Return the confidence of the latency intervals, such as ``[95 %]``."""
-    for row in section.rows:
-        confidence = figure_of(row.data("latency"), "confidence")
-        if confidence is not None:
-            return f"[{confidence * 100:.3g} %]"
-    return ""
-
-
-def failing_lines(section: Group) -> list[str]:
-    """Return one line per distinct message of what does not run."""
-    return [f"{join(fixes)}: {status}: {reason}" for (status, reason), fixes in section.failing_by_reason.items()]
-
-
-def _cost_notes(section: Group) -> tuple[str, ...]:
-    notes = failing_lines(section)
-    gaps = grouped(
-        ((measure, status, short_reason(reason)), row.fix)
-        for row in section.rows
-        for measure, (status, reason) in row.incomplete.items()
-    )
-    notes += [
-        f"* no {measure} of {join(fixes)}: {status}: {reason}" for (measure, status, reason), fixes in gaps.items()
-    ]
-    baselines = {str(data["baseline"]) for row in section.rows if (data := row.data("latency")) and "baseline" in data}
-    if baselines:
-        name = join(sorted(baselines))
-        notes.append(f"Latency ratio: time over {name}'s, paired; below 1 is faster. A/A: {name} against itself.")
-    notes += doubts_of(section)
-    return tuple(notes)
-
-
-def sharpness_note(section: Group) -> str:
-    """Return how sharp the voice's attention is, of full_float32 or else of the least drift recorded."""
-    known = [row for row in section.rows if figure_of(row.drift_data, "attention_entropy_nats") is not None]
-    rows = [row for row in known if row.role == "fix"] or known
-    if not rows:
-        return ""
-    best = min(rows, key=lambda row: (row.fix != "full_float32", figure_of(row.drift_data, "relative_error") or 0.0))
-    entropy, logit = (figure_of(best.drift_data, name) or 0.0 for name in ("attention_entropy_nats", "max_abs_logit"))
-    steps = figure_of(best.drift_data, "steps")
-    context = VOICE_WINDOW_FRAMES if steps is None else min(int(steps), VOICE_WINDOW_FRAMES)
-    return (
-        f"How sharp attention is ({best.fix}): largest attention logit {fixed(logit, decimals=1)}, mean entropy "
-        f"{fixed(entropy, decimals=2)} nats = about {math.exp(entropy):.3g} positions of up to {context}; near-uniform "
-        f"attention ({fixed(math.log(context), decimals=1)} nats) would forgive any precision."
-    )
-
-
-def doubts_of(section: Group) -> list[str]:
-    """Return the doubts that latency results carry, one line per distinct doubt, with the fixes that share it."""
-    doubts = ((str(d), row.fix) for row in section.rows for d in (row.data("latency") or {}).get("doubts") or ())
-    return [f"Doubt about {join(fixes)}: {doubt}" for doubt, fixes in grouped(doubts).items()]
-
-
-def _original_note(data: Mapping[str, Any] | None) -> str:
-    """Say how the original speech fares with the same recogniser, so that the script's own change is seen as such."""
-    value, first, last = (
-        figure_of(data, "phoneme_accuracy", name)
-        for name in ("original", "original_first_third", "original_last_third")
-    )
-    if value is None:
-        return ""
-    covered, length = figure_of(data, "against_original", "duration_s"), figure_of(data, "duration_s")
-    span = "" if covered is None else f" ({duration_long(covered)} of it)"
-    text = f"Original speech{span} through the same recogniser: {fixed(value, decimals=3)} of phonemes right"
-    if first is None or last is None:
-        return f"{text}; its thirds were not recorded, so a fall from third to third may be the script's."
-    text += f", thirds {fixed(first, decimals=3)} → {fixed(last, decimals=3)}"
-    if covered is not None and length is not None and covered < 0.99 * length:
-        return f"{text}; the fixes speak on for {duration_long(length)}, so their thirds are of other words."
-    return f"{text}: what changes there too is the script, not a decline."
-
-
-def shares_of(drift: Mapping[str, Any] | None) -> list[float] | None:
-    """Return the parts of a drift in per cent of its mean square error, in the order of ``PARTS``; None without."""
-    total = figure_of(drift, "split", "total_mse")
-    parts = [figure_of(drift, "split", name) for name in PARTS]
-    if not total or any(part is None for part in parts):
-        return None
-    return [100.0 * float(part or 0.0) / total for part in parts]
-
-
-def _share(name: str) -> Callable[[Row, Group], str]:
-    """Return what reads a part of a drift in per cent."""
-
-    def read(row: Row, section: Group) -> str:
-        shares = shares_of(row.drift_data)
-        return MISSING if shares is None else fixed(shares[list(PARTS).index(name)], decimals=0)
+    def read(row: Row) -> str | None:
+        total, part = (figure_of(row.drift_data, "split", key) for key in ("total_mse", name))
+        return number_cell(100.0 * part / total, _whole) if total and part is not None else None
 
     return read
 
 
-_PARTS: tuple[Fact, ...] = (
-    Fact(text="drift", read=lambda row, section: scientific(figure_of(row.drift_data, "relative_error"))),
-    *(Fact(text=heading, read=_share(name)) for name, heading in PARTS.items()),
-    Fact(text="sampler in", read=lambda row, section: str((row.data("sampler") or {}).get("dtype", MISSING))),
-    Fact(text="nucleus moved", read=lambda row, section: _moved(row.data("sampler"))),
-    Fact(
-        text="its total variation",
-        read=lambda row, section: scientific(figure_of(row.data("sampler"), "total_variation")),
-    ),
-)
+def _whole(value: float) -> str:
+    return fixed(value, decimals=0)
 
 
-def parts_table(section: Group) -> Table | None:
-    """Return the parts of each fix's drift and the sampler's rounding; None where neither was measured."""
-    rows = [row for row in section.fixes if shares_of(row.drift_data) is not None or row.data("sampler") is not None]
-    if not rows:
+def plugin_figures(group: Group) -> tuple[tuple[str, ...], ...]:
+    """Return the paths, the measure first, of the figures of measures that installed packages gave."""
+    shipped = {measure.name for measure in MEASURES} | set(REMOVED_MEASURES)
+    return tuple(
+        dict.fromkeys(
+            (measure, *name.split("."))
+            for row in group.rows
+            for measure, record in row.records.items()
+            if measure not in shipped
+            for name, value in scalars_of(record.data or {})
+            if isinstance(value, int | float)
+        )
+    )
+
+
+def _plugin_reader(path: tuple[str, ...]) -> Callable[[Row], str | None]:
+    return lambda row: figure_cell(row, "{:.4g}".format, *path)
+
+
+def dtype_name(name: Any) -> str:
+    """Return a dtype in short, such as ``bf16``."""
+    return _DTYPES.get(str(name), str(name))
+
+
+def _operands(row: Row) -> str | None:
+    """Write the dtypes that attention ran with: ``f16 / f16 / f16 → f16``."""
+    calls = (row.data("trace") or {}).get("sdpa") or ()
+    texts = (
+        f"{' / '.join(dtype_name(call.get(name)) for name in ('query', 'key', 'value'))}"
+        f" → {dtype_name(call.get('output'))}"
+        for call in calls
+    )
+    return "; ".join(dict.fromkeys(texts)) or None
+
+
+def _casts(row: Row) -> str | None:
+    """Name the first casts of a call: ``key f16→f32``."""
+    casts = (row.data("trace") or {}).get("casts") or ()
+    names = dict.fromkeys(
+        f"{cast.get('operand', cast.get('site', '?'))} {dtype_name(cast.get('from'))}→{dtype_name(cast.get('to'))}"
+        for cast in casts
+    )
+    return ", ".join(list(names)[:_MOST_CASTS]) + (", …" if len(names) > _MOST_CASTS else "") or None
+
+
+def confidence_text(group: Group) -> str:
+    """Return the confidence of the latency intervals, such as ``[95 %]``."""
+    levels = (figure_of(row.data("latency"), "confidence") for row in group.rows)
+    level = next((level for level in levels if level is not None), None)
+    return "" if level is None else f"[{level * 100:.3g} %]"
+
+
+def sound_table(run: Run, group: Group) -> Table | None:
+    """Return the change of each metric of sound, of fixes and controls; None where no streams were judged."""
+    controls = [row for row in run.comparators(group, "sound") if row.role == "control"]
+    judged = {row.fix: row.sound for row in (*group.fixes, *controls) if row.sound is not None and row.sound.metrics}
+    if not any(row.fix in judged for row in group.fixes):
         return None
-    table = fact_table(section, rows, _PARTS, title=f"What the drift consists of · {section.title}")
-    return replace(table, notes=tuple(note for column, note in _PARTS_NOTES.items() if column in table.columns))
+    first = next(iter(judged.values()))
+    metrics = [metric for metric in SOUND_METRICS if metric.name in first.metrics]
+    rows: list[tuple[str, ...]] = [
+        (fix, sound.verdict, *(metric.range_text(sound.metrics[metric.name]) for metric in metrics))
+        for fix, sound in judged.items()
+    ]
+    largest = {m.name: max(sound.detectable[m.name] for sound in judged.values()) for m in metrics}
+    rows.append(("margin of no worse", MISSING, *(m.text(first.metrics[m.name].margin) for m in metrics)))
+    rows.append(("detectable in 80 %", MISSING, *(m.text(largest[m.name]) for m in metrics)))
+    return Table(
+        title=f"Sound of {first.streams} streams of {first.stream_s:g} s · {group.title}",
+        columns=("condition", "verdict", *(metric.title for metric in metrics)),
+        rows=tuple(rows),
+        kinds=tuple("" if row[0] in judged else "reference" for row in rows),
+        align="ll" + "r" * len(metrics),
+    )
 
 
-def _moved(sampler: Mapping[str, Any] | None) -> str:
-    """Positions whose nucleus changed, of how many: ``22 of 64``."""
-    positions, changed = figure_of(sampler, "positions"), figure_of(sampler, "changed_nucleus")
-    return MISSING if positions is None or changed is None else f"{changed * positions:.0f} of {positions:.0f}"
+def recordings_table(run: Run, group: Group, notes: Footnotes) -> Table | None:
+    """Return how far each recording lies from the reference's; None where none was measured."""
+    fixes = [row for row in group.fixes if row.data("audio")]
+    if not fixes:
+        return None
+    others = [row for row in run.comparators(group, "audio") if row.role != "reference"]
+    rows = [(row.fix, *_distances(row, notes.mark(sound_doubts(row)))) for row in (*fixes, *others)]
+    names = [f"{short} to reference, {unit}" for short, unit, _ in METRIC_TITLES.values()]
+    columns = ("fix", *names, "MCD to original, dB", "phonemes right")
+    title = f"Recordings · {group.title}"
+    return without_empty_columns(make_table(columns, rows, title=title, align="l" + "r" * (len(columns) - 1)))
+
+
+def _distances(row: Row, note: str) -> list[str]:
+    """Means over windows with the ratio to the noise floor's; SI-SDR, a ratio of energies, of the whole file."""
+    data, cells = row.data("audio"), []
+    for metric in METRIC_TITLES:
+        value = figure_of(data, "against_reference", metric, "whole_file" if metric == "si_sdr_db" else "mean")
+        ratio = figure_of(data, "against_reference", metric, "ratio_to_null")
+        times = "" if ratio is None else f" (× {ratio:.2f})"
+        absent = "identical" if is_identical(row) else MISSING
+        cells.append(absent if value is None else Cell(f"{value:.2f}{times}", value=value, note=note))
+    original = figure_of(data, "against_original", "mel_mcd_db", "mean")
+    cells.append(number_cell(original, lambda value: fixed(value, decimals=2)) or MISSING)
+    right = figure_of(data, "phoneme_accuracy", "value")
+    return [*cells, number_cell(right, lambda value: fixed(value, decimals=3)) or MISSING]
 
 
 def results_table(run: Run) -> Table:
@@ -281,20 +342,14 @@ def results_table(run: Run) -> Table:
     return make_table(columns, rows)
 
 
-def write_csv(run: Run, path: Path) -> Path:
-    """Write the table of all cells to `path` (UTF-8, comma, header line) and return it."""
-    path.write_text(to_csv(results_table(run)), encoding="utf-8", newline="")
-    return path
-
-
 def lines_of(run: Run) -> list[dict[str, Any]]:
     """Return one row per fix, reference, noise floor and control of a group: identity, then the figures recorded."""
-    return [_line(section, row) for section in run.sections for row in section.rows]
+    return [_line(group, row) for group in run.sections for row in group.rows]
 
 
-def _line(section: Group, row: Row) -> dict[str, Any]:
-    line = {name: getattr(section if hasattr(section, name) else row, name) for name in IDENTITY}
-    line["pins"] = section.pins.lstrip(",")
+def _line(group: Group, row: Row) -> dict[str, Any]:
+    line = {name: getattr(group if hasattr(group, name) else row, name) for name in IDENTITY}
+    line["pins"] = group.pins.lstrip(",")
     for measure, record in row.records.items():
         line[f"{measure}.status"] = record.status
         line |= {f"{measure}.{path}": value for path, value in scalars_of(record.data or {})}

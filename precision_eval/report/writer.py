@@ -1,29 +1,39 @@
-"""Writes the files of a report, each whole or not at all, and prints it."""
+"""Writes the files of a report, each whole or not at all, and prints its tables."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.files import PARTIAL, move_whole, remove_unfinished
-from precision_eval.core.formatting import grouped
-from precision_eval.core.table import print_lines
-from precision_eval.report.tables import write_csv
-from precision_eval.report.text import findings, markdown_report, print_report
+from precision_eval.core.formatting import grouped, join, one_line, visible
+from precision_eval.core.table import Table, markdown_text, print_lines, print_table, to_csv, to_markdown
+from precision_eval.report.doubts import Footnotes
+from precision_eval.report.guide import environment_lines, environment_markdown, reading_guide
+from precision_eval.report.next_step import budget_to_decide, next_command
+from precision_eval.report.tables import answer_of, group_table, recordings_table, results_table, sound_table
+from precision_eval.results.model import Group
 from precision_eval.results.reading import Run, load_run
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.console import Console
 
 FIGURES_NAME = "figures"
-TIMED_CASE = "voice"
-"""The shipped case that runs over time; where nothing runs over time a missing figure of it is worth no line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A figure of a group, saved in the run's folder."""
+
+    group: Group
+    kind: str
+    png: Path
+    svg: Path
 
 
 def write_report(run_dir: Path, *, console: Console | None = None) -> list[Path]:
@@ -34,19 +44,21 @@ def write_report(run_dir: Path, *, console: Console | None = None) -> list[Path]
     run_dir : Path
         Folder with ``records.jsonl``.
     console : rich.console.Console, optional
-        Where every table, the findings and the reading guide are printed.
+        Where every table, the notes and the reading guide are printed.
 
     Returns
     -------
     list of Path
-        ``report.md``, ``results.csv``, then figures as PNG and SVG under ``figures/``. A figure whose measure is
-        missing is left out; report.md says why.
+        ``report.md``, ``results.csv``, ``report.html``, then figures as PNG and SVG under ``figures/``. A figure whose
+        measure is missing is left out.
 
     Raises
     ------
     RecordError
         There are no records, or they cannot be read.
     """
+    from precision_eval.report.html.page import FILE_NAME, render_html
+
     run_dir = Path(run_dir)
     run = load_run(run_dir)
     remove_unfinished(run_dir)
@@ -54,55 +66,144 @@ def write_report(run_dir: Path, *, console: Console | None = None) -> list[Path]
         prefix=".report-", suffix=f".{os.getpid()}{PARTIAL}", dir=run_dir
     ) as name:  # a kill leaves no half report
         unfinished = Path(name)
-        drawn, left_out = draw_figures(replace(run, directory=unfinished))
-        figures = [run_dir / path.relative_to(unfinished) for path in drawn]
-        pngs = [path for path in figures if path.suffix == ".png"]
-        csv_path, report = run_dir / "results.csv", run_dir / "report.md"
-        write_csv(run, unfinished / csv_path.name)
-        said = findings(run)
-        text = markdown_report(run, said, figures=pngs, left_out=left_out)
-        (unfinished / report.name).write_text(text, encoding="utf-8")
+        drawings = draw_figures(run, unfinished)
+        texts = {
+            "report.md": markdown_report(run, drawings),
+            "results.csv": to_csv(results_table(run)),
+            FILE_NAME: render_html(run, {(one.group.slug, one.kind): one.svg for one in drawings}),
+        }
+        for file, text in texts.items():
+            write_file(unfinished / file, text)
         (run_dir / FIGURES_NAME).mkdir(exist_ok=True)
-        for path in (*figures, csv_path, report):
-            move_whole(unfinished / path.relative_to(run_dir), path)
+        files = [*(unfinished / file for file in texts), *(path for one in drawings for path in (one.png, one.svg))]
+        written = [run_dir / path.relative_to(unfinished) for path in files]
+        for path, target in zip(files, written, strict=True):
+            move_whole(path, target)
     if console is not None:
-        print_report(run, said, console=console, files=[report, csv_path, *pngs])
-        print_lines([f"Left out: {line}" for line in left_out], console, style="yellow")
-    return [report, csv_path, *figures]
+        print_report(run, console)
+    return written
 
 
-def draw_figures(run: Run) -> tuple[list[Path], list[str]]:
-    """Draw every figure that the records allow."""
+def write_file(path: Path, text: str) -> None:
+    """Write one file of the report, UTF-8."""
+    path.write_text(text, encoding="utf-8", newline="")
+
+
+def draw_figures(run: Run, directory: Path) -> list[Drawing]:
+    """Draw every figure that the records allow, and save it below a folder."""
     from precision_eval.report.drawing import NotDrawn, save
+    from precision_eval.report.figures import FIGURES
 
-    files: list[Path] = []
-    left_out: list[str] = []
-    for stem, draw in _figures(run):
-        try:
-            figure = draw()
-        except NotDrawn as missing:
-            left_out.append(str(missing))
-            continue
-        files += save(figure, run.directory / FIGURES_NAME, stem)
-    return files, left_out
+    drawings = []
+    for group in run.sections:
+        for kind, draw in FIGURES.items():
+            try:
+                png, svg = save(draw(run, group), directory / FIGURES_NAME, f"{kind}-{group.slug}")
+            except NotDrawn:
+                continue
+            drawings.append(Drawing(group=group, kind=kind, png=png, svg=svg))
+    return [*drawings, *_draw_lengths(run, directory)]
 
 
-def _figures(run: Run) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    from precision_eval.report.figures.bars import draw_memory
+def _draw_lengths(run: Run, directory: Path) -> Iterator[Drawing]:
+    """Draw time over length, one figure for all sizes of a case that are lengths; it belongs to the last of them."""
+    from precision_eval.report.drawing import NotDrawn, save
     from precision_eval.report.figures.lengths import draw_lengths
-    from precision_eval.report.figures.over_time import draw_audio, draw_drift, draw_survival
-    from precision_eval.report.figures.tradeoff import draw_tradeoff
 
-    grids = grouped(((section.case, section.where), section) for section in run.sections)
-    for (case, device), sections in grids.items():
-        name = f"{case}-{device}".replace(":", "").replace(" ", "-")
-        yield f"tradeoff-{name}", partial(draw_tradeoff, case, device, sections)
-        yield f"memory-{name}", partial(draw_memory, case, device, sections)
-        lengths = [section for section in sections if section.size.isdecimal()]
-        for mode, of_mode in grouped((section.mode, section) for section in lengths).items():
-            yield f"lengths-{name}-{mode}", partial(draw_lengths, case, f"{device}, {mode}", of_mode)
-    for section in run.sections:
-        if section.case == TIMED_CASE or section.having("teacher_forced_drift", "divergence", "audio"):
-            yield f"drift-{section.slug}", partial(draw_drift, run, section)
-            yield f"audio-{section.slug}", partial(draw_audio, run, section)
-            yield f"survival-{section.slug}", partial(draw_survival, run, section)
+    lengths = [group for group in run.sections if group.size.isdecimal()]
+    for (case, where), groups in grouped(((g.case, f"{g.where}, {g.mode}"), g) for g in lengths).items():
+        with suppress(NotDrawn):
+            figure = draw_lengths(case, where, groups)
+            png, svg = save(figure, directory / FIGURES_NAME, f"lengths-{groups[-1].slug}")
+            yield Drawing(group=groups[-1], kind="lengths", png=png, svg=svg)
+
+
+def markdown_report(run: Run, drawings: Sequence[Drawing]) -> str:
+    """Return the report as Markdown: per group its tables and figures, then the notes."""
+    notes = Footnotes()
+    parts = [f"# Report of `{visible(run.directory.resolve().name)}`", environment_markdown(run)]
+    parts += [f"- Not counted: {markdown_text(line)}" for line in run.damage]
+    for group in run.sections:
+        tables = list(tables_of(run, group, notes))
+        if not tables:
+            continue
+        parts.append(f"## {markdown_text(tables[0].title)}")
+        parts += [to_markdown(table, heading=number > 0) for number, table in enumerate(tables)]
+        parts += [
+            f"![{drawing.kind} of {markdown_text(group.title)}]({FIGURES_NAME}/{drawing.png.name})"
+            for drawing in drawings
+            if drawing.group is group
+        ]
+    parts += ["## Notes", notes_markdown(notes)] if notes.lines else []
+    parts.append("\n".join(["## How to read this", "", *(f"- {line}" for line in reading_guide(run))]))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def notes_markdown(notes: Footnotes) -> str:
+    """Return the notes as a numbered list."""
+    return "\n".join(f"{number}. {markdown_text(text)}" for number, text in enumerate(notes.texts, start=1))
+
+
+def tables_of(run: Run, group: Group, notes: Footnotes) -> Iterator[Table]:
+    """Yield the tables of a group that have something to say, the costs first."""
+    if group.fixes or group.rows:
+        yield group_table(answer_of(group), notes)
+    tables = (sound_table(run, group), recordings_table(run, group, notes))
+    yield from (table for table in tables if table is not None)
+
+
+def print_report(run: Run, console: Console) -> None:
+    """Print every table with every column, the notes and the reading guide."""
+    notes = Footnotes()
+    print_lines(environment_lines(run), console, style="dim")
+    for group in run.sections:
+        for table in tables_of(run, group, notes):
+            print_table(table, console)
+            console.print()
+    _print_notes(run, notes, console)
+    print_lines(["How to read this", *(f"  · {line}" for line in reading_guide(run))], console)
+
+
+def print_answer(run: Run, console: Console) -> None:
+    """Print the short table of each group that something cures, then what nothing cures, and the notes."""
+    notes = Footnotes()
+    uncured: dict[str, list[str]] = {}
+    for answer in (answer_of(group) for group in run.sections if group.fixes):
+        group, table = answer.group, group_table(answer, notes, short=True)
+        if group.curing:
+            print_table(table, console, compact=True)
+        elif group.fault:
+            print_lines([group.fault], console)
+        else:
+            by_result = grouped((row[1], row[0]) for row in table.rows)
+            results = "; ".join(f"{', '.join(fixes)} {result}" for result, fixes in by_result.items())
+            uncured.setdefault(f"{group.mode}: {results}", []).append(group.case)
+    for results, cases in uncured.items():
+        print_lines([f"Nothing measured cures {join(list(dict.fromkeys(cases)))}, {results}"], console)
+    _print_notes(run, notes, console)
+    print_lines(["Bold: best balance of time and drift; ≈: not told apart. Below 1 is faster."], console)
+
+
+def print_next(run: Run, console: Console) -> None:
+    """Print the command to run next."""
+    print_lines([f"Next: {next_command(run)}"], console, soft_wrap=True)
+
+
+def answer_dicts(run: Run) -> list[dict[str, Any]]:
+    """Return the answer of each group as plain JSON data."""
+    names = ("case", "size", "mode", "device", "threads", "pins", "baseline", "fault")
+    dicts = []
+    for answer in (answer_of(group) for group in run.sections if group.fixes):
+        group = answer.group
+        fixes = [
+            row.to_dict() | {"verdict": group.verdict_of(row), "budget_to_decide_s": budget_to_decide(group, row)}
+            for row in group.fixes
+        ]
+        place = {name: getattr(group, name) for name in names}
+        dicts.append(place | {"pick": answer.pick, "ties": list(answer.ties), "fixes": fixes})
+    return dicts
+
+
+def _print_notes(run: Run, notes: Footnotes, console: Console) -> None:
+    print_lines([one_line(line) for line in notes.lines], console, style="dim")
+    print_lines([f"Not counted: {one_line(line)}" for line in run.damage], console, style="yellow")

@@ -21,7 +21,6 @@ from precision_eval.core.targets import called, target_of
 from precision_eval.measure.admission import admitted_candidate, admitted_case
 from precision_eval.measure.registry import all_measures
 from precision_eval.pytest_plugin import Precision
-from precision_eval.report.html import write_html
 from precision_eval.run.plan import Selection, make_plan
 from precision_eval.run.runner import run_plan
 from precision_eval.run.session import resolve_plugins
@@ -174,7 +173,7 @@ def test_a_measure_of_an_installed_package_runs_and_is_reported(tmp_path, monkey
     write_report(tmp_path / "run")
     assert "size.output.largest" in (tmp_path / "run" / "results.csv").read_text()
     assert "size.output.largest" in (tmp_path / "run" / "report.md").read_text()
-    assert "size.output.largest" in write_html(tmp_path / "run").read_text()
+    assert "size.output.largest" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_a_function_is_named_by_where_it_is_written(tmp_path):

@@ -1,6 +1,8 @@
-"""The figures of a report: one drawing function per panel, used for the files under ``figures/`` and for the charts of
-the HTML report alike.
+"""The figures of a report, each of one group of a run; a figure that the records do not allow raises ``NotDrawn``."""
 
-Conventions: artists that belong to a fix carry a group id, ``mark FIX`` for what a reader points at, ``of FIX`` for the
-rest, and ``text FIX`` for a label whose words the HTML report replaces.
-"""
+from precision_eval.report.figures.bars import draw_memory
+from precision_eval.report.figures.over_time import draw_drift, draw_survival
+from precision_eval.report.figures.tradeoff import draw_tradeoff
+
+FIGURES = {"tradeoff": draw_tradeoff, "memory": draw_memory, "drift": draw_drift, "survival": draw_survival}
+"""Kind, which begins the name of its files, to what draws it."""

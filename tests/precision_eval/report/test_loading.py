@@ -46,10 +46,12 @@ def test_records_by_id(run):
 
 
 def test_rows_are_those_of_results_csv(run, folder, tmp_path):
-    from precision_eval.report.tables import write_csv
+    from precision_eval.core.table import to_csv
+    from precision_eval.report.tables import results_table
     from precision_eval.results.reading import load_run
 
-    path = write_csv(load_run(folder), tmp_path / "results.csv")
+    path = tmp_path / "results.csv"
+    path.write_text(to_csv(results_table(load_run(folder))), encoding="utf-8", newline="")
     with path.open(encoding="utf-8", newline="") as file:
         expected = {(row["case"], row["size"], row["mode"], row["fix"]): row for row in csv.DictReader(file)}
     rows = run.to_dicts()

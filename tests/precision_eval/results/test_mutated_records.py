@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from precision_eval import load
 from precision_eval.core.errors import PrecisionEvalError
-from precision_eval.report.tables import write_csv
-from precision_eval.results.reading import load_run
+from precision_eval.core.table import to_csv
+from precision_eval.report.tables import results_table
+from precision_eval.report.writer import markdown_report
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 FORMULA = re.compile(r'(?:^|,)"?=cmd', re.MULTILINE)
@@ -73,7 +74,7 @@ def read_everything(folder):
         try:
             run = load(folder)
             json.dumps([run.to_dicts(kind=kind) for kind in ("fixes", "records")], allow_nan=False)
-            text = repr(run) + write_csv(load_run(folder), folder / "mutated.csv").read_text(encoding="utf-8")
+            text = repr(run) + to_csv(results_table(run.run)) + markdown_report(run.run, [])
         except PrecisionEvalError as error:
             text = str(error)
     return "\n".join([text, *(str(warning.message) for warning in warned)])

@@ -1,11 +1,8 @@
-import csv
-import json
 from pathlib import Path
 
 import made_groups
 import pytest
 
-from precision_eval.report.tables import write_csv
 from precision_eval.results.model import figure_of, memory_bytes, series_of
 from precision_eval.results.reading import Run, load_run
 
@@ -86,21 +83,25 @@ def test_figures_and_series_have_gaps_where_nothing_was_measured():
     assert series_of({"series": {"time_s": [0], "value": [1.0]}}, "series", value="value") is None
 
 
-def test_csv_holds_every_scalar_and_parses_back(full_run):
-    run = load_run(full_run)
-    with write_csv(run, full_run / "r.csv").open(newline="", encoding="utf-8") as file:
-        lines = list(csv.DictReader(file))
-    records = [json.loads(line) for line in (full_run / "records.jsonl").read_text().splitlines()]
-    record = next(r for r in records if r["measure"] == "latency" and r["status"] == "passed")
-    line = next(
-        found
-        for found in lines
-        if all(found[name] == record[name] for name in ("case", "size", "mode", "device", "fix"))
-    )
-    assert float(line["latency.ratio_low"]) == record["data"]["ratio_low"]
-    assert "latency.block_median_s" not in line
-    cells = {tuple(r[name] for name in ("case", "size", "mode", "device", "fix")) for r in records}
-    assert len(lines) == len(cells)
-    shipped = next(found for found in lines if found["fix"] == "as_shipped")
-    assert shipped["status"] == "raised"
-    assert "same dtype" in shipped["reason"]
+def timed(ratio, low, high, *, verdict):
+    return {"baseline": "full_float32", "ratio": ratio, "ratio_low": low, "ratio_high": high, "verdict": verdict}
+
+
+def test_a_verdict_is_held_to_what_the_baseline_shows_against_itself(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    run.add("w", "s", "eager", "full_float32", "latency", timed(0.94, 0.93, 0.95, verdict="faster"))
+    run.add("w", "s", "eager", "kv_to_query", "latency", timed(0.94, 0.92, 0.95, verdict="faster"))
+    run.add("w", "s", "eager", "float16", "latency", timed(1.25, 1.24, 1.26, verdict="slower"))
+    section = load_run(run.write()).sections[0]
+    assert {row.fix: section.verdict_of(row) for row in section.rows} == {
+        "full_float32": "noise floor off",
+        "kv_to_query": "undecided",  # its interval is the noise floor's own
+        "float16": "slower",
+    }
+
+
+def test_the_baseline_is_one_with_the_noise_of_its_own_comparison(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    run.add("w", "s", "eager", "full_float32", "latency", timed(0.53, 0.33, 1.8, verdict="undecided"))
+    section = load_run(run.write()).sections[0]
+    assert section.time_interval(section.row("full_float32")) == (1.0, 0.33, 1.8)

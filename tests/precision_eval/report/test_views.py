@@ -1,0 +1,114 @@
+"""One snapshot of each view of a report, and what no view may do: cut a figure, run a formula, obey a message.
+
+``SNAPSHOTS=write`` in the environment writes them anew.
+"""
+
+import csv
+import io
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from precision_eval.core.table import to_csv, to_markdown
+from precision_eval.report.doubts import Footnotes
+from precision_eval.report.tables import results_table
+from precision_eval.report.writer import markdown_report, print_answer, print_report, tables_of, write_report
+from precision_eval.results.reading import load_run
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+
+@pytest.fixture
+def run_dir(synthetic, tmp_path):
+    """Two cases, one of them over time, in both modes; nothing of it depends on the machine."""
+    run = synthetic(tmp_path / "run", minutes=0.2)
+    run.attention("attention-decode", "dia", "eager")
+    for mode in ("eager", "compiled"):
+        run.voice(mode)
+    return run.write()
+
+
+def check(name, text):
+    path = SNAPSHOTS / name
+    text = re.sub(r"data:(\w+/[\w+-]+);base64,[^\"]+", r"data:\1", text)
+    if os.environ.get("SNAPSHOTS") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8"), f"{name} changed; SNAPSHOTS=write writes it anew"
+
+
+def printed(print_, run, width=80):
+    console = Console(width=width, file=io.StringIO())
+    print_(run, console)
+    return console.file.getvalue()
+
+
+def test_markdown_and_html(run_dir):
+    written = {path.name: path for path in write_report(run_dir)}
+    check("report.md", written["report.md"].read_text(encoding="utf-8"))
+    check("report.html", written["report.html"].read_text(encoding="utf-8"))
+
+
+def test_terminal(run_dir):
+    text = printed(print_answer, load_run(run_dir))
+    check("answer.txt", text)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_page_needs_no_script_and_no_network(run_dir):
+    write_report(run_dir)
+    page = (run_dir / "report.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert not re.search(r"(?:src|href)=\"(?:https?:|//)", page)
+    targets = set(re.findall(r'id="([^"]+)"', page))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= targets
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_no_figure_is_cut_at_any_width(full_run, width):
+    run = load_run(full_run)
+    text, notes = printed(print_report, run, width), Footnotes()
+    words = set(text.split())
+    for group in run.sections:
+        for table in tables_of(run, group, notes):
+            for row in table.rows:
+                assert {word for cell in row for word in cell.split()} <= words, (table.title, row)
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_markdown_tables_are_well_formed(full_run):
+    run, notes = load_run(full_run), Footnotes()
+    for group in run.sections:
+        for table in tables_of(run, group, notes):
+            lines = [line for line in to_markdown(table, heading=False).splitlines() if line.startswith("|")]
+            assert len(lines) == len(table.rows) + 2
+            assert {line.count("|") for line in lines} == {len(table.columns) + 1}
+
+
+def test_csv_holds_every_scalar_and_parses_back(full_run):
+    run = load_run(full_run)
+    lines = list(csv.DictReader(io.StringIO(to_csv(results_table(run)))))
+    identity = ("case", "size", "mode", "device", "fix")
+    by_cell = {tuple(line[name] for name in identity): line for line in lines}
+    assert len(by_cell) == len(lines)
+    record = next(record for record in run.records if record.measure == "latency" and record.status == "passed")
+    line = by_cell[tuple(getattr(record, name) for name in identity)]
+    assert float(line["latency.ratio_low"]) == record.data["ratio_low"]
+    assert "latency.block_median_s" not in line
+
+
+def test_what_a_record_says_is_neither_markup_nor_obeyed(run_dir):
+    run = load_run(run_dir)
+    reason = "\u202egnp.exe \x1b[31m<script>alert(1)</script> | `x`"
+    hostile = replace(run, records=tuple(replace(r, reason=reason) if r.status == "raised" else r for r in run.records))
+    from precision_eval.report.html.page import render_html
+
+    texts = [printed(print_answer, hostile), markdown_report(hostile, []), render_html(hostile, {})]
+    for text in texts:
+        assert "gnp.exe" in text
+        assert not {"\u202e", "\x1b"} & set(text)
+    assert not any("<script>" in text for text in texts[1:])
