@@ -113,6 +113,7 @@ bench: $(DEV_STAMP)
 
 docs: $(DEV_STAMP)
 	$(BIN)/python -m tools docs
+	$(BIN)/python -m validation --page
 	$(BIN)/python -m tools.docs_examples docs/example-*.md
 
 clean:

@@ -16,7 +16,7 @@ from precision_eval.core.errors import ParameterError, PrecisionEvalError
 from precision_eval.core.table import print_table
 from validation import frame
 from validation.frame import Experiment, Figure, Options
-from validation.report import figure_table, write_report
+from validation.report import figure_table, write_page, write_report
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _EPILOG = """
@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given, console = _parser().parse_args(arguments), Console()
     if given.list:
         _list(console)
+        return
+    if given.page:
+        write_page(frame.ROOT / "docs" / "validation.md", frame.ROOT / "results")
         return
     names = frame.PROOF if given.names in ([], ["prove"]) else given.names
     chosen = {name: frame.experiment_by_name(name) for name in names}
@@ -58,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--report", action="store_true", help="run nothing; print and draw the trials on file")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no trial after so many seconds")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting; see --list")
+    parser.add_argument("--page", action="store_true", help="write the tables of docs/validation.md from results/")
     parser.add_argument("--list", action="store_true", help="name the experiments and their settings")
     return parser
 

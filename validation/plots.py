@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +10,8 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as DrawnFigure
-from matplotlib.ticker import PercentFormatter
 
 from precision_eval.report.drawing import INK, dress, new_figure, save
-from precision_eval.stats import wilson_interval
-from validation.frame import Figure
 
 _OKABE_ITO = ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#8C6D00")
 _COLOURS = (*_OKABE_ITO, "#7A4FBF", "#777777", "#7FB800")  # as many as there are rules: none looks like another
@@ -105,40 +99,3 @@ def draw_ratios(out: Path, stem: str, panels: Mapping[str, tuple[Mapping[str, An
         axes.set_xlabel("ratio, 95 % interval", fontsize=9, color=INK)
         dress(axes, title=f"{title}, target ≤ {target:g}")
     return save(figure, out, stem)
-
-
-def shares_in(text: str) -> tuple[float, float, float] | None:
-    """Read the share of a figure's text with its 95 % interval; Wilson's where the text has a count alone."""
-    known = re.match(r"([\d.]+) % \[([\d.]+), ([\d.]+)\]", text)
-    if known:
-        share, low, high = (float(number) / 100 for number in known.groups())
-        return share, low, high
-    count = re.search(r"\b(\d[\d,]*) of (\d[\d,]*)\b", text)
-    hits, trials = (int(number.replace(",", "")) for number in count.groups()) if count else (0, 0)
-    return (hits / trials, *wilson_interval(hits / trials, trials)) if hits <= trials > 0 else None
-
-
-def draw_found(figures: Sequence[Figure]) -> DrawnFigure | None:
-    """Draw the shares of a table, a row each: ours filled, other tools' hollow; None where there is none."""
-    rows = [(figure, shares) for figure in figures if (shares := shares_in(figure.found)) is not None]
-    if not rows:
-        return None
-    rivals = list(dict.fromkeys(name for figure, _ in rows for name in figure.rivals))
-    drawing = new_figure(9.5, 1.2 + 0.3 * len(rows) + (0.2 * (len(rivals) // 3 + 1) if rivals else 0.0))
-    axes = drawing.subplots()
-    for row, (figure, (share, low, high)) in enumerate(rows):
-        for name in (name for name in figure.rivals if shares_in(figure.rivals[name])):
-            place = rivals.index(name) + 1
-            look = {"color": _COLOURS[place % len(_COLOURS)], "markerfacecolor": "none", "markersize": 5, "zorder": 3}
-            axes.plot(shares_in(figure.rivals[name])[0], row, _MARKERS[place % len(_MARKERS)], label=name, **look)  # type: ignore[index, arg-type]
-        colour = {True: "#009E73", False: "#D55E00", None: "#777777"}[figure.met]
-        axes.plot([low, high], [row, row], color=colour, linewidth=1.8, zorder=4)
-        axes.plot(share, row, "o", color=colour, markersize=6, zorder=5)
-    axes.set_yticks(range(len(rows)), [textwrap.shorten(figure.name, 56, placeholder=" …") for figure, _ in rows])
-    axes.set(xlim=(-0.02, 1.02), ylim=(len(rows) - 0.5, -0.5))
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    dress(axes)
-    shown = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    if shown:
-        drawing.legend([*shown.values()], [*shown], loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-    return drawing

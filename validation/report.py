@@ -1,4 +1,4 @@
-"""Figures as tables: in a terminal, in ``OUT/report.md`` and in the blocks of ``docs/``.
+"""Figures as tables: in a terminal, in ``OUT/report.md`` and in docs/validation.md.
 
 A share is shown in per cent with Wilson's 95 % interval and its count: ``33.3 % [6.1, 79.2], 1 of 3``.
 """
@@ -12,14 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.environment import environment_sha, stored_environments
+from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import TrialFile, read_json, write_json
 from precision_eval.core.formatting import MISSING
-from precision_eval.core.table import Strong, Table, make_table, to_markdown
+from precision_eval.core.table import Strong, Table, make_table, to_markdown, without_empty_columns
 from precision_eval.stats import wilson_interval
 from validation.frame import NAMES, Data, Figure, experiment_by_name, figures_of
 
 _HEAD = ("figure", "target", "found", "met")
 _SHORT_SHA = 12
+FIGURES_NAME = "figures.json"
+# Where the committed results of each experiment are, below results/.
+STORED = {
+    **dict.fromkeys(("latency", "memory", "overhead", "divergence"), f"proof/{FIGURES_NAME}"),
+    "kinds": "kinds/kinds.jsonl",
+    "doctor": "doctor.json",
+    "choose": "choose/choose.json",
+    "gate": "gate/gate.jsonl",
+    "versions": "versions/versions.json",
+    "sound": "sound/sound.json",
+}
 
 
 def share_text(hits: int, trials: int, *, interval: tuple[float, float] | None = None, digits: int = 1) -> str:
@@ -63,19 +75,17 @@ def figure_table(figures: Sequence[Figure], *, title: str = "") -> Table:
     return make_table((*_HEAD, "others, same trials"), rows, title=title)
 
 
-def rival_tables(figures: Sequence[Figure]) -> list[Table]:
-    """Return the figures with a column per rival, whose intervals are left out; a table per set of rivals."""
-    groups: dict[tuple[str, ...], list[Figure]] = {}
-    for figure in sorted(figures, key=lambda figure: -len(figure.rivals)):
-        named = tuple(figure.rivals)
-        home = next((rivals for rivals in groups if named and set(named) <= set(rivals)), named)
-        groups.setdefault(home, []).append(figure)
-    return [
-        make_table(
-            (*_HEAD, *names), [(*_cells(f), *(_short(f.rivals.get(name, MISSING)) for name in names)) for f in rows]
-        )
-        for names, rows in groups.items()
-    ]
+def claims_table(figures: Sequence[Figure]) -> Table:
+    """Return the figures that have a target, one claim per row, and what asv finds in the same trials."""
+    judged = [figure for figure in figures if figure.met is not None]
+    shown = judged if len(judged) > 1 else figures
+    rows = [(*_cells(figure), _asv_text(figure)) for figure in shown]
+    return without_empty_columns(make_table((*_HEAD, "asv"), rows))
+
+
+def _asv_text(figure: Figure) -> str:
+    texts = (_short(text) for name, text in figure.rivals.items() if name.startswith("asv"))
+    return next(texts, "")
 
 
 def _cells(figure: Figure) -> tuple[str, ...]:
@@ -109,35 +119,29 @@ def write_report(figures: Mapping[str, Sequence[Figure]], out: Path) -> None:
     (out / "report.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def reported_markdown(path: Path) -> str:
-    """Return the figures of a ``figures.json`` that have a target, per experiment."""
-    parts = []
-    for name, rows in read_json(path).items():
-        judged = [Figure(**row) for row in rows if row["met"] is not None]
-        if judged:
-            parts += [f"**{name}**", *map(to_markdown, rival_tables(judged))]
-    return "\n\n".join(parts)
-
-
-def stored_markdown(name: str, path: Path, *, judged_only: bool = False, without: str = "") -> str:
-    """Return the figures of an experiment's summary or trials, what is to be known of them, and who measured.
-
-    `without`: figures whose name has this in it are left out.
-    """
-    command = f"python -m validation {name} --size full"
+def stored_markdown(name: str, path: Path) -> str:
+    """Return the claims of an experiment from its stored figures, summary or trials, and what to know of them."""
     if not path.exists():
-        return f"Not measured: there is no `{path.name}` yet. `{command}` makes it."
+        return f"Not measured: there is no `{path.name}` yet. `python -m validation {name} --size full` makes it."
+    if path.name == FIGURES_NAME:
+        return to_markdown(claims_table([Figure(**row) for row in read_json(path)[name]]))
     experiment, content = experiment_by_name(name), stored_content(name, path)
-    if path.suffix == ".jsonl":  # trials of several machines, which the figures name
-        measured = [f"Measured with `{command}`."]
-    else:
-        command = content.get("command", command)
-        measured = [f"Measured with `{command}` on {_machine(where)}." for where in environments_of(content, path)]
     figures = figures_of(experiment, content, path)
-    shown = [figure for figure in figures if figure.met is not None or not judged_only]
-    shown = [figure for figure in shown if not without or without not in figure.name]
-    notes = experiment.notes(content)
-    return "\n\n".join([*map(to_markdown, rival_tables(shown)), *notes, *measured])
+    measured = [f"Measured on {_machine(where)}." for where in environments_of(content, path)]
+    return "\n\n".join([to_markdown(claims_table(figures)), *experiment.notes(content), *measured])
+
+
+def write_page(page: Path, results: Path) -> None:
+    """Write the tables of docs/validation.md between their markers, from the stored results."""
+    text = page.read_text(encoding="utf-8")
+    for name, place in STORED.items():
+        first, last = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        before, begun, rest = text.partition(first)
+        _, ended, after = rest.partition(last)
+        if not begun or not ended:
+            raise ParameterError(f"{page} must hold {first} and then {last}; add these two lines")
+        text = f"{before}{first}\n{stored_markdown(name, results / place)}\n{last}{after}"
+    page.write_text(text, encoding="utf-8")
 
 
 def stored_content(name: str, path: Path) -> Any:
@@ -149,8 +153,10 @@ def stored_content(name: str, path: Path) -> Any:
     return lines if experiment.summary is None else experiment.summary(lines, options)
 
 
-def environments_of(content: Data, path: Path) -> list[Data]:
+def environments_of(content: Any, path: Path) -> list[Data]:
     """Return where a summary was measured: its own environment, its runs', or the one its campaign is named after."""
+    if not isinstance(content, dict):
+        return []  # trials of several machines, which the figures name
     environments = [content.get("environment"), *(run.get("environment") for run in content.get("runs", ()))]
     campaign = str(content.get("campaign", "-")).partition("/")[0]
     stored = stored_environments(path.parent)

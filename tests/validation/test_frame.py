@@ -10,7 +10,7 @@ from precision_eval.core.files import TrialFile, claimed
 from validation import frame
 from validation.__main__ import main
 from validation.frame import Experiment, Figure, Options, Trial
-from validation.report import reported_markdown
+from validation.report import stored_markdown
 
 
 def fake(*, stop_at=None, **more):
@@ -87,9 +87,8 @@ def test_report_keeps_what_others_found(use, tmp_path):
     TrialFile(tmp_path / "memory.jsonl").append({"key": "a"})
     main(["memory", "--report", "--out", str(tmp_path)])
     assert list(json.loads((tmp_path / "figures.json").read_text())) == ["latency", "memory"]
-    written = reported_markdown(tmp_path / "figures.json")
+    written = stored_markdown("memory", tmp_path / "figures.json")
     assert "| n | 3 | 1 trials | **no** |" in written
-    assert "seen" not in written  # no target
 
 
 def test_settings_are_of_the_size_and_take_the_type_of_their_default(tmp_path):

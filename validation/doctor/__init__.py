@@ -96,23 +96,16 @@ def _figures(content: Data) -> list[Figure]:
 
 
 def round_figures(name: str, counts: Data) -> list[Figure]:
-    """State a round in one row, then what it missed."""
+    """State the shares of a round, then what it missed."""
     hits, total, clean = counts["located"], counts["total"], counts["clean_models"]
-    columns = {
-        "silent ones": _share(counts["silent_located"], counts["silent"], LEAST_SILENT),
-        "a suggested change run, no fault left": _share(counts["verified"], hits, LEAST_VERIFIED),
-        "fixes said to cure that do": _share(counts["true_cures"], counts["cures"], 1.0),
-        "clean ones left alone": _share(clean - len(counts["alarms"]), clean, 1.0),
-    }
-    figures = [
-        Figure(
-            f"blind plants located, {name}",
-            share_text(hits, total) if total else "",
-            f"≥ {100 * LEAST_LOCATED:.0f} %",
-            hits >= LEAST_LOCATED * total if total else None,
-            columns,
-        )
-    ]
+    shares = (
+        ("blind plants located", hits, total, LEAST_LOCATED),
+        ("of these, silent ones", counts["silent_located"], counts["silent"], LEAST_SILENT),
+        ("a suggested change run, no fault left", counts["verified"], hits, LEAST_VERIFIED),
+        ("fixes said to cure that do", counts["true_cures"], counts["cures"], 1.0),
+        ("clean ones left alone", clean - len(counts["alarms"]), clean, 1.0),
+    )
+    figures = [_share(f"{what}, {name}", *numbers) for what, *numbers in shares]
     for plant in counts["missed"]:
         text = plant.get("refused") or f"at {plant['truth']}; the doctor: {plant['place'] or 'nothing'}"
         figures.append(Figure(f"missed, {name}: {plant['name']}", text))
@@ -122,9 +115,9 @@ def round_figures(name: str, counts: Data) -> list[Figure]:
     return figures + _alarms(counts["alarms"])
 
 
-def _share(hits: int, total: int, least: float) -> str:
-    bound = "all" if least == 1.0 else f"{100 * least:.0f} %"
-    return f"{hits} of {total}" + ("" if hits >= least * total else f" (missed: {bound})")
+def _share(name: str, hits: int, total: int, least: float) -> Figure:
+    target = "all" if least == 1.0 else f"≥ {100 * least:.0f} %"
+    return Figure(name, share_text(hits, total), target, hits >= least * total if total else None)
 
 
 def _alarms(models: Sequence[Data]) -> list[Figure]:
