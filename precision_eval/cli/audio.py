@@ -28,28 +28,23 @@ if TYPE_CHECKING:
 PLOT_FORMATS = (".png", ".svg")
 
 HELP = """\
-EST is what a fix, a codec or a vocoder made of the very sound in REF: same length, same sample rate, mono. Nothing is
-resampled, normalised, trimmed or warped. An hour takes under half a minute, and no more memory than a minute does.
+Compare EST with REF, a recording of the same length and sample rate, mono; without EST, inspect REF. Nothing is
+resampled, normalised, trimmed or warped. Memory does not grow with the length.
 
-The first line says what is wrong: samples that are not finite, digital silence, dropouts, clipping, jumps, repeats or a
-lag. Exit code 1 where a recording is not finite, or dead where its reference is not.
+The first line names what is wrong: samples that are not finite, silence, dropouts, clipping, jumps, repeats or a lag.
+Exit code 1 where a recording is not finite, or dead where its reference is not.
 
-Every metric stands with its unit; ↓ is closer when lower, ↑ when higher. [bold]p95[/bold] is what 95 % of the seconds
-are no worse than, [bold]worst[/bold] the worst second and when it was, [bold]slope/min[/bold] whether it gets worse.
-A distance alone says little: give [cyan]--noise-floor[/cyan] a second rendering of REF that is just as good (another
-noise seed), and every distance is also shown as a multiple of what chance does.
+↓ is closer when lower, ↑ when higher; [bold]p95[/bold] is what 95 % of the seconds are no worse than. Give
+[cyan]--noise-floor[/cyan] a second, equally good rendering of REF (another noise seed) to see every distance as a
+multiple of what chance does.
 
 [bold]Examples[/bold]
-
-[cyan]precision-eval audio original.wav float16.wav[/cyan]
 
 [cyan]precision-eval audio original.wav float16.wav --noise-floor other-seed.wav --plot pair.png[/cyan]
 
 [cyan]precision-eval audio float16.wav[/cyan]  one recording by itself
 
 [cyan]precision-eval audio originals/ float16/[/cyan]  pairs by name, the worst first
-
-[cyan]precision-eval audio original.wav float16.wav --json > pair.json[/cyan]  strict JSON, NaN and infinity as null
 """
 
 
@@ -88,13 +83,9 @@ def audio(
         check_plot_path(plot)
     pairwise = reference.is_dir() and estimate is not None and estimate.is_dir()
     if estimate is None or pairwise:
-        for option, value in (
-            ("--noise-floor", noise_floor),
-            ("--plot", plot),
-            ("--align", align if not pairwise else None),
-        ):
-            if value is not None:
-                raise ParameterError(f"{option} is for a pair of files; give REF and EST as files")
+        pair_options = {"--noise-floor": noise_floor, "--plot": plot, "--align": None if pairwise else align}
+        for option in (name for name, value in pair_options.items() if value is not None):
+            raise ParameterError(f"{option} is for a pair of files; give REF and EST as files")
     if estimate is None:
         failed = _inspect(reference, as_json=as_json)
     elif pairwise:
@@ -174,16 +165,16 @@ def _compare_folders(reference: Path, estimate: Path, *, as_json: bool, align: A
                 result = str(error)
             results.append((name, result))
     if as_json:
-        _print_json({"pairs": [_pair_dict(name, result) for name, result in results], "without_partner": alone})
+        listed = [
+            {"name": name, "error": result}
+            if isinstance(result, str)
+            else {"name": name, "headline": result.headline, "comparison": result.to_dict()}
+            for name, result in results
+        ]
+        _print_json({"pairs": listed, "without_partner": alone})
     else:
         print_folder(results, alone)
     return any(isinstance(result, str) or result.failed for _, result in results)
-
-
-def _pair_dict(name: str, result: AudioComparison | str) -> dict[str, Any]:
-    if isinstance(result, str):
-        return {"name": name, "error": result}
-    return {"name": name, "headline": result.headline, "comparison": result.to_dict()}
 
 
 def _print_json(content: dict[str, Any]) -> None:

@@ -2,8 +2,7 @@
 
 Conventions: the files are read block by block and spectra are averaged into at most 800 columns of time and 512 rows
 of frequency, so an hour takes no more memory than a minute. A cell of the difference is the mean power of the estimate
-over the mean power of the reference, in dB. A metric with more than 240 windows is drawn as the median of groups
-of neighbours with their range as a band.
+over the mean power of the reference, in dB.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
 from audio_metrics import AudioComparison, Flag, Series, metric_by_name
-from audio_metrics.frames import FrameBlock, FrameGrid
+from audio_metrics.frames import WINDOW_S, FrameBlock, FrameGrid
 from audio_metrics.spectra import FLOOR
 from precision_eval.core.formatting import title_of
 from precision_eval.report.drawing import FAINT, INK, dress, new_figure
 
 MAX_COLUMNS = 800
 MAX_ROWS = 512
-MAX_POINTS = 240
 DRAWN = ("log_spectral_distance_db", "mel_mcd_db", "si_sdr_db")
 _RANGE_DB = 80.0
 _DIFFERENCE_DB = 20.0
@@ -115,43 +113,28 @@ def _draw_spectrograms(
 
 
 def _draw_series(axes: Axes, name: str, series: Series, unit_s: float) -> None:
-    """Draw the windows as steps, or the median and range of groups where there are many."""
+    """Draw one step per window; windows without a value are gray."""
     metric = metric_by_name(name)
-    time_s, low, middle, high = thinned(series)
-    if not np.isfinite(middle).any():
+    finite = np.isfinite(series.value)
+    if not finite.any():
         reason = "equal bit for bit: infinite" if np.isposinf(series.value).any() else "no window has a finite value"
         axes.annotate(reason, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center", color=FAINT)
-    # a step needs a point where the last window ends
-    width_s = float(time_s[1] - time_s[0]) if len(time_s) > 1 else 1.0
-    time_s = np.append(time_s, time_s[-1] + width_s if len(time_s) else 0.0)
-    low, middle, high = (np.append(values, values[-1:] if len(values) else np.nan) for values in (low, middle, high))
     arrow = "lower is closer" if metric.direction == "lower" else "higher is closer"
     dress(axes, title=f"{title_of(name)}, {metric.unit} per second · {arrow}")
-    if len(time_s) - 1 < len(series.value):
-        axes.fill_between(time_s / unit_s, low, high, color="#0072B2", alpha=0.25, linewidth=0, step="post")
-    axes.step(time_s / unit_s, middle, where="post", color="#0072B2", linewidth=1.2)
+    edges = np.append(series.time_s, series.time_s[-1:] + WINDOW_S) / unit_s  # a step ends where its window does
+    values = np.where(finite, series.value, np.nan)
+    axes.step(edges, np.append(values, values[-1:]), where="post", color="#0072B2", linewidth=1.2)
     axes.set_ylabel(metric.unit, fontsize=9.5, color=INK)
-
-
-def thinned(series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """At most 240 groups of neighbouring windows: time_s, least, median and greatest; NaN where a group has
-    no value.
-    """
-    values = np.where(np.isfinite(series.value), series.value, np.nan)
-    size = max(1, -(-len(values) // MAX_POINTS))
-    padded = np.append(values, np.full(-len(values) % size, np.nan)).reshape(-1, size)
-    known = np.isfinite(padded).any(axis=1)
-    result = np.full((3, len(padded)), np.nan)
-    if known.any():
-        result[:, known] = np.nanquantile(padded[known], (0.0, 0.5, 1.0), axis=1)
-    return series.time_s[::size], result[0], result[1], result[2]
 
 
 def _mark(rows: list[Axes], comparison: AudioComparison, flags: tuple[Flag, ...], unit_s: float) -> None:
     """Shade windows without a value, and draw a line where something was flagged and where the sounds part."""
-    for start_s, stop_s in undefined_spans(comparison.summaries[DRAWN[0]].series):
-        for axes in rows[2:]:
-            axes.axvspan(start_s / unit_s, stop_s / unit_s, color="#BBBBBB", alpha=0.6, linewidth=0, zorder=0.5)
+    series = comparison.summaries[DRAWN[0]].series
+    undefined_s = series.time_s[np.isnan(series.value)]
+    for axes in rows[2:]:
+        for start_s in undefined_s:
+            end_s = start_s + WINDOW_S
+            axes.axvspan(start_s / unit_s, end_s / unit_s, color="#BBBBBB", alpha=0.6, linewidth=0, zorder=0.5)
     marks = [(flag.time_s, f"{flag.signal}: {flag.kind}", _FLAG_COLOUR) for flag in flags if flag.time_s is not None]
     if np.isfinite(comparison.t_div_s):
         marks.append((comparison.t_div_s, "another sound from here (t_div)", _DIVERGED_COLOUR))
@@ -171,19 +154,6 @@ def _mark(rows: list[Axes], comparison: AudioComparison, flags: tuple[Flag, ...]
             color=colour,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0},
         )
-    if any(np.isnan(comparison.summaries[DRAWN[0]].series.value)):
+    if len(undefined_s):
         note = "grey: no value (digital silence or samples that are not finite)"
         rows[-1].annotate(note, (1.0, 1.04), xycoords="axes fraction", ha="right", fontsize=8.5, color=FAINT)
-
-
-def undefined_spans(series: Series) -> list[tuple[float, float]]:
-    """Stretches of windows without a value, as (start, stop) in seconds."""
-    undefined = np.isnan(series.value)
-    if len(undefined) < 1 or not undefined.any():
-        return []
-    width_s = float(series.time_s[1] - series.time_s[0]) if len(series.time_s) > 1 else 1.0
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], undefined, [False])).astype(int)))
-    starts, stops = edges[::2], edges[1::2]
-    return [
-        (float(series.time_s[a]), float(series.time_s[b - 1]) + width_s) for a, b in zip(starts, stops, strict=True)
-    ]
