@@ -217,7 +217,7 @@ def _is_control(char: str) -> bool:
 
 _UNIT_SUFFIXES = ("_dbfs", "_db_per_octave", "_db_per_min", "_db", "_hz", "_s", "_cents", "_ppm", "_bits", "_per_min")
 _METRIC_WORDS = {"mcd": "MCD", "snr": "SNR", "si sdr": "SI-SDR", "ltas": "LTAS", "rms": "RMS", "dc": "DC", "l1": "L1"}
-_METRIC_WORDS |= {"f0": "F0", "stft": "STFT", "stoi": "STOI", "pesq": "PESQ", "frechet": "Fréchet", "js": "JS"}
+_METRIC_WORDS |= {"stft": "STFT", "frechet": "Fréchet"}
 
 
 def title_of(name: str) -> str:

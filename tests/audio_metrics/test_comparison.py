@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 import audio_metrics as am
 from audio_metrics.comparison import DISTANCES, SUMMARISED
-from audio_metrics.flags import clock
 
 FS = 16000
 FIELDS = {
@@ -226,8 +225,3 @@ def test_memory_is_flat_with_length(wav):
     two, four = (peak_bytes(lambda m=m: am.compare_files(*paths[m])) for m in (2, 4))
     assert four < 16e6
     assert four - two < 1e6  # the sums per half window, and the pairs of the slope
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(61.5, "1:01.5"), (59.97, "1:00.0"), (3600.04, "1:00:00.0")])
-def test_a_position_is_written_with_tenths_that_carry(seconds, text):
-    assert clock(seconds) == text

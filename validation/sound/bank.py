@@ -15,7 +15,7 @@ import numpy as np
 
 from precision_eval.cases.voice.codec import SAMPLE_RATE_HZ
 from precision_eval.cases.voice.synthesis import Stream
-from precision_eval.measure.sound import (
+from precision_eval.measure.shipped_voice import (
     BATCH_STREAMS,
     Listener,
     original_tokens,

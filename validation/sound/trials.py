@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from precision_eval.measure.sound import BATCH_STREAMS
+from precision_eval.measure.shipped_voice import BATCH_STREAMS
 from precision_eval.results.sound import VOICE_METRICS, judged_sound
 from precision_eval.stats import student_quantile
 from precision_eval.stats.differences import FAMILY_ERROR, POWER

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -59,42 +59,21 @@ def check_files() -> None:
 
 @dataclass(frozen=True, eq=False)
 class StoredTensors:
-    """Named arrays of one safetensors file, and what it says of how they were made."""
+    """Named arrays of one safetensors file."""
 
     tensors: dict[str, np.ndarray]
-    metadata: dict[str, str] = field(default_factory=dict)
-    kind: ClassVar[str]
-    names: ClassVar[tuple[str, ...]]
-
-    def __post_init__(self) -> None:
-        if set(self.tensors) != set(self.names):
-            raise ParameterError(f"{self.kind} has tensors {sorted(self.tensors)}; expected {sorted(self.names)}")
 
     @functools.cached_property
     def _single(self) -> dict[str, np.ndarray]:
         """The tensors in the dtype they are used in."""
         return {name: tensor.astype(np.float32) for name, tensor in self.tensors.items()}
 
-    def save(self, path: Path) -> None:
-        """Write the file."""
-        from safetensors.numpy import save_file
-
-        save_file(self.tensors, str(path), metadata=self.metadata)
-
     @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read what :meth:`save` wrote."""
-        from safetensors import SafetensorError, safe_open
+    def load(cls, name: str) -> Self:
+        """Read a shipped file."""
+        from safetensors.numpy import load_file
 
-        remedy = "expected the shipped tables: reinstall the package"
-        if not path.is_file():
-            raise IntegrityError(f"no {cls.kind} at {path.name}; {remedy}")
-        try:
-            with safe_open(str(path), framework="numpy") as stored:
-                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
-                return cls(tensors, dict(stored.metadata() or {}))
-        except (SafetensorError, ParameterError) as error:
-            raise IntegrityError(f"{path.name} is not a {cls.kind} ({error}); {remedy}") from error
+        return cls(load_file(asset_path(name)))
 
 
 def load_model(*, checkpoint_dtype: str = "float32") -> VoiceModel:

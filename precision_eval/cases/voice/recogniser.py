@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from precision_eval.cases.voice.assets import StoredTensors
-from precision_eval.cases.voice.codec import HOP_SAMPLES, N_MELS, WINDOW_SAMPLES, log_mel
+from precision_eval.cases.voice.codec import HOP_SAMPLES, WINDOW_SAMPLES, log_mel
 from precision_eval.core.errors import ParameterError
 
 SILENCE_ID = 0
@@ -35,19 +35,6 @@ class PhonemeAccuracy:
 @dataclass(frozen=True, eq=False)
 class Recogniser(StoredTensors):
     """Five convolutions over log-mels with ReLU between them."""
-
-    kind = "recogniser"
-    names = (
-        *("input_mean", "input_scale"),
-        *(f"{part}_{layer}" for layer in range(len(KERNELS)) for part in ("weight", "bias")),
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        kernels = tuple(self.tensors[f"weight_{layer}"].shape[0] for layer in range(len(KERNELS)))
-        n_inputs = self.tensors["weight_0"].shape[1]
-        if kernels != KERNELS or n_inputs != N_MELS:
-            raise ParameterError(f"recogniser sees {kernels} of {n_inputs} bands; expected {KERNELS} of {N_MELS}")
 
     def scores(self, mel: np.ndarray) -> np.ndarray:
         """Unnormalised log-probabilities of the frames that have their whole context."""

@@ -11,9 +11,8 @@ from functools import cache
 import numpy as np
 import scipy.fft
 
-from precision_eval.cases.voice.assets import ASSETS, StoredTensors
+from precision_eval.cases.voice.assets import StoredTensors
 from precision_eval.cases.voice.codec import HOP_SAMPLES, N_MELS, hann
-from precision_eval.core.errors import ParameterError
 
 SPECTRA_PER_FRAME = 2
 SPECTRUM_HOP_SAMPLES = HOP_SAMPLES // SPECTRA_PER_FRAME
@@ -35,19 +34,6 @@ _SLABS = SPECTRUM_SAMPLES // SPECTRUM_HOP_SAMPLES  # hops that a spectrum covers
 class MagnitudeNetwork(StoredTensors):
     """Map from a window of log-mel frames to the magnitudes of the centre frame's two spectra."""
 
-    kind = "vocoder"
-    names = (
-        *("input_mean", "input_scale", "output_mean"),
-        *("weight_0", "bias_0", "weight_1", "bias_1", "weight_2", "bias_2"),
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        inputs, outputs = (2 * CONTEXT_FRAMES + 1) * N_MELS, SPECTRA_PER_FRAME * N_BINS
-        found = self.tensors["weight_0"].shape[0], self.tensors["weight_2"].shape[1]
-        if found != (inputs, outputs):
-            raise ParameterError(f"network maps {found[0]} values to {found[1]}; expected {inputs} to {outputs}")
-
     def magnitudes(self, windows: np.ndarray) -> np.ndarray:
         """Magnitudes of windows of frames."""
         used = self._single
@@ -67,7 +53,7 @@ class MagnitudeNetwork(StoredTensors):
 @cache
 def load_network() -> MagnitudeNetwork:
     """The shipped network."""
-    return MagnitudeNetwork.load(ASSETS / "vocoder.safetensors")
+    return MagnitudeNetwork.load("vocoder.safetensors")
 
 
 class PhaseRecovery:

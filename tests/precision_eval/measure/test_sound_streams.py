@@ -8,7 +8,7 @@ import pytest
 from precision_eval.cases.voice.codec import HOP_SAMPLES
 from precision_eval.core.cells import Cell, Options
 from precision_eval.core.shapes import DATA, misfit
-from precision_eval.measure import sound
+from precision_eval.measure import shipped_voice, voice
 from precision_eval.measure.registry import run_cell
 from precision_eval.results.sound import VOICE_METRICS
 from validation.audio_ladder.degrade import add_noise
@@ -47,12 +47,12 @@ def reference(run_dir: Path) -> dict:
 
 @pytest.fixture(scope="module")
 def passages():
-    return sound.passages(STREAMS, n_frames=N_FRAMES)
+    return shipped_voice.passages(STREAMS, n_frames=N_FRAMES)
 
 
 @pytest.fixture(scope="module")
 def originals(passages) -> np.ndarray:
-    return sound.waveforms(sound.original_tokens(passages, n_frames=N_FRAMES))
+    return shipped_voice.waveforms(shipped_voice.original_tokens(passages, n_frames=N_FRAMES))
 
 
 def test_float32_says_what_the_reference_says_and_other_noise_does_not(run_dir, reference):
@@ -68,16 +68,16 @@ def test_float32_says_what_the_reference_says_and_other_noise_does_not(run_dir, 
 
 def test_a_stream_does_not_depend_on_its_batch(passages, monkeypatch):
     """Passages come in batches; each has noise of its own, and its first stream that of the seed."""
-    whole = sound.spoken_tokens("full_float32", passages, n_frames=5, seed=0)
-    monkeypatch.setattr(sound, "BATCH_STREAMS", 1)
-    alone = sound.spoken_tokens("full_float32", passages, n_frames=5, seed=0)
+    whole = shipped_voice.spoken_tokens("full_float32", passages, n_frames=5, seed=0)
+    monkeypatch.setattr(shipped_voice, "BATCH_STREAMS", 1)
+    alone = shipped_voice.spoken_tokens("full_float32", passages, n_frames=5, seed=0)
     assert whole.shape == alone.shape == (STREAMS, 5, 4)
     np.testing.assert_array_equal(whole[0], alone[0])
     assert (whole[1:] != alone[1:]).any()
 
 
 def test_the_original_is_heard_without_distance_and_what_is_planted_is_heard(passages, originals):
-    listener = sound.Listener(passages, originals)
+    listener = shipped_voice.Listener(passages, originals)
     itself = listener.heard(originals)
     assert [itself[name] for name in ("mel_mcd_db", "log_spectral_distance_db", "level_error_db")] == [[0.0] * 3] * 3
     assert np.mean(itself["phonemes_right"]) > 0.8
@@ -88,13 +88,13 @@ def test_the_original_is_heard_without_distance_and_what_is_planted_is_heard(pas
 
 
 def test_sound_that_is_not_finite_is_that_status(run_dir, reference, monkeypatch):
-    spoil = sound.waveforms
+    spoil = shipped_voice.waveforms
     planted = np.arange(32000) == 7
-    monkeypatch.setattr(sound, "waveforms", lambda tokens, voice=None: np.where(planted, np.nan, spoil(tokens)))
-    (outcome,) = sound.sound(cell_of("full_float32"), run_dir)
+    monkeypatch.setattr(shipped_voice, "waveforms", lambda tokens: np.where(planted, np.nan, spoil(tokens)))
+    (outcome,) = voice.sound(cell_of("full_float32"), run_dir)
     assert outcome.status == "non_finite"
 
 
 @pytest.mark.parametrize(("minutes", "frames"), [(0.05, 100), (0.25, 250), (1.0, 1000), (10.0, 1000)])
 def test_length_of_a_stream(minutes, frames):
-    assert sound.stream_frames(minutes) == frames
+    assert shipped_voice.stream_frames(minutes) == frames

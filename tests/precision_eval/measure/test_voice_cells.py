@@ -12,7 +12,8 @@ from precision_eval.cases.voice.codec import SAMPLE_RATE_HZ
 from precision_eval.core.cells import Options
 from precision_eval.core.files import intact
 from precision_eval.measure.registry import run_cell
-from precision_eval.measure.voice import _wav_path, spoken_script
+from precision_eval.measure.shipped_voice import spoken_script
+from precision_eval.measure.voice import _wav_path
 
 OPTIONS = Options(minutes=0.1, streams=2, steps=12, seed=0)
 SHORT = Options(minutes=0.02, streams=2, steps=12, seed=0)
@@ -140,11 +141,10 @@ def test_audio_beside_reference_and_null(spoken: Path) -> None:
 
 def test_the_wrong_script_is_not_recognised(spoken: Path) -> None:
     """Planted fault: accuracy against a script that starts 40 frames later must collapse."""
-    from precision_eval.cases.voice.assets import asset_path
     from precision_eval.cases.voice.recogniser import Recogniser
 
     audio, _ = soundfile.read(spoken / "audio" / "reference.wav", dtype="float32")
-    recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
+    recogniser = Recogniser.load("recogniser.safetensors")
     assert recogniser.phoneme_accuracy(audio, spoken_script(300)).value > 0.8
     assert recogniser.phoneme_accuracy(audio, spoken_script(340)[40:]).value < 0.3
 
