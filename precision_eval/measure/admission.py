@@ -134,7 +134,7 @@ def _check_hooks(target: str, case: BuiltCase, cured: str | None, seed: int) -> 
     """Decode two steps twice, and say the script, under a fix that cures; refuse what returns the wrong thing."""
     if cured is None:
         return
-    from precision_eval.measure.decoding import Picks, decoding, synthesised
+    from precision_eval.measure.decoding import Picks, decoding, synthesize_scripts
 
     cell = Cell(
         case=target, fixes=(cured,), mode="eager", device=case.inputs[0].device.type, size=SIZE, threads=1,
@@ -153,7 +153,7 @@ def _check_hooks(target: str, case: BuiltCase, cured: str | None, seed: int) -> 
                 )
         what = "synthesize"
         if case.own.synthesize is not None:
-            synthesised(cell, cured, own_case(target, seed=seed))
+            synthesize_scripts(cell, cured, own_case(target, seed=seed))
     except ParameterError as error:
         raise ParameterError(f"{what} of {target}: {error}") from error
     except Exception as error:

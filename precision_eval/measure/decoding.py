@@ -35,7 +35,7 @@ from precision_eval.measure.sound import (
     SHORTEST_S,
     append_samples,
     distances,
-    kept_arrays,
+    keep_arrays,
     open_wav,
     relate_to_noise_floor,
     streams_data,
@@ -175,7 +175,7 @@ def _run(loop: Loop, cell: Cell, condition: str, stream: int, forced: np.ndarray
     return picks
 
 
-def synthesised(cell: Cell, condition: str, own: OwnCase) -> tuple[np.ndarray, int]:
+def synthesize_scripts(cell: Cell, condition: str, own: OwnCase) -> tuple[np.ndarray, int]:
     """Say the script of a case under a condition; returns mono float32 samples and their rate in Hz."""
     seed = noise_seed(condition, cell.options.seed)
     parts, rate_hz = say(cell, condition, own, [(script, seed + n) for n, script in enumerate(own.scripts)])
@@ -233,7 +233,7 @@ class OwnSpeech:
             logits, tokens = self._forced_logits("reference", None, streams=streams)
             return {"logits": logits, "tokens": tokens}
 
-        stored = kept_arrays(run_dir / "streams" / name, reference)
+        stored = keep_arrays(run_dir / "streams" / name, reference)
         logits, _ = self._forced_logits(condition, stored["tokens"], streams=streams)
         yield torch.from_numpy(logits), torch.from_numpy(stored["logits"]), AttentionSharpness()
 
@@ -262,7 +262,7 @@ class OwnSpeech:
     def speak(self, condition: str, wav_path: Path) -> tuple[dict[str, Any], list[Path]]:
         """Say the script."""
         cpu_start_s = time.process_time()
-        samples, rate_hz = synthesised(self._cell, condition, self._own)
+        samples, rate_hz = synthesize_scripts(self._cell, condition, self._own)
         cpu_s = time.process_time() - cpu_start_s
         with written_whole(wav_path) as partial, open_wav(partial, n_samples=len(samples), rate_hz=rate_hz) as wav:
             append_samples(wav, samples)
@@ -318,7 +318,7 @@ class OwnSpeech:
             waves, _ = say(eager, "reference", self._own, self._passages(seed + _OTHER_NOISE))
             return {"samples": np.concatenate(waves), "ends": np.cumsum([len(wave) for wave in waves])}
 
-        stored = kept_arrays(run_dir / "streams" / f"other-sound.{self._digest()}.{count}.{seed}.npz", spoken)
+        stored = keep_arrays(run_dir / "streams" / f"other-sound.{self._digest()}.{count}.{seed}.npz", spoken)
         return np.split(stored["samples"], stored["ends"][:-1])
 
 

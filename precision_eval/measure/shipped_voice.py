@@ -23,7 +23,7 @@ import torch
 from precision_eval.cases.systems.voice import CHECKPOINT_DTYPE_OF_SIZE
 from precision_eval.cases.voice.assets import asset_path, load_streams, manifest, original_speech, sha256_of
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_CODEBOOKS, SAMPLE_RATE_HZ, load_codec
-from precision_eval.cases.voice.conditions import noise_seed, opened
+from precision_eval.cases.voice.conditions import noise_seed, open_voice
 from precision_eval.cases.voice.recogniser import SILENCE_ID, PhonemeAccuracy, Recogniser
 from precision_eval.cases.voice.synthesis import Decoder, Stream, free_run, teacher_forced
 from precision_eval.cases.voice.vocoder import StreamingVocoder, vocode
@@ -32,7 +32,7 @@ from precision_eval.core.files import written_whole
 from precision_eval.measure.sound import (
     append_samples,
     distances,
-    kept_arrays,
+    keep_arrays,
     open_wav,
     relate_to_noise_floor,
     streams_data,
@@ -61,10 +61,8 @@ class ShippedVoice:
         self._cell = cell
         self._checkpoint_dtype = CHECKPOINT_DTYPE_OF_SIZE[cell.size]
 
-    def _opened(
-        self, condition: str, *, n_streams: int, n_frames: int | None = None
-    ) -> AbstractContextManager[Decoder]:
-        return opened(
+    def _open(self, condition: str, *, n_streams: int, n_frames: int | None = None) -> AbstractContextManager[Decoder]:
+        return open_voice(
             condition,
             n_streams=n_streams,
             n_frames=n_frames,
@@ -85,7 +83,7 @@ class ShippedVoice:
         eager = self._cell.mode == "eager"
         probe = probing(every=PROBE_EVERY_CALLS) if eager else nullcontext(AttentionSharpness())
         with (
-            self._opened(condition, n_streams=len(voices), n_frames=options.steps) as decoder,
+            self._open(condition, n_streams=len(voices), n_frames=options.steps) as decoder,
             probe as sharpness,
         ):
             yield teacher_forced(decoder, voices, n_frames=options.steps), truth, sharpness
@@ -97,20 +95,20 @@ class ShippedVoice:
         name = f"reference-logits.{weights}.{checkpoint_dtype}.{len(voices)}x{n_frames}.torch{torch.__version__}.npz"
 
         def reference() -> dict[str, np.ndarray]:
-            with opened(
+            with open_voice(
                 "reference", n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype
             ) as decoder:
                 steps = teacher_forced(decoder, voices, n_frames=n_frames)
                 return {"logits": np.stack([step.numpy() for step in steps])}
 
-        return list(torch.from_numpy(kept_arrays(run_dir / "streams" / name, reference)["logits"]))
+        return list(torch.from_numpy(keep_arrays(run_dir / "streams" / name, reference)["logits"]))
 
     def tokens(self, condition: str) -> np.ndarray:
         """Let the streams run freely; all at once."""
         n_streams, n_steps = self._cell.options.streams, self._cell.options.steps
         voices = load_streams(n_streams, n_frames=STREAM_PROMPT_FRAMES + n_steps)
         n_frames = STREAM_PROMPT_FRAMES + n_steps + N_CODEBOOKS  # the delay pattern runs K − 1 frames on
-        with self._opened(condition, n_streams=n_streams, n_frames=n_frames) as decoder:
+        with self._open(condition, n_streams=n_streams, n_frames=n_frames) as decoder:
             seed = noise_seed(condition, self._cell.options.seed)
             frames = free_run(decoder, voices, prompt_frames=STREAM_PROMPT_FRAMES, n_frames=n_steps, seed=seed)
             return np.stack(list(frames))
@@ -143,7 +141,7 @@ class ShippedVoice:
         tokens = np.zeros((n_frames, N_CODEBOOKS), dtype=np.uint8)  # 12 kB per minute
         seed = noise_seed(condition, self._cell.options.seed)
         with (
-            self._opened(condition, n_streams=1) as decoder,
+            self._open(condition, n_streams=1) as decoder,
             open_wav(path, n_samples=n_frames * HOP_SAMPLES, rate_hz=SAMPLE_RATE_HZ) as wav,
         ):
             frames = free_run(decoder, streams, prompt_frames=PROMPT_FRAMES, n_frames=n_frames, seed=seed)
@@ -182,7 +180,7 @@ class ShippedVoice:
         n_frames = stream_frames(options.minutes)
         streams = passages(options.streams, n_frames=n_frames)
         cpu_start_s = time.process_time()
-        tokens = spoken_tokens(condition, streams, n_frames=n_frames, seed=options.seed, open_decoder=self._opened)
+        tokens = spoken_tokens(condition, streams, n_frames=n_frames, seed=options.seed, open_decoder=self._open)
         renderings = waveforms(tokens)
         cpu_s = time.process_time() - cpu_start_s
         heard = Listener(streams, _originals(run_dir, streams, n_frames)).heard(renderings)
@@ -245,7 +243,7 @@ def spoken_tokens(
     *,
     n_frames: int,
     seed: int,
-    open_decoder: Callable[..., AbstractContextManager[Decoder]] = opened,
+    open_decoder: Callable[..., AbstractContextManager[Decoder]] = open_voice,
 ) -> np.ndarray:
     """Speak the passages in batches of 16, on one set of weights at a time; tokens (streams, n_frames, K)."""
     prompt = PROMPTS.get(condition, PROMPT_FRAMES)
@@ -280,7 +278,7 @@ def _originals(run_dir: Path, streams: Sequence[Stream], n_frames: int) -> np.nd
     made_of = "".join(sha256_of(asset_path(f"{name}.safetensors")) for name in ("scripts", "codec", "vocoder"))
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
     path = run_dir / "streams" / f"original-sound.{digest}.{len(streams)}x{n_frames}.npz"
-    stored = kept_arrays(path, lambda: {"samples": waveforms(original_tokens(streams, n_frames=n_frames))})
+    stored = keep_arrays(path, lambda: {"samples": waveforms(original_tokens(streams, n_frames=n_frames))})
     return stored["samples"]
 
 

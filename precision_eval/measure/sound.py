@@ -30,7 +30,7 @@ class NonFiniteAudioError(ArithmeticError):
     """A recording holds samples that are NaN or infinite; nothing measured of it would mean anything."""
 
 
-def kept_arrays(path: Path, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def keep_arrays(path: Path, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Read arrays back, or make and keep them where there are none or the file is damaged."""
     try:
         with path.open("rb") as file:

@@ -6,7 +6,7 @@ import torch
 
 from precision_eval.cases.voice.assets import load_streams
 from precision_eval.cases.voice.codec import CODEBOOK_SIZE, N_CODEBOOKS
-from precision_eval.cases.voice.conditions import opened
+from precision_eval.cases.voice.conditions import open_voice
 from precision_eval.cases.voice.synthesis import GumbelNoise, free_run, teacher_forced
 from validation.divergence.plan import DESIGNS, N_SPEAKERS, PROMPT_FRAMES, window_starts
 from validation.divergence.running import Voices, first_divergence, forced_logits, reference_path
@@ -24,7 +24,7 @@ def as_voices(streams) -> Voices:
 
 def own_path(streams, condition: str) -> np.ndarray:
     """Tokens of a really free run, by step of emission, (STEPS, B, K); the prompt's own as −1."""
-    with opened(condition, n_streams=len(streams), n_frames=PROMPT_FRAMES + STEPS) as decoder:
+    with open_voice(condition, n_streams=len(streams), n_frames=PROMPT_FRAMES + STEPS) as decoder:
         frames = free_run(
             decoder, streams, prompt_frames=PROMPT_FRAMES, n_frames=STEPS, seed=SEED, temperature=TEMPERATURE
         )
@@ -42,13 +42,13 @@ def streams():
 
 @pytest.fixture(scope="module")
 def reference(streams):
-    with opened("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + STEPS) as decoder:
+    with open_voice("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + STEPS) as decoder:
         noise = GumbelNoise(SEED, len(streams), SHAPE)
         return reference_path(decoder, as_voices(streams), noise, n_steps=STEPS, temperature=TEMPERATURE)
 
 
 def first_under(condition: str, streams, path, *, seed: int = SEED) -> np.ndarray:
-    with opened(condition, n_streams=len(streams), n_frames=PROMPT_FRAMES + STEPS) as decoder:
+    with open_voice(condition, n_streams=len(streams), n_frames=PROMPT_FRAMES + STEPS) as decoder:
         noise = GumbelNoise(seed, len(streams), SHAPE)
         return first_divergence(decoder, as_voices(streams), noise, path, n_steps=STEPS, temperature=TEMPERATURE)
 
@@ -76,9 +76,9 @@ class TestFirstDivergence:
 
 
 def test_forced_logits_as_the_teacher_forced_measure(streams):
-    with opened("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
+    with open_voice("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
         mine = np.stack(list(forced_logits(decoder, as_voices(streams), n_steps=8)))
-    with opened("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
+    with open_voice("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
         theirs = torch.stack(list(teacher_forced(decoder, streams, n_frames=PROMPT_FRAMES + 8)))
     assert mine == pytest.approx(theirs[PROMPT_FRAMES:].numpy(), abs=1e-9)
 

@@ -20,8 +20,15 @@ from torch import Tensor
 
 from precision_eval.cases.voice.assets import load_streams
 from precision_eval.cases.voice.codec import CODEBOOK_SIZE, N_CODEBOOKS
-from precision_eval.cases.voice.conditions import noise_seed, opened
-from precision_eval.cases.voice.synthesis import Decoder, Frames, GumbelNoise, Stream, stacked, teacher_forced_inputs
+from precision_eval.cases.voice.conditions import noise_seed, open_voice
+from precision_eval.cases.voice.synthesis import (
+    Decoder,
+    Frames,
+    GumbelNoise,
+    Stream,
+    stack_frames,
+    teacher_forced_inputs,
+)
 from validation.divergence.plan import BIN_STEPS, N_SPEAKERS, PROMPT_FRAMES, SEED, Design, Group, window_starts
 from validation.divergence.prediction import binned, mismatch_probability, step_hazards
 
@@ -37,7 +44,7 @@ class Voices:
     def of(cls, streams: list[Stream], *, n_frames: int) -> Voices:
         """Gather ``n_frames`` frames of each stream."""
         given = teacher_forced_inputs(streams, n_frames=n_frames, empty=CODEBOOK_SIZE)
-        return cls(given, stacked([stream.conditioning[:n_frames] for stream in streams]))
+        return cls(given, stack_frames([stream.conditioning[:n_frames] for stream in streams]))
 
     def __len__(self) -> int:
         return len(self.given)
@@ -195,4 +202,4 @@ class Runner:
 def _opened(condition: str, voices: Voices, n_steps: int, checkpoint_dtype: str) -> AbstractContextManager[Decoder]:
     """The voice in a condition, with a ring no longer than the run."""
     n_frames = PROMPT_FRAMES + n_steps
-    return opened(condition, n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype)
+    return open_voice(condition, n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype)

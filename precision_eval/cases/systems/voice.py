@@ -57,7 +57,7 @@ def build_voice(size: str, *, device: str, seed: int) -> BuiltCase:
     import torch
 
     from precision_eval.cases.voice.assets import load_model, load_streams
-    from precision_eval.cases.voice.synthesis import Decoder, stacked, teacher_forced_inputs
+    from precision_eval.cases.voice.synthesis import Decoder, stack_frames, teacher_forced_inputs
 
     model = load_model(checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[size])
     window = model.config.window_frames
@@ -65,13 +65,13 @@ def build_voice(size: str, *, device: str, seed: int) -> BuiltCase:
     inputs = teacher_forced_inputs(streams, n_frames=window, empty=model.config.codebook_size)
     model.allocate_cache(1, dtype=torch.float32)
     with torch.inference_mode():
-        Decoder(model).step(inputs[:, : window - 1], stacked([streams[0].conditioning[: window - 1]]))
+        Decoder(model).step(inputs[:, : window - 1], stack_frames([streams[0].conditioning[: window - 1]]))
     history = [(attention.key_cache, attention.value_cache) for attention in model.attentions]
     model.allocate_cache(1)
     for attention, (keys, values) in zip(model.attentions, history, strict=True):
         attention.key_cache.copy_(keys)  # float32 → float16, as slice assignment does
         attention.value_cache.copy_(values)
-    step_inputs = (inputs[:, window - 1 :], *stacked([streams[0].conditioning[window - 1 : window]]))
+    step_inputs = (inputs[:, window - 1 :], *stack_frames([streams[0].conditioning[window - 1 : window]]))
     return BuiltCase(_decode_step(model).to(device), tuple(x.to(device) for x in step_inputs))
 
 

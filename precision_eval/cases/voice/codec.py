@@ -39,7 +39,7 @@ def mel_filters() -> np.ndarray:
     return filters
 
 
-def framed(
+def cut_frames(
     audio: np.ndarray, *, window_samples: int, hop_samples: int, offset_samples: int, n_frames: int
 ) -> np.ndarray:
     """Cut overlapping frames, with zeros outside the recording."""
@@ -63,7 +63,7 @@ def log_mel(audio: np.ndarray) -> np.ndarray:
     mel = np.empty((n_frames, N_MELS), dtype=np.float32)
     if n_frames == 0:
         return mel
-    frames = framed(
+    frames = cut_frames(
         audio,
         window_samples=WINDOW_SAMPLES,
         hop_samples=HOP_SAMPLES,

@@ -65,7 +65,7 @@ def comparator_by_id(condition: str) -> Comparator | None:
 
 
 @contextmanager
-def opened(
+def open_voice(
     condition: str,
     *,
     n_streams: int,

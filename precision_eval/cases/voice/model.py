@@ -160,7 +160,7 @@ class VoiceModel(nn.Module):
         return self.heads(self.norm(x)).view(*tokens.shape[:3], self.config.codebook_size)
 
 
-def delayed(tokens: Tensor, *, empty: int) -> Tensor:
+def delay_tokens(tokens: Tensor, *, empty: int) -> Tensor:
     """Shift codebook k by k steps."""
     result = torch.full_like(tokens, empty)
     for k in range(tokens.shape[-1]):

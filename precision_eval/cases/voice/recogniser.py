@@ -82,10 +82,10 @@ def _mel_with_context(audio: np.ndarray, start: int, end: int) -> np.ndarray:
     begin = max(wanted[0] - _MEL_HALO_FRAMES, 0)
     samples = np.asarray(audio[begin * HOP_SAMPLES : (wanted[1] + _MEL_HALO_FRAMES) * HOP_SAMPLES])
     mel = log_mel(samples)[wanted[0] - begin : wanted[1] - begin]
-    return padded_mel(mel, wanted[0] - start + CONTEXT_FRAMES, end + CONTEXT_FRAMES - wanted[1])
+    return pad_mel(mel, wanted[0] - start + CONTEXT_FRAMES, end + CONTEXT_FRAMES - wanted[1])
 
 
-def padded_mel(mel: np.ndarray, before: int, after: int) -> np.ndarray:
+def pad_mel(mel: np.ndarray, before: int, after: int) -> np.ndarray:
     """Put frames of digital silence before and after log-mels of shape (n_frames, 80)."""
     silence = log_mel(np.zeros(HOP_SAMPLES, dtype=np.float32))  # (1, 80)
     return np.concatenate([np.repeat(silence, before, axis=0), mel, np.repeat(silence, after, axis=0)])

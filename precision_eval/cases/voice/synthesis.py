@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from precision_eval.cases.voice.model import Positions, VoiceModel, delayed
+from precision_eval.cases.voice.model import Positions, VoiceModel, delay_tokens
 from precision_eval.cases.voice.script import Conditioning
 from precision_eval.core.errors import ParameterError
 
@@ -46,7 +46,7 @@ class Frames(NamedTuple):
         return Frames(*(values[:, first : first + count] for values in self))
 
 
-def stacked(conditioning: Sequence[Conditioning]) -> Frames:
+def stack_frames(conditioning: Sequence[Conditioning]) -> Frames:
     """Bring the conditioning of several streams, of equal length, together."""
     return Frames(
         *(
@@ -68,7 +68,7 @@ class _Script:
         first = frame - frame % _SCRIPT_BLOCK_FRAMES
         if self._block is None or first != self._first:
             frames = np.arange(first, first + _SCRIPT_BLOCK_FRAMES)
-            self._first, self._block = first, stacked([c[frames % len(c)] for c in self._conditioning])
+            self._first, self._block = first, stack_frames([c[frames % len(c)] for c in self._conditioning])
         return self._block.rows(frame - first, 1)
 
 
@@ -158,7 +158,7 @@ class Decoder:
 def _emitted_original(streams: Sequence[Stream], n_frames: int, empty: int) -> Tensor:
     """Original tokens as the delay pattern emits them, shape (B, n_frames, K)."""
     original = np.stack([s.tokens[:n_frames] for s in streams]).astype(np.int64)
-    return delayed(torch.from_numpy(original), empty=empty)
+    return delay_tokens(torch.from_numpy(original), empty=empty)
 
 
 def _inputs(emitted: Tensor, empty: int) -> Tensor:
@@ -185,7 +185,7 @@ def free_run(
     noise = GumbelNoise(seed, len(streams), (K, size))
     emitted = _emitted_original(streams, prompt_frames, size)  # (B, P, K)
     prompt = torch.from_numpy(np.stack([s.tokens[:prompt_frames] for s in streams]).astype(np.int64))
-    decoder.step(_inputs(emitted, size), stacked([s.conditioning[:prompt_frames] for s in streams]))
+    decoder.step(_inputs(emitted, size), stack_frames([s.conditioning[:prompt_frames] for s in streams]))
     script = _Script(streams)
     recent = [emitted[:, t] for t in range(prompt_frames - K, prompt_frames)]  # the last K emissions, each (B, K)
     for frame in range(prompt_frames, prompt_frames + n_frames + K - 1):

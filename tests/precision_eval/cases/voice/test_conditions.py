@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from precision_eval.cases.voice.assets import load_streams
-from precision_eval.cases.voice.conditions import COMPARATORS, noise_seed, opened
+from precision_eval.cases.voice.conditions import COMPARATORS, noise_seed, open_voice
 from precision_eval.cases.voice.synthesis import teacher_forced
 from precision_eval.core.cells import PSEUDO_FIXES
 from precision_eval.measure.voice import DriftSeries
@@ -16,11 +16,11 @@ CURING = ("query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16",
 
 def test_fixes_order_as_their_formats_do() -> None:
     streams = load_streams(2, n_frames=N_FRAMES)
-    with opened("reference", n_streams=2) as decoder:
+    with open_voice("reference", n_streams=2) as decoder:
         reference = list(teacher_forced(decoder, streams, n_frames=N_FRAMES))
     errors = {}
     for condition in CURING:
-        with opened(condition, n_streams=2) as decoder:
+        with open_voice(condition, n_streams=2) as decoder:
             series = DriftSeries.collect(teacher_forced(decoder, streams, n_frames=N_FRAMES), reference)
         errors[condition] = float(series.values["relative_error"].mean())
     assert 0 < errors["full_float32"] < 1e-5
@@ -35,7 +35,7 @@ def test_positions_in_bfloat16_hurt_more_than_any_fix() -> None:
     streams = load_streams(1, n_frames=n_frames)
 
     def logits(condition: str) -> list[torch.Tensor]:
-        with opened(condition, n_streams=1) as decoder:
+        with open_voice(condition, n_streams=1) as decoder:
             return [found.double() for found in teacher_forced(decoder, streams, n_frames=n_frames)][-20:]
 
     reference = logits("reference")

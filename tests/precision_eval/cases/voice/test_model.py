@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from precision_eval.cases.voice.model import Positions, VoiceConfig, VoiceModel, delayed, rotate
+from precision_eval.cases.voice.model import Positions, VoiceConfig, VoiceModel, delay_tokens, rotate
 from precision_eval.cases.voice.script import Conditioning
-from precision_eval.cases.voice.synthesis import Decoder, stacked
+from precision_eval.cases.voice.synthesis import Decoder, stack_frames
 from precision_eval.core.errors import ParameterError
 
 SMALL = VoiceConfig(width=32, n_layers=2, n_heads=2, hidden=48, codebook_size=16, n_phonemes=8, window_frames=8)
@@ -44,7 +44,7 @@ def sequence_logits(model: VoiceModel, tokens: torch.Tensor, conditioning: list[
 def decoded_logits(
     decoder: Decoder, tokens: torch.Tensor, conditioning: list[Conditioning], first: int
 ) -> torch.Tensor:
-    frames = stacked(conditioning)
+    frames = stack_frames(conditioning)
     steps = [decoder.step(tokens[:, :first], frames.rows(0, first))] if first else []
     for t in range(first, tokens.shape[1]):
         steps.append(decoder.step(tokens[:, t : t + 1], frames.rows(t, 1)))
@@ -105,7 +105,7 @@ def test_bfloat16_angles_collapse_positions_beyond_256() -> None:
 
 def test_delay_pattern_by_hand() -> None:
     tokens = torch.arange(8).view(4, 2)
-    assert delayed(tokens, empty=9).tolist() == [[0, 9], [2, 1], [4, 3], [6, 5]]
+    assert delay_tokens(tokens, empty=9).tolist() == [[0, 9], [2, 1], [4, 3], [6, 5]]
 
 
 def test_bad_sizes_are_named() -> None:
@@ -115,4 +115,4 @@ def test_bad_sizes_are_named() -> None:
     model.allocate_cache(2, dtype=torch.float64)
     tokens, conditioning = random_inputs(9)
     with pytest.raises(ParameterError, match="9 frames at once do not fit the ring of 8"):
-        Decoder(model).step(tokens, stacked(conditioning))
+        Decoder(model).step(tokens, stack_frames(conditioning))

@@ -13,7 +13,7 @@ from precision_eval.cases.voice.codec import (
     LOG_FLOOR,
     N_MELS,
     SAMPLE_RATE_HZ,
-    framed,
+    cut_frames,
     hann,
     log_mel,
 )
@@ -88,7 +88,7 @@ def test_the_mel_comes_back(mel: np.ndarray) -> None:
 
 def spectra_of(audio: np.ndarray) -> np.ndarray:
     window = hann(SPECTRUM_SAMPLES)
-    frames = framed(
+    frames = cut_frames(
         audio,
         window_samples=SPECTRUM_SAMPLES,
         hop_samples=SPECTRUM_HOP_SAMPLES,
