@@ -51,6 +51,9 @@ _START_LIMIT_S = 300.0
 STOPPING = (signal.SIGTERM, signal.SIGHUP)
 """What a batch system or a shutdown sends, and a terminal that closes."""
 
+# Signals of a terminal: the parent answers them, and the fork server, which starts workers, has them blocked.
+OF_THE_TERMINAL = (signal.SIGINT, signal.SIGHUP)
+
 AGAIN_S = 2.0
 """So soon after another a signal is the same wish to stop; later it is a new one, since loading torch may lose one."""
 
@@ -313,6 +316,7 @@ def _run_call(
     for number in STOPPING:
         if callable(signal.getsignal(number)):  # the parent's, copied by forking
             signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_THE_TERMINAL)
     os.setpgid(0, 0)  # its own group: Ctrl-C reaches the parent only, and the group can be killed as a whole
     threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
     _be_killed_with_the_starter()

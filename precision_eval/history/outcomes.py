@@ -137,7 +137,7 @@ def _run(plan: Plan, records: RecordFile, effort: Effort) -> None:
     run_dir = records.path.parents[1]
     processes = len(numbers_of_processes(effort.options.processes))
     preload = modules_to_preload(*plan.modules, compiled=plan.compiled)
-    with IsolatedExecutor(AT_ONCE, timeout_s=effort.limit_s * processes, preload=preload, copied=True) as executor:
+    with IsolatedExecutor(AT_ONCE, timeout_s=effort.limit_s * processes, preload=preload) as executor:
         stored = run_dir / "environment.json"
         environment = (
             store_environment(collect(DEVICE), run_dir) if not stored.exists() else environment_sha(read_json(stored))

@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import nullcontext
-from multiprocessing import forkserver, util
+from contextlib import suppress
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
@@ -22,13 +22,14 @@ from typing import Any, Self
 from precision_eval.core.environment import collect_here
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.workers import (
+    OF_THE_TERMINAL,
     Worker,
     WorkerRaisedError,
     WorkerStoppedError,
     context_of,
     use_one_blas_thread,
 )
-from precision_eval.run.fork_server import FOR_THE_PARENT, SERVED, copied_where_sound, end_fork_server
+from precision_eval.run.preload import COMPILER, MODULES
 
 _GRACE_S = 1.0
 """Time for supervisors to end what they watch."""
@@ -41,7 +42,7 @@ def modules_to_preload(*names: str, compiled: bool) -> tuple[str, ...]:
     """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
     if Path("/dev/nvidiactl").exists():
         return ("torch",)
-    compiler = ("precision_eval.run.warm_compiler",) if compiled else ()
+    compiler = (COMPILER,) if compiled else ()
     return ("torch", "torch._dynamo", *WORKER_MODULES, *names, *compiler)
 
 
@@ -54,25 +55,27 @@ def environment_seen_by(executor: Executor, device: str) -> dict[str, Any]:
     return environment
 
 
-def _start_fork_server(context: Any, preload: Sequence[str], *, copied: bool) -> None:
-    """Have a fork server that neither Ctrl-C nor a hang-up reaches, not even while it starts."""
-    context.set_forkserver_preload(["precision_eval.run.fork_server"])
-    os.environ[SERVED] = "\n".join([str(os.getpid()), util.get_temp_dir(), *preload])
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_PARENT)
+def _start_fork_server(context: Any, preload: Sequence[str]) -> None:
+    """Have a fork server that no signal of the terminal reaches, which are the parent's to answer."""
+    context.set_forkserver_preload(["precision_eval.run.preload"])
+    os.environ[MODULES] = " ".join(preload)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, OF_THE_TERMINAL)
     try:
-        with copied_where_sound() if copied else nullcontext():
-            forkserver.ensure_running()
+        forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        del os.environ[SERVED]
+        del os.environ[MODULES]
+
+
+def _end_fork_server() -> None:
+    """Kill this process's fork server, which may still be importing; the next worker has a new one."""
+    server: Any = forkserver
+    with suppress(ProcessLookupError, TypeError):  # TypeError: there is none
+        os.kill(server._forkserver._forkserver_pid, signal.SIGKILL)
 
 
 class IsolatedExecutor(Executor):
-    """Runs each call in its own fresh process.
-
-    With `copied`, the fork server is a copy of this process where that is sound: for a parent that has imported what
-    workers need and has done nothing else.
-    """
+    """Runs each call in its own fresh process."""
 
     def __init__(
         self,
@@ -81,7 +84,6 @@ class IsolatedExecutor(Executor):
         timeout_s: float | None = None,
         memory_limit_bytes: int | None = None,
         preload: Sequence[str] = ("torch",),
-        copied: bool = False,
     ) -> None:
         if max_workers < 1:
             raise ParameterError(f"max_workers is {max_workers}; at least 1 is needed")
@@ -92,7 +94,7 @@ class IsolatedExecutor(Executor):
         use_one_blas_thread()
         context = context_of("forkserver")
         if context.get_start_method() == "forkserver":
-            _start_fork_server(context, preload, copied=copied)
+            _start_fork_server(context, preload)
         self._supervisors = ThreadPoolExecutor(max_workers, thread_name_prefix="supervisor")
         self._stopped, self._stop = context.Pipe(duplex=False)
         self._stop_lock = threading.Lock()
@@ -111,7 +113,7 @@ class IsolatedExecutor(Executor):
         with self._stop_lock:
             if not self._stop.closed:
                 self._stop.close()  # readable (end of file) in every supervisor
-        importing = threading.Timer(_GRACE_S, end_fork_server)  # it starts no worker, and answers no supervisor
+        importing = threading.Timer(_GRACE_S, _end_fork_server)  # it starts no worker, and answers no supervisor
         importing.start()
         try:
             self.shutdown(wait=True)
