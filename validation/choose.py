@@ -7,8 +7,7 @@ outcome as a record, or a case's drift and memory (``CASE/SIZE/exact@CAMPAIGN``)
 where they take the same fix, or where one of them calls it a tie and names what the other takes.
 
 Shares are over all pairs of re-runs of a case, averaged over the questions and cases; their interval comes from
-redrawing the re-runs of each case. *Resampled* re-runs are made of the processes of all re-runs of a case, drawn with
-replacement and combined as a run combines them. The rival takes the best point estimate among those whose point
+redrawing the re-runs of each case. The rival takes the best point estimate among those whose point
 estimates keep the limits; it never says tie.
 """
 
@@ -35,23 +34,16 @@ from precision_eval.fixes.catalog import FIXES
 from precision_eval.measure.registry import run_cell
 from precision_eval.results.choose import POLICIES, Choice, Constraints, Group, choose_from, groups_of
 from precision_eval.results.choose.choosing import value_of
-from precision_eval.stats import student_quantile
-from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, decide
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.report import span
 
+# One with wide gaps, one with many fixes close to each other, one whose times are bimodal, one with two fixes at the
+# baseline's time.
 CASES = ("attention-decode/metavoice", "metavoice-t4/cpu", "imaginairy-time-embed/cpu", "attention-prefill/metavoice")
-"""One with wide gaps, one with many fixes close to each other, one whose times are bimodal, one with two fixes at the
-baseline's time."""
 
 TARGET = 0.95
-_MARGIN = 0.002
 
-Question = tuple[str, str, Constraints]
-"""Policy, name of the limits, limits."""
-
-
-# ---- measuring
+Question = tuple[str, str, Constraints]  # policy, name of the limits, limits
 
 
 def _campaign(options: Options) -> str:
@@ -100,9 +92,6 @@ def _records(job: tuple[str, str, str], processes: int, budget_s: float, environ
                 for outcome in run_cell(cell, Path(folder)).outcomes
             ]  # fmt: skip
     return [asdict(record) for record in records]
-
-
-# ---- questions and answers
 
 
 class Said(NamedTuple):
@@ -168,22 +157,6 @@ def rival_answers(group: Group, questions: Sequence[Question]) -> list[Said]:
     return answers
 
 
-def resampled(runs: Sequence[Sequence[Mapping[str, Any]]], rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Make one re-run of the processes of several, drawn with replacement; the same processes for every fix."""
-    size = len(runs)
-    by_fix = [{record["fix"]: record for record in run} for run in runs]
-    counts = [len(record["data"]["process_ratios"]) for record in runs[0] if record["status"] == "passed"]
-    drawn = [(rng.integers(size), rng.integers(min(counts))) for _ in range(min(counts))]
-    made = []
-    for fix, record in by_fix[0].items():
-        if any(records[fix]["status"] != "passed" for records in by_fix):
-            made.append(dict(record))
-            continue
-        logs = np.log([by_fix[run][fix]["data"]["process_ratios"][process] for run, process in drawn])
-        made.append({**record, "data": {**record["data"], **_combined(logs, candidates=len(counts))}})
-    return made
-
-
 def shares(
     cases: Sequence[Sequence[Sequence[Said]]], *, rng: np.random.Generator, resamples: int = 300
 ) -> dict[str, tuple[float, float, float]]:
@@ -225,28 +198,14 @@ def _speed_in_the_noise(groups: Sequence[Group]) -> float:
     return math.exp(-nearest)
 
 
-def _combined(logs: np.ndarray, *, candidates: int) -> dict[str, Any]:
-    """Combine the log-ratios of processes as a run does, from their spread alone."""
-    degrees, error = logs.size - 1, float(logs.std(ddof=1)) / math.sqrt(logs.size)
-    middle, half = float(logs.mean()), student_quantile(0.05, degrees) * error
-    direction, equal = student_quantile(0.01 / candidates, degrees), student_quantile(EQUIVALENCE_ALPHA, degrees)
-    ratios = {"ratio": math.exp(middle), "ratio_low": math.exp(middle - half), "ratio_high": math.exp(middle + half)}
-    verdict = decide(middle, error, margin=_MARGIN, direction_t=direction, equivalence_t=equal)
-    return {**ratios, "verdict": verdict, "process_ratios": [math.exp(log) for log in logs], "doubts": []}
-
-
 Ask = Callable[[Group, Sequence[Question]], list[Said]]
 
 
-def answers_of(case: Mapping[str, Any], ask: Ask, *, made: Sequence[Sequence[Mapping[str, Any]]] | None = None) -> list:
-    """Ask every re-run of a case, or every one of those made from it, all questions."""
-    real = [group_of(case["exact"], run) for run in case["runs"]]
-    questions = questions_of(real)
-    groups = real if made is None else [group_of(case["exact"], run) for run in made]
+def answers_of(case: Mapping[str, Any], ask: Ask) -> list[list[Said]]:
+    """Ask every re-run of a case all questions."""
+    groups = [group_of(case["exact"], run) for run in case["runs"]]
+    questions = questions_of(groups)
     return [ask(group, questions) for group in groups]
-
-
-# ---- report
 
 
 def cases_of(lines: Sequence[Data], campaign: str) -> dict[str, Data]:
@@ -268,21 +227,18 @@ def _summary(lines: list[Data], options: Options) -> Data | None:
     cases = cases_of(lines, campaign)
     if not cases:
         return None
-    return {"campaign": campaign, "figures": _rates(cases, made=options["resampled"]), "cases": _answers(cases)}
+    return {"campaign": campaign, "figures": _rates(cases), "cases": _answers(cases)}
 
 
-def _rates(cases: Mapping[str, Data], *, made: int) -> list[dict[str, Any]]:
+def _rates(cases: Mapping[str, Data]) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
-    drawn = {name: [resampled(case["runs"], rng) for _ in range(made)] for name, case in cases.items()}
     ours = shares([answers_of(case, answers) for case in cases.values()], rng=rng)
-    again = shares([answers_of(case, answers, made=drawn[name]) for name, case in cases.items()], rng=rng)
     theirs = shares([answers_of(case, rival_answers) for case in cases.values()], rng=rng)
     runs = sum(len(case["runs"]) for case in cases.values())
     rows = [
         (f"re-runs agree: the same fix, or a tie that names it ({runs} re-runs)", ours["agree"], TARGET),
         ("of these, the same fix", ours["same"], None),
         ("answers that are ties", ours["ties"], None),
-        ("re-runs made of resampled processes agree", again["agree"], TARGET),
         ("rival: best point estimates, no ties: agree", theirs["agree"], None),
     ]
     return [
@@ -338,7 +294,6 @@ EXPERIMENT = Experiment(
         "repeats": (3, 20),
         "processes": (3, 5),
         "budget_s": (1.5, 5.0),
-        "resampled": (40, 40),
         "campaign": ("", ""),
     },
 )

@@ -13,7 +13,6 @@ from validation.choose import (
     cases_of,
     group_of,
     outcome_of,
-    resampled,
     rival_answers,
     shares,
 )
@@ -112,28 +111,14 @@ def test_the_engine_agrees_with_itself_and_a_rival_without_intervals_does_not():
     assert 0.0 < ours["ties"][0] < 0.6  # and it is not reached by calling everything a tie
 
 
-def test_resampling_keeps_processes_together():
-    one = case(runs=3, noise=0.05)
-    known = {
-        tuple(round(record["data"]["process_ratios"][place], 9) for record in run)
-        for run in one["runs"]
-        for place in range(4)
-    }
-    made = resampled(one["runs"], np.random.default_rng(2))
-    drawn = zip(*(record["data"]["process_ratios"] for record in made), strict=True)
-    assert {tuple(round(value, 9) for value in process) for process in drawn} <= known
-    group = group_of(one["exact"], made)
-    assert group.row("bfloat16").time.value == pytest.approx(np.exp(np.mean(group.row("bfloat16").time_logs)))
-
-
 def test_lines_of_another_campaign_are_not_mixed(tmp_path):
     one = case(runs=2, noise=0.01)
     found = {"r1": one["runs"][1], "exact": one["exact"], "r0": one["runs"][0]}
     lines = [{"key": f"w/s/{what}@e/1s/5p", "case": ["w", "s", what], "records": rows} for what, rows in found.items()]
     assert cases_of(lines, "e/1s/4p") == {}
     assert cases_of(lines, "e/1s/5p") == {"w/s": one}
-    content = EXPERIMENT.summary(lines, EXPERIMENT.options({"resampled": "2"}, out=tmp_path, report=True))
+    content = EXPERIMENT.summary(lines, EXPERIMENT.options({}, out=tmp_path, report=True))
     assert content["campaign"] == "e/1s/5p"
-    assert [figure.met is None for figure in EXPERIMENT.figures(content)] == [False, True, True, False, True]
+    assert [figure.met is None for figure in EXPERIMENT.figures(content)] == [False, True, True, True]
     assert len(content["cases"]) == 18
     assert EXPERIMENT.summary(lines[:1], EXPERIMENT.options({}, out=tmp_path)) is None

@@ -119,8 +119,7 @@ def test_a_choice_shows_itself_in_short(run):
         first, *rest = repr(choice).splitlines()
         assert first == f"voice · default · eager · cpu, 1 thread, quality: {choice.headline}"
         assert choice.headline.startswith("Take full_float32: smallest drift")
-        assert all(line.startswith("  would change it: ") for line in rest)
-        assert rest
+        assert rest == []
         assert len(repr(choice)) < 1500  # not every field of every fix
         assert choice.to_dict() == found.answer.choices[0].to_dict()
         assert choice.headline in cells_of(choice._repr_html_())
