@@ -13,7 +13,6 @@ import pytest
 STATS = ("ci_99_a", "ci_99_b", "q_25", "q_75", "number", "repeat")
 COLUMNS = ["result", "params", "version", "started_at", "duration", *(f"stats_{name}" for name in STATS)]
 COLUMNS += ["samples", "profile"]
-UNITS = {"time": "seconds", "drift": "relative error to float64", "status": "1 = passed, 2 = raised"}
 MACHINE = {"arch": "x86_64", "num_cpu": "2", "os": "Linux 6", "ram": "8000000"}
 FAILED, NOT_APPLICABLE = None, math.nan
 
@@ -46,20 +45,15 @@ class Run:
 
 
 def write_run(root: Path, run: Run) -> Path:
-    """Write one result file, its machine's file, and what it adds to ``benchmarks.json``; return the file's path."""
+    """Write one result file and its machine's file; return the path of the first."""
     home = root / run.machine
     home.mkdir(parents=True, exist_ok=True)
     _write(home / "machine.json", {"machine": run.machine, "cpu": run.cpu, **MACHINE, "version": 1})
-    benchmarks_path = root / "benchmarks.json"
-    benchmarks = json.loads(benchmarks_path.read_text()) if benchmarks_path.exists() else {"version": 2}
     results = {}
     for name, cells in run.values.items():
         version = run.versions.get(name, "v1")
         axes = [list(dict.fromkeys(key[axis] for key in cells)) for axis in (0, 1)]
         results[name] = _row([cells.get(key) for key in itertools.product(*axes)], _reprs(axes), version)
-        known = benchmarks.get(name, {}).get("params", [[], []])
-        merged = [list(dict.fromkeys([*old, *new])) for old, new in zip(known, _reprs(axes), strict=True)]
-        benchmarks[name] = _benchmark(name, merged, version)
     if run.recorded:
         numbers = [int(part) for part in (run.ran or run.torch or "0.0.0").split("+")[0].split(".")]
         build = numbers[0] * 1_000_000 + numbers[1] * 1000 + numbers[2]
@@ -79,7 +73,6 @@ def write_run(root: Path, run: Run) -> Path:
         "durations": {},
         "version": run.format_version,
     }
-    _write(benchmarks_path, benchmarks)
     path = home / f"{run.commit[:8]}-{run.environment}.json"
     _write(path, content)
     return path
@@ -105,18 +98,6 @@ def _row(found: list[Any], params: list[list[str]], version: str) -> list[Any]:
     while row[-1] is None:
         row.pop()
     return row
-
-
-def _benchmark(name: str, params: list[list[str]], version: str) -> dict[str, Any]:
-    metric = name.rsplit(".", 1)[-1].removeprefix("track_").removesuffix("_call")
-    return {
-        "name": name,
-        "param_names": ["fix", "size"],
-        "params": params,
-        "unit": UNITS.get(metric, "unit"),
-        "type": "track",
-        "version": version,
-    }
 
 
 def _reprs(axes: list[list[str]]) -> list[list[str]]:
