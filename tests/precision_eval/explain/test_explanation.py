@@ -58,6 +58,13 @@ def test_every_canonical_name_is_a_dtype_of_torch():
             assert isinstance(getattr(torch, name), torch.dtype), name
 
 
+def test_the_public_name_stays_the_function_once_the_room_is_imported():
+    import precision_eval
+
+    assert precision_eval.explain is explain
+    assert precision_eval.explain.__module__ == "precision_eval.explain.explanation"
+
+
 def test_the_bare_report_fits_metavoice_and_dia_and_says_that_it_cannot_tell():
     found = explain(MIXED)
     assert causes_of(MIXED) == ["metavoice_fast", "metavoice_cpu", "norm_promotes"]
