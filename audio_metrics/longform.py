@@ -182,8 +182,8 @@ def theil_sen(x: np.ndarray, y: np.ndarray, *, confidence: float = CONFIDENCE) -
     x, y = _grouped(x[finite]), _grouped(y[finite])
     if len(y) < 3:
         return float("nan"), float("nan"), float("nan")
-    found = theilslopes(y, x, confidence)
-    return float(found.slope), float(found.low_slope), float(found.high_slope)
+    fit = theilslopes(y, x, confidence)
+    return float(fit.slope), float(fit.low_slope), float(fit.high_slope)
 
 
 def _grouped(values: np.ndarray) -> np.ndarray:

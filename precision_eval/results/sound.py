@@ -69,9 +69,9 @@ def metrics_text(values: Mapping[str, float]) -> str:
     return ", ".join(f"{m.title} {m.text(values[m.name])}" for m in SOUND_METRICS if m.name in values)
 
 
-def margins_text(found: Mapping[str, DifferenceDecision]) -> str:
+def margins_text(decisions: Mapping[str, DifferenceDecision]) -> str:
     """Say what *no worse* means."""
-    changes = {m.name: found[m.name].margin for m in SOUND_METRICS if m.name in found}
+    changes = {m.name: decisions[m.name].margin for m in SOUND_METRICS if m.name in decisions}
     return f"one drop-out of 20 ms a second ({metrics_text(changes)})"
 
 
@@ -97,23 +97,23 @@ class SoundVerdict:
     @property
     def needed(self) -> int:
         """Streams after which a fix that does not differ would probably be called no worse, by every metric."""
-        return max((found.needed for found in self.metrics.values()), default=0)
+        return max((decision.needed for decision in self.metrics.values()), default=0)
 
     @property
     def decisive(self) -> str:
         """The metrics that the verdict comes from; of *undecided*, those that are not known to be no worse."""
-        found = [
-            f"{metric.title} {metric.range_text(one)}"
+        parts = [
+            f"{metric.title} {metric.range_text(decision)}"
             for metric in SOUND_METRICS
-            if (one := self.metrics.get(metric.name)) is not None
-            and (one.verdict == self.verdict if self.verdict in ("worse", "better") else not one.no_worse)
+            if (decision := self.metrics.get(metric.name)) is not None
+            and (decision.verdict == self.verdict if self.verdict in ("worse", "better") else not decision.no_worse)
         ]
-        return ", ".join(found)
+        return ", ".join(parts)
 
     @property
     def detectable(self) -> dict[str, float]:
         """Per metric, the smallest change for the worse that would have been found in 80 % of repetitions."""
-        return {name: found.detectable for name, found in self.metrics.items()}
+        return {name: decision.detectable for name, decision in self.metrics.items()}
 
     @property
     def doubt(self) -> str:
@@ -182,29 +182,29 @@ def judged_sound(
     decisions = judge_differences(tests)
     if not any(any(reference["heard"][metric.name]) for metric in metrics):
         decisions = _beyond_margin(tests, decisions)
-    found = {}
+    verdicts = {}
     for fix in heard:
         if fix in unlike:
-            found[fix] = undecided("its streams are of another number or length than the reference's")
+            verdicts[fix] = undecided("its streams are of another number or length than the reference's")
             continue
-        own = {metric.name: decisions[fix, metric.name] for metric in metrics}
+        by_metric = {metric.name: decisions[fix, metric.name] for metric in metrics}
         streams, length_s = reference["streams"], reference["stream_s"]
-        found[fix] = SoundVerdict(verdict=_verdict(own), metrics=own, streams=streams, stream_s=length_s)
-    return found
+        verdicts[fix] = SoundVerdict(verdict=_verdict(by_metric), metrics=by_metric, streams=streams, stream_s=length_s)
+    return verdicts
 
 
 def _beyond_margin(
-    tests: Mapping[_Test, PairedDifferences], found: Mapping[_Test, DifferenceDecision]
+    tests: Mapping[_Test, PairedDifferences], decisions: Mapping[_Test, DifferenceDecision]
 ) -> dict[_Test, DifferenceDecision]:
     """Judge a model that draws no noise: any fix differs from it, so the question is by more than the margin."""
     beyond = judge_differences(
         {key: replace(test, differences=np.asarray(test.differences) - test.margin) for key, test in tests.items()}
     )
     calm: dict[_Test, DifferenceDecision] = {}
-    for key, own in found.items():
+    for key, decision in decisions.items():
         worse = beyond[key].verdict == "worse"
-        verdict: DifferenceVerdict = "worse" if worse else "no worse" if own.no_worse else "undecided"
-        calm[key] = replace(own, verdict=verdict, p=beyond[key].p, level=beyond[key].level)
+        verdict: DifferenceVerdict = "worse" if worse else "no worse" if decision.no_worse else "undecided"
+        calm[key] = replace(decision, verdict=verdict, p=beyond[key].p, level=beyond[key].level)
     return calm
 
 
@@ -216,8 +216,8 @@ def undecided(reason: str = ONE_RECORDING) -> SoundVerdict:
 def _judged(reference: Streams, metrics: Sequence[SoundMetric]) -> tuple[SoundMetric, ...]:
     """Return the metrics that every stream of the reference has, with the margins that hold for its voice."""
     margins, heard = reference.get("margins", {}), reference["heard"]
-    own = (replace(m, margin=float(margins.get(m.name, m.margin))) for m in metrics)
-    return tuple(m for m in own if len(heard.get(m.name, ())) == reference["streams"] and m.margin > 0.0)
+    adjusted = (replace(m, margin=float(margins.get(m.name, m.margin))) for m in metrics)
+    return tuple(m for m in adjusted if len(heard.get(m.name, ())) == reference["streams"] and m.margin > 0.0)
 
 
 def _kind(streams: Streams, metrics: Sequence[SoundMetric]) -> tuple[Any, ...]:
@@ -231,11 +231,11 @@ def _worse_by(metric: SoundMetric, streams: Streams, reference: Streams) -> np.n
 
 
 def _no_worse(metrics: Mapping[str, DifferenceDecision]) -> bool:
-    return bool(metrics) and all(found.no_worse for found in metrics.values())
+    return bool(metrics) and all(decision.no_worse for decision in metrics.values())
 
 
 def _verdict(metrics: Mapping[str, DifferenceDecision]) -> str:
-    verdicts = {found.verdict for found in metrics.values()}
+    verdicts = {decision.verdict for decision in metrics.values()}
     if "worse" in verdicts:
         return "worse"
     if _no_worse(metrics):

@@ -40,8 +40,8 @@ def asset_path(name: str) -> Path:
     """Path of a shipped file, after checking its hash."""
     path, listed = ASSETS / name, manifest()["files"].get(name)
     if listed is None or not path.exists():
-        found = "not in the manifest" if listed is None else "missing"
-        raise IntegrityError(f"shipped file {name} is {found}; reinstall precision-eval")
+        problem = "not in the manifest" if listed is None else "missing"
+        raise IntegrityError(f"shipped file {name} is {problem}; reinstall precision-eval")
     actual = sha256_of(path)
     if actual != listed["sha256"]:
         raise IntegrityError(

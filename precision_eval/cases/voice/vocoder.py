@@ -46,8 +46,8 @@ class MagnitudeNetwork(StoredTensors):
     def magnitudes_between(self, frames: np.ndarray) -> np.ndarray:
         """Magnitudes of all frames that have their context."""
         windows = np.lib.stride_tricks.sliding_window_view(frames, 2 * CONTEXT_FRAMES + 1, axis=-2).swapaxes(-1, -2)
-        found = self.magnitudes(windows.reshape(-1, windows.shape[-1] * windows.shape[-2]))
-        return found.reshape(*frames.shape[:-2], -1, N_BINS)
+        magnitudes = self.magnitudes(windows.reshape(-1, windows.shape[-1] * windows.shape[-2]))
+        return magnitudes.reshape(*frames.shape[:-2], -1, N_BINS)
 
 
 @cache
