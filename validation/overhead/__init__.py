@@ -17,9 +17,7 @@ from validation.plots import draw_ratios
 
 NAME = "overhead"
 HARNESS_TARGET, OFF_TARGET, ON_TARGET = 1.001, 1.005, 3.0
-ROUND_TARGET, SHARE_TARGET = 1.05, 0.05
 _CALLS_S = (1e-4, 1e-3)
-_ROUND_CALLS_S = (3e-5, 3e-4)
 _SIZES = (
     ("attention-decode", "metavoice"),
     ("attention-decode", "dia"),
@@ -36,9 +34,6 @@ def _trials(options: Options) -> list[Trial]:
     full = options.size == "full"
     chosen = _SIZES if full else (_SIZES[0], _SIZES[-1])
     trials = [_trial(f"harness {call_s:g}", call_s, budget_s=20.0 if full else 3.0, seed=0) for call_s in _CALLS_S]
-    trials += [
-        _trial(f"rounds {call_s:g}", call_s, budget_s=20.0 if full else 4.0, seed=0) for call_s in _ROUND_CALLS_S
-    ]
     for case, size in chosen:
         trials.append(_trial(f"off {case}/{size}", case, size, budget_s=15.0 if full else 4.0, seed=0))
     for (case, size), fix in product(chosen, _ON_FIXES if full else _ON_FIXES[1:2]):
@@ -62,7 +57,7 @@ def _measured(spec: tuple[str, tuple[Any, ...], dict[str, Any]]) -> Data:
 
 
 def _figures(lines: list[Data]) -> list[Figure]:
-    return [*_harness(lines), *_rounds(lines), *_off(lines), *_on(lines), *_same(lines)]
+    return [*_harness(lines), *_off(lines), *_on(lines), *_same(lines)]
 
 
 def _of_kind(lines: Sequence[Data], kind: str) -> dict[str, Data]:
@@ -94,19 +89,6 @@ def _harness(lines: Sequence[Data]) -> list[Figure]:
         for name, text in texts.items()
         for call_s, line in _of_kind(lines, "harness").items()
     ]
-
-
-def _rounds(lines: Sequence[Data]) -> list[Figure]:
-    figures = []
-    for call_s, line in _of_kind(lines, "rounds").items():
-        length, errors = f"{float(call_s) * 1e3:g} ms", line["standard_error"]
-        precise = f"standard error of the ratio {errors['suite']:.2e}, the loop's {errors['plain']:.2e}"
-        name = f"processor time of a round of calls of {length} ÷ a plain loop that reads the wall clock alone"
-        figures.append(_held(name, line["round"], ROUND_TARGET, f"{_interval(line['round'])}; {precise}"))
-        share = line["share"]
-        name = f"bookkeeping of a block, calls of {length}, as a share of the block"
-        figures.append(Figure(name, f"{100 * share:.1f} %", f"≤ {100 * SHARE_TARGET:g} %", share <= SHARE_TARGET))
-    return figures
 
 
 def _off(lines: Sequence[Data]) -> list[Figure]:

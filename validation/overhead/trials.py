@@ -14,25 +14,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.workers import one_thread
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.sites import SITES
-from precision_eval.measure.blocks import BLOCK_S, MIN_CALLS, Rounds
-from precision_eval.measure.candidates import own_copy
+from precision_eval.measure.blocks import BLOCK_S, MIN_CALLS
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.timers import HostTimer
-from precision_eval.stats import PairedRatio, paired_ratio, student_location
+from precision_eval.stats import PairedRatio, paired_ratio
 from precision_eval.trace.attention import probing
 from precision_eval.trace.capture import observe
 from precision_eval.trace.observer import profiled
 
 Trial = dict[str, Any]
 _MARGIN = 0.001
-_TURN_ROUNDS = 50
 
 
 def ratios(candidates: Mapping[str, Candidate], *, baseline: str, budget_s: float, seed: int) -> dict[str, PairedRatio]:
@@ -93,72 +90,6 @@ def harness_trial(call_s: float, *, budget_s: float, seed: int) -> Trial:
         name: summary(paired_ratio(times[name], times[base], baseline="bare", margin=_MARGIN, seed=seed))
         for name, base in bare.items()
     }
-
-
-@one_thread()
-def rounds_trial(call_s: float, *, budget_s: float, seed: int) -> Trial:
-    """Hold the suite's rounds to a plain prototype's, in turns on one pair of calls.
-
-    The prototype loops over a call and its copy in random order and reads the wall clock, nothing else. Figures: the
-    processor time of a round, suite over prototype; the standard error of the log-ratio of each after the same number
-    of rounds; the processor time of a block of empty calls beyond a bare loop of them, as a share of a block.
-    """
-    rng, calls = np.random.default_rng(seed), max(MIN_CALLS, round(BLOCK_S / call_s))
-    call = Candidate(steady_call(call_s))
-    pair = {"call": call, "copy": own_copy("call", call)}
-    suite, plain = _rounds(pair, calls, seed), [np.empty((0, 2))]
-    spent: dict[str, list[float]] = {"suite": [], "plain": []}
-    end = time.perf_counter() + budget_s
-    while time.perf_counter() < end or len(spent["suite"]) < 4:
-        for which in rng.permutation(["suite", "plain"]):
-            start = time.process_time()
-            if which == "suite":
-                suite.run_until(0.0, min_rounds=len(suite.order) + _TURN_ROUNDS)
-            else:
-                plain.append(_plain_rounds(pair["call"].call, pair["copy"].call, calls, rng))
-            spent[which].append((time.process_time() - start) / _TURN_ROUNDS)
-    times_s = suite.times_s["wall"]
-    logs = {
-        "suite": np.log(times_s["copy"]) - np.log(times_s["call"]),
-        "plain": np.diff(np.log(np.concatenate(plain)), axis=1).ravel(),
-    }
-    return {
-        "round": summary(paired_ratio(spent["suite"], spent["plain"], baseline="plain", margin=_MARGIN, seed=seed)),
-        "standard_error": {name: student_location(values).standard_error for name, values in logs.items()},
-        "share": bookkeeping_s(calls) / BLOCK_S,
-        "rounds": len(suite.order),
-    }
-
-
-def _rounds(pair: Mapping[str, Candidate], calls: int, seed: int) -> Rounds:
-    return Rounds(pair, HostTimer(cpu_per_call=False), dict.fromkeys(pair, calls), seed)
-
-
-def _plain_rounds(
-    call: Callable[[], object], other: Callable[[], object], calls: int, rng: np.random.Generator
-) -> NDArray[np.float64]:
-    """Run rounds as plainly as it goes; medians of the blocks, (rounds, 2)."""
-    now, pair = time.perf_counter_ns, (call, other)
-    samples: tuple[list[list[int]], list[list[int]]] = ([], [])
-    for first in rng.integers(2, size=_TURN_ROUNDS).tolist():
-        for index in (first, 1 - first):
-            call, block = pair[index], []
-            for _ in range(calls):
-                start = now()
-                call()
-                block.append(now() - start)
-            samples[index].append(block)
-    return np.median(np.array(samples), axis=2).T
-
-
-def bookkeeping_s(calls: int, *, rounds: int = 500) -> float:
-    """Processor time of a block of empty calls beyond that of a bare loop of them."""
-    nothing = Candidate(lambda: None)
-    made = _rounds({"one": nothing, "other": nothing}, calls, 0)
-    start = time.process_time()
-    made.run_until(0.0, min_rounds=rounds)
-    block_s = (time.process_time() - start) / (2 * rounds)
-    return block_s - calls * _bare(nothing.call, calls * rounds)[1]
 
 
 @one_thread()
