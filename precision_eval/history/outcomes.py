@@ -36,17 +36,17 @@ from precision_eval.run.runner import run_plan
 
 AT_ONCE = min(2, os.cpu_count() or 1)
 
+# What is made in addition to the fixes because a later measure compares with it.
 COMPARATORS: Mapping[str, tuple[str, ...]] = {"streams": ("reference",), "synthesis": ("reference", "noise_floor")}
-"""What is made in addition to the fixes because a later measure holds them to it."""
 
+# The paired latency with a fixed computation as one more candidate.
 PAIRED = replace(measure_by_name("latency"), place="precision_eval.history.timing:latency")
-"""The paired latency with a fixed computation as one more candidate."""
 
+# The suite's measures without the controls, which no history needs.
 TRACKED: tuple[Measure, ...] = tuple(
     replace(PAIRED if measure.name == "latency" else measure, pseudo_fixes=COMPARATORS.get(measure.name, ()))
     for measure in MEASURES
 )
-"""The suite's measures without the controls, which no history needs."""
 
 
 def fix_by_fix(cell: Cell, run_dir: Path) -> list[Outcome]:
@@ -55,14 +55,14 @@ def fix_by_fix(cell: Cell, run_dir: Path) -> list[Outcome]:
     return [outcome for result in results for outcome in result.outcomes]
 
 
+# The same, all fixes of a measure in one worker: for efforts that give no figures.
 IN_ONE_WORKER: tuple[Measure, ...] = tuple(
     measure if measure.grouped else replace(measure, grouped=True, place=f"{__name__}:{fix_by_fix.__name__}")
     for measure in TRACKED
 )
-"""The same, all fixes of a measure in one worker: for efforts that give no figures."""
 
+# What every measure imports while it runs, once before forking.
 PRELOADED = ("torch", "precision_eval.measure.generic", "precision_eval.trace.capture", "torch._dynamo")
-"""What every measure imports while it runs: done once before forking. What a case needs, its place's server imports."""
 
 
 def preload() -> None:
