@@ -28,26 +28,8 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Of everything that is 
 Budget = Annotated[
     float | None, typer.Option("--budget", min=0.05, help="Seconds of timing per group of fixes that are compared.")
 ]
-Processes = Annotated[
-    int | None,
-    typer.Option(
-        "--processes",
-        min=1,
-        help="Processes that time each group. One draws its memory layout once, worth a few per cent; with 5 or more "
-        "that is part of the intervals.",
-    ),
-]
-Memory = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--memory",
-        help="States of the C library's allocator to time in: grown, kept, or both; the first is what verdicts rest "
-        "on. [dim]Default: grown, as a process is that has loaded a model.[/dim]",
-    ),
-]
 Out = Annotated[Path, typer.Option("--out", help="Folder of the results; the same command goes on from what is there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print strict JSON instead.")]
-ReportOnly = Annotated[bool, typer.Option("--report-only", help="Measure nothing; report what is there.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Less of everything, for a first look.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print every table, finding and note.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the path of the HTML report alone.")]

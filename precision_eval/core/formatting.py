@@ -119,14 +119,6 @@ def duration_long(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:.3g} min"
 
 
-def times_text(factor: float) -> str:
-    """Write a factor for a sentence: ``1.2 times``, ``26,000 times``."""
-    if factor < 10:
-        return f"{factor:.1f} times"
-    step = 10 ** (math.floor(math.log10(factor)) - 1)
-    return f"{round(factor / step) * step:,} times"
-
-
 def percent(fraction: float | None, *, decimals: int | None = None) -> str:
     """Write a fraction in per cent, with two significant digits or with a fixed count of decimals."""
     if fraction is None:

@@ -27,8 +27,6 @@ from precision_eval.core import formatting as write
         (write.duration_text(0.00031), "310 µs"),
         (write.duration_text(0.9999e-3), "1 ms"),
         (write.duration_long(600), "10 min"),
-        (write.times_text(1.234), "1.2 times"),
-        (write.times_text(26_312.0), "26,000 times"),
         (write.with_interval("1", "0.9", "–"), "1"),
         (write.ratio_text(0.83, 0.82, 0.84), "0.830 [0.820, 0.840]"),
         (write.ratio_text(0.83), "0.830"),
