@@ -110,6 +110,25 @@ def test_the_reader_of_imports_catches_a_planted_one(source):
     assert not upward_imports("precision_eval.cli.run", nodes, "precision_eval.cli")
 
 
+def test_only_report_and_cli_print_and_draw():
+    writers = {"rich", "jinja2", "matplotlib"}
+    allowed = ("precision_eval.report", "precision_eval.cli", "precision_eval.core.table")  # a table writes itself
+    wrong = [
+        name
+        for path in source_files("precision_eval")
+        if tops_of(path) & writers and not (name := module_name(path)).startswith(allowed)
+    ]
+    assert wrong == []
+
+
+def test_results_run_nothing():
+    rooms = {"measure", "run", "trace", "doctor", "gate", "studies", "evaluation"}
+    for path in source_files("precision_eval/results"):
+        imported = {room_of(module) for module, _ in imports_of(nodes_of(path), package_of(path))}
+        assert not imported & rooms, path
+        assert not tops_of(path) & {"torch", "subprocess", "multiprocessing", "concurrent"}, path
+
+
 def test_every_room_has_a_floor():
     rooms = {room_of(module_name(path)) for path in source_files("precision_eval")}
     assert {room for room in rooms if floor_of(room) is None} == set()

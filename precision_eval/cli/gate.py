@@ -111,9 +111,10 @@ def gate(
 ) -> None:
     """Gate a change."""
     use_one_blas_thread()
+    from precision_eval.core.errors import matching
     from precision_eval.gate.result import GatePlan
     from precision_eval.gate.summary import to_json, to_text
-    from precision_eval.run.plan import MODES, checked_device, matching
+    from precision_eval.run.plan import MODES, checked_device
 
     if stored:
         raise ParameterError(
@@ -156,7 +157,7 @@ def _measure(base: str, head: str, plan: GatePlan, margins: Margins, required: t
 
 def _fixes(names: tuple[str, ...], candidates: tuple[str, ...]) -> tuple[str, ...]:
     """Return shipped fixes that are named, and after them where plugins and candidates are written."""
-    from precision_eval.run.plan import matching
+    from precision_eval.core.errors import matching
 
     places = plugins("precision_eval.fixes")
     shipped = tuple(name for name in names if name not in places and name != "none")

@@ -7,7 +7,8 @@ expect, so ``except ValueError`` keeps working. The command line prints them as 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import fnmatch
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from precision_eval.core.removed import removal_message
@@ -69,3 +70,14 @@ def entry_of(kind: str, name: str, entries: Iterable[Entry], *, by: str = "id", 
     if name not in registry:
         raise unknown_name(kind, name, [*registry, *also])
     return registry[name]
+
+
+def matching(kind: str, patterns: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the known names that any pattern matches, in their own order."""
+    chosen: set[str] = set()
+    for pattern in patterns:
+        hits = fnmatch.filter(known, pattern)
+        if not hits:
+            raise unknown_name(kind, pattern, known)
+        chosen.update(hits)
+    return tuple(name for name in known if name in chosen)

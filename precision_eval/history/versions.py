@@ -12,10 +12,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from precision_eval.core.errors import ParameterError, RecordError, check_known
+from precision_eval.core.errors import ParameterError, RecordError, check_known, matching
 from precision_eval.core.formatting import grouped
 from precision_eval.history.asv_results import AsvPoint, Key, ResultSet, status_name
-from precision_eval.run.plan import matching
 
 AXES = ("torch", "commit")
 STATUS = "status"

@@ -173,7 +173,7 @@ def _result(group: Group, row: Row) -> str:
         return status_text(row.status)
     if group.is_baseline(row):
         return "baseline"
-    verdict = group.verdict_text(row).partition(":")[0] or "passed"
+    verdict = group.verdict_of(row) or "passed"
     return _WORDS.get(verdict, verdict)
 
 

@@ -258,10 +258,6 @@ class Group:
         names = ("case", "size", "device", "threads", "pins", "machine")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
-    def having(self, *measures: str) -> tuple[Row, ...]:
-        """Return the rows of any role that have data of one of `measures`."""
-        return tuple(row for row in self.rows if row.data(*measures) is not None)
-
     def is_baseline(self, row: Row) -> bool:
         """Say whether times are ratios to this row's."""
         return row.fix == self.baseline and row.role == "fix"
@@ -286,11 +282,6 @@ class Group:
             return "noise floor off"
         reach = max(abs(self.noise_floor.low - 1.0), abs(self.noise_floor.high - 1.0))
         return row.verdict if row.time.high < 1.0 - reach or row.time.low > 1.0 + reach else "undecided"
-
-    def verdict_text(self, row: Row) -> str:
-        """Return the verdict in words: with its reason where a doubt, and not the interval, leaves it undecided."""
-        verdict = self.verdict_of(row) or ""
-        return f"{verdict}: fresh memory" if verdict == "undecided" and row.fresh_memory else verdict
 
     @cached_property
     def time_reach(self) -> float:

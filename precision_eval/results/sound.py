@@ -69,12 +69,6 @@ def metrics_text(values: Mapping[str, float]) -> str:
     return ", ".join(f"{m.title} {m.text(values[m.name])}" for m in SOUND_METRICS if m.name in values)
 
 
-def margins_text(decisions: Mapping[str, DifferenceDecision]) -> str:
-    """Say what *no worse* means."""
-    changes = {m.name: decisions[m.name].margin for m in SOUND_METRICS if m.name in decisions}
-    return f"one drop-out of 20 ms a second ({metrics_text(changes)})"
-
-
 @dataclass(frozen=True, kw_only=True)
 class SoundVerdict:
     """What was heard of a condition: an answer per metric, and one for all.

@@ -8,7 +8,6 @@ attention backend, measure, mode, fix.
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from precision_eval.cases.base import Case
 from precision_eval.cases.systems import CASES
 from precision_eval.core.cells import Cell, Options
-from precision_eval.core.errors import ParameterError, check_known, unknown_name
+from precision_eval.core.errors import ParameterError, check_known, matching, unknown_name
 from precision_eval.core.formatting import grouped
 from precision_eval.core.targets import is_target
 from precision_eval.fixes.catalog import ALL_FIXES, Fix
@@ -82,17 +81,6 @@ def checked_device(name: str) -> str:
     if re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
         return name
     raise unknown_name("device", name, ("auto", "cpu", "cuda", "cuda:0", "mps"))
-
-
-def matching(kind: str, patterns: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return the known names that any pattern matches, in their own order."""
-    chosen: set[str] = set()
-    for pattern in patterns:
-        hits = fnmatch.filter(known, pattern)
-        if not hits:
-            raise unknown_name(kind, pattern, known)
-        chosen.update(hits)
-    return tuple(name for name in known if name in chosen)
 
 
 def make_plan(

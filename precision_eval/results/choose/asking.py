@@ -13,12 +13,11 @@ from typing import Any
 
 from precision_eval.cases.base import Extent
 from precision_eval.cases.systems import CASES
-from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.errors import ParameterError, RecordError, matching
 from precision_eval.core.formatting import grouped
 from precision_eval.results.choose.choosing import Choice, check_policy, choose_from
 from precision_eval.results.choose.comparing import Constraints
 from precision_eval.results.model import Group, MissingMeasureError
-from precision_eval.run.plan import matching
 
 
 @dataclass(frozen=True, kw_only=True)
