@@ -31,8 +31,6 @@ WARNED = "warned before: "
 SUITE_FAILED = "the suite failed, not the fix: "
 """Begins the reason of an outcome that is this package's own failure."""
 
-_REFUSED = {"flex_lowp_cache": "Mixed query, key, and value dtype is not supported on this platform"}
-"""Fix → how a device refuses what that fix alone asks for."""
 _NO_KERNEL = ("No viable backend for scaled_dot_product_attention", "No available kernel")
 
 PSEUDO_FIXES: Mapping[str, str] = {
@@ -131,7 +129,7 @@ def failure_of(fix: str, error: BaseException) -> Outcome:
     error = cause_of(error)
     if isinstance(error, UnsupportedError):
         return failed(fix, "unsupported", str(error))
-    refusal = _REFUSED[fix] if fix in _REFUSED and _REFUSED[fix] in str(error) else sdpa_refusal(error)
+    refusal = sdpa_refusal(error)
     if refusal is not None:
         return failed(fix, "unsupported", refusal)
     if is_out_of_memory(error):

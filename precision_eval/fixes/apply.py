@@ -273,7 +273,7 @@ class AppliedFix:
                 yield model, None
             return
         held, context = changed(model, self.fix)
-        with stored_as(held, self.dtype), held_narrow(held, caches=self.fix.caches, weights=self.fix.weights):
+        with stored_as(held, self.dtype), held_narrow(held, self.fix.caches):
             yield held, context
 
     @contextmanager

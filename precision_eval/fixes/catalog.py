@@ -40,12 +40,8 @@ class Fix(FixChoices):
     modes : tuple of {"eager", "compiled"}
         Where the fix has a meaning.
     caches : str
-        Format and scale in which KV caches are kept, such as ``"int8/token"``; ``"e4m3/head/keys"`` for keys alone.
-        Formats int8, e4m3 and e5m2, a scale per token, head or tensor. Empty: as the storage says.
-    weights : str
-        Format in which matrices are kept and from which they are read into the storage dtype: int8 (a scale per row),
-        int4 (a scale per 32 values of a row), bfloat16 or float16; torchao_int8 or torchao_int4 for what torchao makes
-        of linear layers.
+        Format in which KV caches are kept with a scale per token: ``"int8/token"`` or ``"e4m3/token"``. Empty: as the
+        storage says.
     compute : str
         One of :data:`precision_eval.fixes.compute.SETTINGS`; empty for torch's own.
     suppress_errors : bool
@@ -176,96 +172,36 @@ FIXES: tuple[Fix, ...] = (
     ),
 )
 
-_CACHE_FORMATS = {"int8": "int8", "e4m3": "float8 e4m3", "e5m2": "float8 e5m2"}
-_PARTS = {"": "cache", "/keys": "keys", "/values": "values"}
-
-#: Beside ``kv_to_query``, from which they differ in the cache alone.
+# They differ from ``kv_to_query`` in the cache alone.
 _NARROW_CACHES = tuple(
     Fix(
-        id=f"cache_{held}_{scale}{part.replace('/', '_')}",
-        title=f"{what} in {title}, scale per {scale}",
+        id=f"cache_{held}_token",
+        title=f"cache in {title}, scale per token",
         agreement="storage_to_activation",
-        caches=f"{held}/{scale}{part}",
+        caches=f"{held}/token",
         explanation=(
-            f"The {what} of attention kept in {title} with a float32 scale per {scale}, and read in the query's dtype. "
-            "Half the bytes of a half cache, the scales apart."
+            f"Keys and values of attention kept in {title} with a float32 scale per token, and read in the query's "
+            "dtype. Half the bytes of a half cache, the scales apart."
         ),
-        source="vLLM's kv_cache_dtype fp8; KIVI, arXiv 2402.02750" if held != "int8" else "KIVI, arXiv 2402.02750",
+        source=source,
     )
-    for held, title in _CACHE_FORMATS.items()
-    for scale in ("token", "head", "tensor")
-    for part, what in _PARTS.items()
+    for held, title, source in (
+        ("int8", "int8", "KIVI, arXiv 2402.02750"),
+        ("e4m3", "float8 e4m3", "vLLM's kv_cache_dtype fp8; KIVI, arXiv 2402.02750"),
+    )
 )
-
-_SCORES = {
-    "scores_stored": "scores and softmax in the operands' dtype, each stored",
-    "softmax_float32": "scores stored in the operands' dtype, softmax in float32",
-    "scores_float32": "scores and softmax in float32, the product with the values in the operands' dtype",
-}
 
 _MORE_FIXES = (
     *_NARROW_CACHES,
     Fix(
-        id="layercast",
-        title="bfloat16 weights, float32 compute",
-        storage="float32",
-        weights="bfloat16",
+        id="softmax_float32",
+        title="scores stored in the operands' dtype",
+        agreement="activation_to_storage",
+        compute="softmax_float32",
         explanation=(
-            "LayerCast: matrices are kept in bfloat16 and read in float32 where they are used; all else is float32. "
-            "`kv_to_query` is its attention half."
+            "`query_to_half`, and attention written out: scores stored in the operands' dtype, softmax in float32."
         ),
-        source="arXiv 2506.09501",
-    ),
-    Fix(
-        id="weights_int8",
-        title="int8 weights, bfloat16 compute",
-        storage="bfloat16",
-        weights="int8",
-        explanation="Weight-only int8: matrices in int8 with a scale per row, read in bfloat16, which all else is in.",
-        source="pytorch/ao Int8WeightOnlyConfig",
-    ),
-    Fix(
-        id="weights_int4",
-        title="int4 weights, bfloat16 compute",
-        storage="bfloat16",
-        weights="int4",
-        explanation=(
-            "Weight-only int4: matrices in int4, two a byte, with a float32 scale per 32 values of a row, read in "
-            "bfloat16, which all else is in. Five bits a weight, scales counted."
-        ),
-        source="GGML's Q4_0; pytorch/ao Int4WeightOnlyConfig",
-    ),
-    *(
-        Fix(
-            id=f"torchao_{held}",
-            title=f"torchao's {held} weights",
-            storage="bfloat16",
-            weights=f"torchao_{held}",
-            explanation=f"Everything bfloat16, and linear layers' weights in {held} by torchao, on torchao's kernels.",
-            source=f"pytorch/ao {held.capitalize()}WeightOnlyConfig",
-        )
-        for held in ("int8", "int4")
-    ),
-    *(
-        Fix(
-            id=setting,
-            title=title.partition(",")[0],
-            agreement="activation_to_storage",
-            compute=setting,
-            explanation=f"`query_to_half`, and attention written out: {title}.",
-            source="FlashAttention, arXiv 2205.14135; PASA, arXiv 2503.01873",
-        )
-        for setting, title in _SCORES.items()
-    ),
-    Fix(
-        id="flex_lowp_cache",
-        title="flex attention, cache as it is",
-        compute="flex",
-        explanation=(
-            "flex_attention in the place of scaled_dot_product_attention: it takes keys and values of lower precision "
-            "than the query, and promotes by itself. Other operands that disagree raise as they did."
-        ),
-        source="torch.nn.attention.flex_attention; pytorch/pytorch torch/nn/attention/_utils.py",
+        source="FlashAttention, arXiv 2205.14135; PASA, arXiv 2503.01873",
     ),
     *(
         Fix(
@@ -277,40 +213,6 @@ _MORE_FIXES = (
             source="torch.nn.attention.sdpa_kernel",
         )
         for backend in ("math", "flash", "efficient", "cudnn")
-    ),
-    Fix(
-        id="batch_invariant",
-        title="each row of the batch alone",
-        storage="float32",
-        compute="batch_invariant",
-        explanation=(
-            "`full_float32`, with products and attention computed for one row of the batch at a time: a row's numbers "
-            "do not depend on what else is in its batch. What `full_float32` differs by from it is the batch's doing."
-        ),
-        source="Thinking Machines, Defeating Nondeterminism in LLM Inference; arXiv 2506.09501",
-    ),
-    Fix(
-        id="half_reductions",
-        title="reductions in half",
-        agreement="activation_to_storage",
-        compute="half_reductions",
-        explanation="`query_to_half` on the math kernel, which then reduces in half; torch's own choice is float32.",
-        source="torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp",
-    ),
-    *(
-        Fix(
-            id=setting,
-            title=title,
-            storage="float32",
-            compute=setting,
-            explanation=f"`full_float32` under {call}.",
-            source="PyTorch documentation",
-        )
-        for setting, title, call in (
-            ("matmul_high", "float32 products: high", 'torch.set_float32_matmul_precision("high")'),
-            ("matmul_medium", "float32 products: medium", 'torch.set_float32_matmul_precision("medium")'),
-            ("deterministic", "deterministic algorithms", "torch.use_deterministic_algorithms(True)"),
-        )
     ),
 )
 MORE_FIXES: tuple[Fix, ...] = tuple(replace(fix, by_default=False) for fix in _MORE_FIXES)

@@ -26,7 +26,6 @@ class FixChoices:
     agreement: Agreement = "none"
     modes: tuple[Mode, ...] = MODES
     caches: str = ""
-    weights: str = ""
     compute: str = ""
     suppress_errors: bool = False
     explanation: str = ""

@@ -1,20 +1,15 @@
-"""Tensors kept in fewer bits than they are read in: KV caches in 8 bits, weights in 8 or 16; imports torch.
+"""KV caches kept in 8 bits with a scale per token, and read in the dtype that is asked for; imports torch.
 
 Conventions: a narrow tensor has the shape, dtype and device of what it stands for, and keeps *codes* and a float32
-*scale* that broadcasts to them. It is read as codes · scale, computed in float32 and rounded once to the dtype asked
-for. What is written to it comes to the tensor's own dtype first, as a write into the original would, and then to
-codes, saturating at the format's largest value. The scale of a group is its largest magnitude over the format's own
-largest value; a group of zeros has scale 0. Per token (each row of the last dimension) every write brings its scale.
-Per head or per tensor the scale is of what the cache holds when the fix is put on; a group that is still empty takes
-twice the peak of the first values written, and what exceeds that later saturates. A view of a cache views its codes, so
-what is written to it is kept. Matrices in int4 have a scale per 32 values of a row (per row, where 32 does not divide
-it) and two codes a byte, each from -7 to 7 and stored plus 8.
+*scale*. It is read as codes · scale, computed in float32 and rounded once. What is written to it comes to the tensor's
+own dtype first, as a write into the original would, and then to codes. The scale of a token (a row of the last
+dimension) is its largest magnitude over the format's largest value; a row of zeros has scale 0. Every write brings its
+scale. A view of a cache views its codes, so what is written to it is kept.
 """
 
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import FunctionType
@@ -28,21 +23,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.core.targets import first_line
 
+# Format of codes: their dtype and largest value.
 LARGEST: dict[str, tuple[torch.dtype, float]] = {
-    "int4": (torch.uint8, 7.0),
     "int8": (torch.int8, 127.0),
     "e4m3": (torch.float8_e4m3fn, 448.0),
-    "e5m2": (torch.float8_e5m2, 57344.0),
-    "bfloat16": (torch.bfloat16, float("inf")),
-    "float16": (torch.float16, float("inf")),
 }
-"""Format of codes → their dtype and largest value; the formats without one are stored without a scale."""
-
-_CACHE_FORMATS = ("int8", "e4m3", "e5m2")
-_CACHE_SCALES = ("token", "head", "tensor")
-_HEADROOM = 2.0
-_GROUP = 32
-_TORCHAO = {"torchao_int8": "Int8WeightOnlyConfig", "torchao_int4": "Int4WeightOnlyConfig"}
 _CACHE_NAME = re.compile(
     r"(?:.*_)?(?:(?P<keys>k|keys?)|(?P<values>v|values?))(?:_?(?:cache|states?))?|(?:.*_)?(?:kv)?_?cache"
 )
@@ -83,7 +68,7 @@ class NarrowTensor(torch.Tensor):
     codes: torch.Tensor
     scale: torch.Tensor | None
     held_format: str
-    per: str
+    is_partial_view: bool
     part: str
 
     @classmethod
@@ -97,13 +82,13 @@ class NarrowTensor(torch.Tensor):
         if name == "__get__":
             asked = getattr(getattr(func, "__self__", None), "__name__", name)
             name = asked if asked in _VIEWS else name
-        if asked in _ALIKE and isinstance(first, NarrowTensor) and first.held_format != "int4":
+        if asked in _ALIKE and isinstance(first, NarrowTensor):
             return func(first.codes, *args[1:], **kwargs)  # Dynamo would come by here again
         if name in _METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         if isinstance(first, NarrowTensor):
-            if (name in _VIEWS or (name == "__getitem__" and _is_basic(args[1]))) and first.per != "row":
+            if name in _VIEWS or (name == "__getitem__" and _is_basic(args[1])):
                 return _view(first, func, args[1:], kwargs)
             if name in _CASTS:
                 target = _cast_dtype(name, args, kwargs)
@@ -132,21 +117,18 @@ class NarrowTensor(torch.Tensor):
         """Copy codes and scale."""
         if id(self) not in memo:
             scale = None if self.scale is None else self.scale.clone()
-            memo[id(self)] = _made(self, self.codes.clone(), scale, self.held_format, self.per)
+            memo[id(self)] = _made(self, self.codes.clone(), scale, self.held_format)
         return memo[id(self)]
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        return f"NarrowTensor({self.held_format} per {self.per}, {tuple(self.shape)})"
+        return f"NarrowTensor({self.held_format}, {tuple(self.shape)})"
 
 
-def _made(
-    like: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor | None, held_format: str, per: str
-) -> NarrowTensor:
+def _made(like: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor | None, held_format: str) -> NarrowTensor:
     """Put codes and scale into a tensor of their shape, with the dtype of another, that has no memory of its own."""
-    shape = like.shape if held_format == "int4" else codes.shape
     with _disable_current_modes() if isinstance(codes, FakeTensor) else nullcontext():  # a fake one has no subclass
-        made = torch.empty((), dtype=like.dtype, device=codes.device).expand(shape).as_subclass(NarrowTensor)
-    made.codes, made.scale, made.held_format, made.per = codes, scale, held_format, per
+        made = torch.empty((), dtype=like.dtype, device=codes.device).expand(codes.shape).as_subclass(NarrowTensor)
+    made.codes, made.scale, made.held_format, made.is_partial_view = codes, scale, held_format, False
     made.part = like.part if isinstance(like, NarrowTensor) else ""
     return made
 
@@ -154,8 +136,7 @@ def _made(
 def parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """List the tensors in which a tensor's values are kept: itself, or codes and scale."""
     if not isinstance(tensor, NarrowTensor):
-        held = tensor.__tensor_flatten__()[0] if hasattr(tensor, "__tensor_flatten__") else ()  # such as torchao's
-        return tuple(part for name in held for part in parts_of(getattr(tensor, name))) or (tensor,)
+        return (tensor,)
     return (tensor.codes,) if tensor.scale is None else (tensor.codes, tensor.scale)
 
 
@@ -163,51 +144,17 @@ def read(tensor: NarrowTensor, dtype: torch.dtype) -> torch.Tensor:
     """Return the values: codes · scale in float32, rounded once."""
     if tensor.scale is None:
         return tensor.codes.to(dtype)
-    if tensor.held_format == "int4":
-        codes = torch.stack((tensor.codes & 15, tensor.codes >> 4), -1).reshape(*tensor.scale.shape[:-1], -1)
-        return codes.to(torch.float32).sub_(8.0).mul_(tensor.scale).reshape(tensor.shape).to(dtype)
     return tensor.codes.to(torch.float32).mul_(tensor.scale).to(dtype)
 
 
-def narrowed(tensor: torch.Tensor, held_format: str, per: str) -> NarrowTensor:
-    """Keep a tensor's values in a format, with a scale per token, head, tensor or row."""
-    dtype, largest = LARGEST[held_format]
+def narrowed(tensor: torch.Tensor, held_format: str) -> NarrowTensor:
+    """Keep a tensor's values in a format, with a scale per token."""
+    values = tensor.detach().to(torch.float32)
+    scale = values.abs().amax(-1, keepdim=True) / LARGEST[held_format][1]
     try:
-        if largest == float("inf"):
-            return _made(tensor, tensor.detach().to(dtype), None, held_format, per)
-        values = tensor.detach().to(torch.float32)
-        if held_format == "int4":
-            return _in_nibbles(tensor, values.flatten(1), per)
-        scale = values.abs().amax(_group_dims(tensor, per), keepdim=True) / largest
-        return _made(tensor, _coded(values, scale, held_format), scale, held_format, per)
+        return _made(tensor, _coded(values, scale, held_format), scale, held_format)
     except TypeError as error:  # such as mps, which has no 8-bit floating point
         raise UnsupportedError(f"{held_format} on {tensor.device.type}: {first_line(error)}") from error
-
-
-def _in_nibbles(tensor: torch.Tensor, rows: torch.Tensor, per: str) -> NarrowTensor:
-    """Keep a matrix in int4, two codes a byte."""
-    if rows.shape[1] % 2 or per != "row":
-        raise UnsupportedError(f"int4 keeps two codes a byte; a row of {rows.shape[1]} values per {per} has no pairs")
-    groups = rows.unflatten(1, (-1, _GROUP if rows.shape[1] % _GROUP == 0 else rows.shape[1]))
-    scale = groups.abs().amax(-1, keepdim=True) / LARGEST["int4"][1]
-    codes = (groups / torch.where(scale > 0, scale, torch.ones_like(scale))).round().clamp(-7, 7).add(8).to(torch.uint8)
-    pairs = codes.reshape(len(rows), -1, 2)
-    return _made(tensor, pairs[..., 0] | pairs[..., 1] << 4, scale, "int4", per)
-
-
-def _group_dims(tensor: torch.Tensor, per: str) -> tuple[int, ...]:
-    """Return the dimensions over which values share a scale."""
-    if per == "token":
-        return (-1,)
-    dims = range(tensor.ndim)
-    if per == "tensor":
-        return tuple(dims)
-    if per == "row":
-        return tuple(dims[1:])
-    if tensor.ndim != 4:
-        raise UnsupportedError(f"a cache of shape {tuple(tensor.shape)} has no known dimension of heads; it takes four")
-    heads = 1 if tensor.shape[1] <= tensor.shape[2] else 2  # fewer heads than slots
-    return tuple(dim for dim in dims if dim != heads)
 
 
 def _coded(values: torch.Tensor, scale: torch.Tensor, held_format: str) -> torch.Tensor:
@@ -252,17 +199,16 @@ def _view(tensor: NarrowTensor, func: Callable[..., Any], args: tuple[Any, ...],
 
 def _viewed(tensor: NarrowTensor, codes: torch.Tensor, scale: torch.Tensor) -> NarrowTensor:
     """Make a view, which can be written to where it has the rows that share a scale whole."""
-    made, shared = _made(tensor, codes, scale, tensor.held_format, tensor.per), _shared(tensor)
+    made, shared = _made(tensor, codes, scale, tensor.held_format), _shared(tensor)
     own = _shared(made)
-    if shared is None or own is None or codes.shape[own] != tensor.codes.shape[shared]:
-        made.per = "view"
+    made.is_partial_view = shared is None or own is None or codes.shape[own] != tensor.codes.shape[shared]
     return made
 
 
 def _shared(tensor: NarrowTensor) -> int | None:
     """Return the dimension whose values share a scale per token, below 0; None where there is none."""
     scale = tensor.scale
-    if tensor.per != "token" or scale is None:
+    if tensor.is_partial_view or scale is None:
         return None
     sizes = zip(range(-scale.ndim, 0), tensor.codes.shape, scale.shape, scale.stride(), strict=True)
     dims = [dim for dim, size, scales, stride in sizes if size > 1 and (scales == 1 or stride == 0)]
@@ -281,7 +227,7 @@ def check_layout(tensor: torch.Tensor, summed: int) -> None:
     if shared is not None and (tensor.part == "keys") != (shared == summed):
         raise UnsupportedError(
             f"{tensor.part} are kept with channels before slots, so that a scale per row is one per channel and not "
-            "per token; keep slots before channels, or take a scale per head or tensor"
+            "per token; keep slots before channels"
         )
 
 
@@ -329,18 +275,10 @@ def _write(tensor: NarrowTensor, index: Any, value: Any) -> None:
     largest = LARGEST[tensor.held_format][1]
     scale = tensor.scale
     assert scale is not None
-    if tensor.per == "token":
-        brought = values.abs().amax(-1, keepdim=True) / largest
-        scale[..., :1][index] = brought
-    else:
-        if tensor.per == "view":
-            raise UnsupportedError("a cache is written through a slice of it; that takes a scale per token")
-        peak = torch.zeros((*codes.shape[:-1], 1), device=codes.device)
-        peak[index] = values.abs().amax(-1, keepdim=True)
-        dims = [dim for dim in range(codes.ndim) if scale.shape[dim] == 1]
-        first = peak.amax(dims, keepdim=True) * (_HEADROOM / largest)
-        scale.copy_(torch.where(scale > 0, scale, first))
-        brought = scale.expand(*codes.shape[:-1], 1)[index]
+    if tensor.is_partial_view:
+        raise UnsupportedError("a cache is written through a slice of it; that takes whole rows")
+    brought = values.abs().amax(-1, keepdim=True) / largest
+    scale[..., :1][index] = brought
     codes[index] = _coded(values, brought, tensor.held_format)
 
 
@@ -382,79 +320,32 @@ def _is_cache_object(value: Any, *, inside: bool) -> bool:
 
 def _narrowed_caches(model: nn.Module, caches: str) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
     """Narrow the caches of a model in place; returns where each was, with its original."""
-    held_format, per, part = (*caches.split("/"), "both")[:3]
-    if held_format not in _CACHE_FORMATS or per not in _CACHE_SCALES or part not in ("keys", "values", "both"):
-        raise ParameterError(f"caches '{caches}'; expected format/scale or format/scale/keys, such as int8/token")
+    held_format, _, per = caches.partition("/")
+    if held_format not in LARGEST or per != "token":
+        raise ParameterError(f"caches '{caches}'; expected int8/token or e4m3/token")
     done: list[tuple[dict[str, Any], str, torch.Tensor]] = []
-    other = False
     for store in _stores(model):
         for name, tensor in list(store.items()):
             if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point() or tensor.ndim < 3:
                 continue
             kind = cache_part(name)
-            other |= kind is not None
-            if kind == part or (part == "both" and kind):
-                made = store[name] = narrowed(tensor, held_format, per)
-                made.part = str(kind)
+            if kind is not None:
+                made = store[name] = narrowed(tensor, held_format)
+                made.part = kind
                 done.append((store, name, tensor))
     if not done:
-        known = "keys and values in one" if other else "no buffer, attribute or cache object named key, value, k_cache"
         raise UnsupportedError(
-            f"no {part.replace('both', 'keys or values')} to keep in {held_format}: the model has {known}, of three "
-            "dimensions or more"
+            f"no keys or values to keep in {held_format}: the model has no buffer, attribute or cache object named "
+            "key, value, k_cache, of three dimensions or more"
         )
     return done
 
 
-def _narrowed_weights(model: nn.Module, weights: str) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
-    """Narrow the matrices of a model in place, each scaled per row; embeddings and recurrent layers are left alone."""
-    if weights in _TORCHAO:
-        return _by_torchao(model, weights)
-    done: list[tuple[dict[str, Any], str, torch.Tensor]] = []
-    made: dict[int, NarrowTensor] = {}  # tied weights stay tied
-    for module in model.modules():
-        if isinstance(module, nn.Embedding | nn.RNNBase | nn.RNNCellBase):
-            continue
-        store: dict[str, Any] = module._parameters
-        for name, tensor in list(store.items()):
-            if tensor is not None and tensor.is_floating_point() and tensor.ndim >= 2:
-                store[name] = made.setdefault(id(tensor), narrowed(tensor, weights, "row"))
-                done.append((store, name, tensor))
-    if not done:
-        raise UnsupportedError(f"no weights to keep in {weights}: the model has no matrix outside embeddings")
-    return done
-
-
-def _by_torchao(model: nn.Module, weights: str) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
-    """Have torchao narrow the weights of a model's linear layers in place; it passes over sizes that it refuses."""
-    stores: list[dict[str, Any]] = [one._parameters for one in model.modules() if isinstance(one, nn.Linear)]
-    given = [(store, "weight", store["weight"]) for store in stores]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from torchao import quantization
-
-            quantization.quantize_(model, getattr(quantization, _TORCHAO[weights])())
-    except (ImportError, AttributeError, NotImplementedError) as error:
-        for store, name, tensor in given:
-            store[name] = tensor
-        raise UnsupportedError(
-            f"torchao's {_TORCHAO[weights]}: {first_line(error)}; it takes `pip install torchao`, and what it asks for "
-            "beside"
-        ) from error
-    done = [one for one in given if type(one[0]["weight"]) not in (torch.Tensor, nn.Parameter)]
-    if not done:
-        sizes = ", ".join(sorted({str(tuple(tensor.shape)) for _, _, tensor in given})[:3]) or "none"
-        raise UnsupportedError(f"torchao's {_TORCHAO[weights]} takes none of the linear layers here; weights: {sizes}")
-    return done
-
-
 @contextmanager
-def held_narrow(model: nn.Module, *, caches: str = "", weights: str = "") -> Iterator[None]:
-    """Keep a model's caches or weights in narrow formats for the time of a block; then the originals are back."""
+def held_narrow(model: nn.Module, caches: str) -> Iterator[None]:
+    """Keep a model's caches in a narrow format for the time of a block; then the originals are back."""
     done: list[tuple[dict[str, Any], str, torch.Tensor]] = []
     try:
-        done += _narrowed_weights(model, weights) if weights else []
         done += _narrowed_caches(model, caches) if caches else []
         yield
         lost = [name for store, name, _ in done if type(store[name]) in (torch.Tensor, nn.Parameter)]

@@ -152,7 +152,7 @@ def _model_of_config(path: Path) -> PlannedModel:
     except ImportError as error:
         raise UnsupportedError(
             f"{path} is planned with transformers' own classes, and transformers is not installed: "
-            "pip install 'precision-eval[zoo]'"
+            "pip install transformers"
         ) from error
     kind = data.get("model_type") if isinstance(data, dict) else None
     if kind not in CAUSAL:

@@ -221,8 +221,7 @@ def _deeper(few: Counter[str], more: Counter[str], layers: int) -> Counter[str]:
 
 
 def _kind(name: str, tensor: torch.Tensor) -> str:
-    # The scales of narrow weights go by row, those of caches by other groups.
-    if isinstance(tensor, nn.Parameter) or getattr(tensor, "per", "") == "row":
+    if isinstance(tensor, nn.Parameter):
         return "weights"
     return "cache" if is_cache(name) else "buffers"
 

@@ -77,9 +77,3 @@ def test_what_our_wrapper_raises_is_the_suites():
     outcome = failure_of("query_to_half", caught.value)
     assert outcome.status == "crashed"
     assert outcome.reason.startswith(DISK)
-
-
-def test_a_device_that_refuses_what_a_fix_alone_asks_for_is_no_error_of_the_model():
-    error = NotImplementedError("Mixed query, key, and value dtype is not supported on this platform, got ...")
-    assert failure_of("flex_lowp_cache", error).status == "unsupported"
-    assert failure_of("as_shipped", error).status == "raised"
