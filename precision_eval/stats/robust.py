@@ -7,8 +7,6 @@ away, where ψ tends to zero: it stays in the data and has next to no say. No va
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,19 +16,6 @@ from precision_eval.stats.intervals import Interval, checked_confidence, checked
 
 # Degrees of freedom of the score: heavy tails, as bursts of other processes disturb a fifth to a half of the blocks.
 DEGREES_OF_FREEDOM = 2.0
-
-PRIOR_DEGREES = 5.0
-"""What the other fixes' noise is worth. Chosen beforehand: little beside ten versions of three processes (20)."""
-
-CUT = 3.0
-HUBER = 1.5
-"""Residuals beyond so many spreads lose weight in a location; 96 % efficient on normal noise."""
-
-_PAIR_MEDIAN = 1.0483
-"""Spread over the median of |a − b|: 1/(√2 · 0.6745)."""
-
-_TIED = 1e-6
-"""A robust spread below so much of the plain one is rounding among equal samples."""
 
 _MAD_TO_SIGMA = 1.4826  # of a normal distribution
 _CHUNK_VALUES = 100_000  # what a second-level cache holds: half the time of all resamples at once
@@ -111,52 +96,3 @@ def _newton_steps(
     whole = float(slope.mean())
     each = slope[draws].mean(axis=1)
     return np.asarray(psi[draws].mean(axis=1) / np.where(each > 0.5 * whole, each, whole))
-
-
-def padded(rows: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return rows of different lengths as one array, NaN beyond each; shape (n_rows, longest)."""
-    table = np.full((len(rows), max((len(row) for row in rows), default=0)), np.nan)
-    for number, row in enumerate(rows):
-        table[number, : len(row)] = row
-    return table
-
-
-def pair_scale(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Spread of one sample within its row, from the differences between two samples of a row."""
-    first, second = np.triu_indices(values.shape[2], k=1)
-    used = ~np.isnan(values[0][:, first] - values[0][:, second]).ravel()
-    differences = np.abs(values[:, :, first] - values[:, :, second]).reshape(len(values), -1)[
-        :, used
-    ]  # (tables, pairs)
-    if not differences.shape[1]:
-        return np.zeros(len(values))
-    robust = _PAIR_MEDIAN * np.median(differences, axis=1)
-    plain = np.sqrt(np.mean(differences**2, axis=1) / 2.0)
-    limit = CUT * math.sqrt(2.0) * robust[:, None]
-    cut = np.sqrt(np.mean(np.minimum(differences, limit) ** 2, axis=1) / (2.0 * _cut_moment(CUT)))
-    return np.where(robust > _TIED * plain, cut, plain)
-
-
-def _cut_moment(limit: float) -> float:
-    """E[min(Z², limit²)] of a standard normal Z."""
-    tail = math.erfc(limit / math.sqrt(2.0))  # both sides
-    density = math.exp(-0.5 * limit**2) / math.sqrt(2.0 * math.pi)
-    return 1.0 - tail - 2.0 * limit * density + limit**2 * tail
-
-
-def locations(values: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Huber location of each row at a given spread."""
-    ordered = np.sort(values, axis=2)  # NaN last
-    count = np.count_nonzero(~np.isnan(values[0]), axis=1)[None, :, None]
-    shape = (len(values), values.shape[1], 1)
-    low, high = (
-        np.take_along_axis(ordered, np.broadcast_to(at, shape), axis=2) for at in ((count - 1) // 2, count // 2)
-    )
-    middle = 0.5 * (low + high)
-    limit = HUBER * np.where(scale > 0.0, scale, 1.0)[:, None, None]
-    filled = np.where(np.isnan(values), np.inf, values)  # weight 0
-    finite = np.where(np.isnan(values), 0.0, values)
-    for _ in range(4):
-        weight = limit / np.maximum(np.abs(filled - middle), limit)
-        middle = np.sum(weight * finite, axis=2, keepdims=True) / np.sum(weight, axis=2, keepdims=True)
-    return np.where(scale[:, None] > 0.0, middle[..., 0], 0.5 * (low + high)[..., 0])
