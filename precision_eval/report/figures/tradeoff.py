@@ -157,9 +157,6 @@ def _draw_legend(figure: Figure, largest_bytes: float) -> None:
     handles = [Line2D([], [], color=FAINT, linestyle=FRONT_DASHES, linewidth=1.3, label="Pareto front")]
     for share in (1.0, 0.3) if largest_bytes > 0 else ():
         diameter = _area(share * largest_bytes, largest_bytes) ** 0.5
-        label = memory_text(share * largest_bytes)
+        label = f"memory {memory_text(share * largest_bytes)}"
         handles.append(Line2D([], [], linestyle="", marker="o", markersize=diameter, color="#C4C4C4", label=label))
-    title = "disc: memory, storage + peak" if largest_bytes > 0 else None
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=3, title=title, title_fontsize=8, fontsize=8, frameon=False
-    )
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
