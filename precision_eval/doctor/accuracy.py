@@ -51,8 +51,6 @@ LOOKUPS = frozenset(("embedding", "__getitem__", "index_select", "gather", "take
 
 @dataclass(frozen=True)
 class Excess:
-    """A drift that a format does not explain."""
-
     drift: float
     allowed: float
     base: torch.dtype
@@ -169,7 +167,6 @@ def lost_before(subject: ExaminedModel, broken: Finding) -> Finding | None:
 
 
 def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, Event | None]:
-    """Name the operation where a drift enters; the model itself where it was not found."""
     at = _entering(subject, excess.allowed)
     is_tie = at is not None and at[0].name in LOOKUPS
     rounded = None if is_tie else first_rounding(subject, drift_between, excess.allowed)[0]

@@ -67,8 +67,6 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CastSeen:
-    """One cast that changed a dtype: its result's record, and which memory it read."""
-
     record: Provenance
     elements: int
     address: int
@@ -76,16 +74,12 @@ class CastSeen:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class WideProduct:
-    """A product in float32 where the model, or autocast, is in a narrower dtype."""
-
     event: Event
     narrow: torch.dtype
     under_autocast: bool
 
 
 class CostFlow(DtypeFlow):
-    """Follows one call, and notes what may cost."""
-
     noted = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN)
 
     def __init__(self, *args: Any, **named: Any) -> None:
@@ -97,7 +91,6 @@ class CostFlow(DtypeFlow):
     def _follow_unlike(
         self, operation: Operation, results: tuple[torch.Tensor, ...], dtype: torch.dtype | None
     ) -> None:
-        """Note casts that change a dtype, and products."""
         if operation.kind in self.noted and results:
             self._note_product(operation, results[0])
         super()._follow_unlike(operation, results, dtype)
@@ -108,7 +101,6 @@ class CostFlow(DtypeFlow):
                 self.casts.append(CastSeen(record, source.numel(), source.data_ptr()))
 
     def _note_product(self, operation: Operation, result: torch.Tensor) -> None:
-        """Note a product in float32 where the model, or autocast, is in half, and attention without a fused kernel."""
         device = result.device.type
         autocast = torch.is_autocast_enabled(device)
         narrow = torch.get_autocast_dtype(device) if autocast else self.base
@@ -141,7 +133,6 @@ class Suspect:
 
 
 def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[SilentCost, ...]:
-    """Try what is suspected of a cost, price what can be changed, and keep what saves."""
     model = copied(subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own were shown when it first ran
@@ -381,7 +372,6 @@ def _wide_suspect(products: list[WideProduct], sources: list[Provenance]) -> Sus
 
 
 def _given(events: list[Event], narrow: torch.dtype, *, weights: bool = False) -> list[Insertion]:
-    """Cast what products are given where they are called."""
     change: list[Insertion] = []
     for event in events:
         texts = [

@@ -27,8 +27,6 @@ CostKind = Literal["repeated_cast", "there_and_back", "wide_product", "autocast_
 
 @dataclass(frozen=True, kw_only=True)
 class SourceLine:
-    """A line of source."""
-
     file: str
     line: int
     function: str
@@ -40,8 +38,6 @@ class SourceLine:
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryStep:
-    """One step of how a tensor came by its dtype."""
-
     what: str
     dtype: str
     module: str = ""
@@ -92,8 +88,6 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranges:
-    """Values of all results in one format."""
-
     dtype: str
     total: int
     near_overflow: int
@@ -105,8 +99,6 @@ class Ranges:
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """The model under ``torch.compile``, compared with eager."""
-
     backend: str
     status: str
     message: str
@@ -281,7 +273,6 @@ class Diagnosis:
     costs: tuple[SilentCost, ...] = ()
 
     def of(self, severity: Severity) -> tuple[Finding, ...]:
-        """Findings of one severity, in the order in which they happened."""
         return tuple(finding for finding in self.findings if finding.severity == severity)
 
     @property
@@ -301,16 +292,13 @@ class Diagnosis:
 
     @property
     def patch(self) -> Patch | None:
-        """The change that is suggested first; None where there is nothing to change."""
         return self.patches[0] if self.patches else None
 
     @property
     def raised(self) -> Finding | None:
-        """The operation that raised; None where none did."""
         return next((finding for finding in self.findings if finding.kind == "raise"), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for strict JSON, with the first split and whether the model is clean in addition to the fields."""
         first = None if self.first_split is None else asdict(self.first_split)
         data: dict[str, Any] = null_where_not_finite(asdict(self) | {"first_split": first, "is_clean": not self.faults})
         return data
@@ -344,7 +332,6 @@ _KINDS = {
 
 
 def summary_line(diagnosis: Diagnosis) -> str:
-    """Write a diagnosis as one line."""
     first, cures = diagnosis.first_split, [remedy.fix for remedy in diagnosis.remedies if remedy.cures]
     parts = [f"{diagnosis.model} {_STATUSES[diagnosis.status]}"]
     if first is None:
@@ -358,7 +345,6 @@ def summary_line(diagnosis: Diagnosis) -> str:
 
 
 def answer_lines(diagnosis: Diagnosis) -> Iterator[str]:
-    """Say where and why, which is known before changes and fixes are tried."""
     message = f": {diagnosis.message}" if diagnosis.message else ""
     yield from _wrap(
         f"{diagnosis.model} {_STATUSES[diagnosis.status]} (mostly {diagnosis.base_dtype}, {diagnosis.device}, "
@@ -377,7 +363,6 @@ def answer_lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def other_lines(diagnosis: Diagnosis) -> Iterator[str]:
-    """Say all but the answer: the patches, then a section for each kind of fact that there is."""
     for index, patch in enumerate(diagnosis.patches):
         yield from _patch(patch, "patch" if index == 0 else "or")
     first, raised = diagnosis.first_split, diagnosis.raised
@@ -434,7 +419,6 @@ def _why(finding: Finding) -> str:
 
 
 def finding_lines(finding: Finding, *, history: bool) -> list[str]:
-    """Say what happened, where, and how each operand came by its dtype."""
     times = f", {finding.count}×" if finding.count > 1 else ""
     owner = f"{finding.module or 'the model itself'} ({finding.module_class or 'no module'})"
     lines = [f"{_KINDS[finding.kind]}: {finding.op} in {owner}{times}"]
@@ -459,7 +443,6 @@ def _history(operand: OperandHistory) -> Iterator[str]:
 
 
 def patch_state(patch: Patch) -> str:
-    """Say whether a change was run, and what was left."""
     if patch.verified:
         return "run on a copy: no fault left"
     left = "; ".join(patch.left[:3]) or "unknown"

@@ -51,7 +51,6 @@ def stepped(
     rounded: dict[int, TracedStep],
     **options: Any,
 ) -> Steps:
-    """Run a model step by step, with options of :class:`Steps`."""
     paths = module_paths(modules_by_path(model), model.prefix)
     follower = Steps(paths, rounded, **options)
     with torch.no_grad(), follower.modules.followed(), follower:
@@ -60,13 +59,11 @@ def stepped(
 
 
 def steps_of(subject: ExaminedModel) -> list[TracedStep]:
-    """Run a copy as it is."""
     model = copied(subject)
     return stepped(model, model.tensors, {}).steps
 
 
 def rounded_run(subject: ExaminedModel, rounded: dict[int, TracedStep], **options: Any) -> Steps:
-    """Run a float64 copy some of whose results are rounded."""
     runs: list[Steps] = []
 
     def through(twin: ExaminedModel, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
@@ -100,7 +97,6 @@ def rounded_unseen(subject: ExaminedModel) -> tuple[TracedStep, torch.dtype] | N
 
 
 def drift_between(rounded: Steps, exact: Steps) -> float:
-    """Largest relative error of the outputs."""
     return max((relative_error(a, b) for a, b in zip(rounded.outputs, exact.outputs, strict=False)), default=0.0)
 
 
@@ -124,14 +120,11 @@ def first_rounding(
 
 
 class _Budget:
-    """The steps of a call, and what rounding some of them adds."""
-
     def __init__(self, subject: ExaminedModel, steps: list[TracedStep]) -> None:
         self.subject, self.steps = subject, steps
         self.exact = rounded_run(subject, {})
 
     def error(self, chosen: Collection[int]) -> float:
-        """Drift where the chosen steps round."""
         return drift_between(rounded_run(self.subject, {at: self.steps[at] for at in chosen}), self.exact)
 
     def largest(

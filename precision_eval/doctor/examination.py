@@ -194,7 +194,6 @@ def _diagnosed(
     available_bytes: int,
     first: Callable[[Diagnosis], None],
 ) -> tuple[Diagnosis, Reference, list[Repair], Excess | None]:
-    """Observe one call; return what it says, the reference, the changes that cure, and a stray drift."""
     base = base_dtype(subject)
     observer, seen, raised = _observed(subject, base)
     reference = _reference(subject, repeats, available_bytes=available_bytes)
@@ -240,7 +239,6 @@ def _diagnosed(
 
 
 def _observed(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, CallOutcome, Event | None]:
-    """Observe a call of a copy, and find the operation that raised, if any."""
     fresh = copied(subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -255,7 +253,6 @@ def _observed(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, Cal
 def _with_lost_before(
     findings: tuple[Finding, ...], subject: ExaminedModel, reference: Reference
 ) -> tuple[Finding, ...]:
-    """Put what was rounded to nothing before the first result that is not finite for want of it."""
     first = next((finding for finding in findings if finding.severity == "fault"), None)
     if first is None or first.kind != "first_non_finite" or reference.name != "float64":
         return findings
@@ -284,7 +281,6 @@ def _reference(subject: ExaminedModel, repeats: Repeatability, *, available_byte
 
 
 def _meant(outcome: CallOutcome, broken: int) -> tuple[str, ...]:
-    """Say that infinities were not counted."""
     infinite, total = outcome.broken()
     if infinite == broken:
         return ()
@@ -292,7 +288,6 @@ def _meant(outcome: CallOutcome, broken: int) -> tuple[str, ...]:
 
 
 def _check_repeats(subject: ExaminedModel, repeats: Repeatability, *, strict: bool) -> None:
-    """Refuse a model whose drift would mean nothing."""
     if strict and repeats.difference > REPEATABLE:
         raise ParameterError(
             f"{type(subject.own).__name__} does not repeat: two calls from the same state with the same seeds differ "
@@ -301,7 +296,6 @@ def _check_repeats(subject: ExaminedModel, repeats: Repeatability, *, strict: bo
 
 
 def _check_is_of_dtypes(error: Exception, raised: Event) -> None:
-    """Refuse an error that has nothing to do with dtypes."""
     dtypes = {record.dtype for _, _, record in raised.operands}
     text = str(error)
     known = explain(error).known if text.strip() else False
@@ -375,7 +369,6 @@ def _patches(split: Finding | None, event: Event | None, repairs: list[Repair], 
 
 
 def _compiled(subject: ExaminedModel, eager: CallOutcome, reference: Reference) -> Compiled:
-    """Run the model under the compiler and hold it to eager."""
     model = copied(subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -46,7 +46,6 @@ _DEVICE_RISKS = {
 
 
 def raised_event(observer: DtypeFlow, error: BaseException) -> Event:
-    """Find the operation that raised an error, or the module whose own check did."""
     chain = {id(error), id(error.__cause__), id(error.__context__)}
     for known, event in observer.raised:
         if id(known) in chain:
@@ -97,7 +96,6 @@ def place_of(line: CodeLine) -> SourceLine | None:
 def findings_of(
     observer: DtypeFlow, outputs: tuple[torch.Tensor, ...], raised: Event | None, *, broken: bool
 ) -> tuple[tuple[Finding, ...], list[Event]]:
-    """Judge what an observer noted."""
     for tensor in outputs:
         event = observer.tensors[tensor].event
         if event is not None and not event.leaked:
@@ -154,7 +152,6 @@ def _broken_events(broken: list[Provenance], outputs: list[Provenance], number: 
 
 
 def _judged(event: Event) -> tuple[Severity, str]:
-    """Say whether an event is a fault, and why."""
     if event.kind == "raise":
         return "fault", "it raised"
     if event.kind == "promotion":
@@ -186,7 +183,6 @@ def _judged(event: Event) -> tuple[Severity, str]:
 
 
 def finding_of(group: list[Event], severity: Severity, reason: str, base: torch.dtype) -> Finding:
-    """Write events of one line as a finding."""
     event = group[0]
     paths = dict.fromkeys(other.call.path if other.call else "" for other in group)
     module = event.call.path if event.call else ""
@@ -206,7 +202,6 @@ def finding_of(group: list[Event], severity: Severity, reason: str, base: torch.
 
 
 def operands_of(event: Event, base: torch.dtype) -> tuple[OperandHistory, ...]:
-    """Tell an event's operands: name, dtype, how they are written, and their history."""
     keys = [key for key, _, _ in event.operands]
     names = operand_names(event.name, event.sort, keys)
     written = written_operands(event)
@@ -224,7 +219,6 @@ def operands_of(event: Event, base: torch.dtype) -> tuple[OperandHistory, ...]:
 
 
 def written_operands(event: Event) -> list[str]:
-    """Tell how an event's operands are written at its line."""
     keys = [key for key, _, _ in event.operands]
     if event.sort is OperationKind.SKIP:
         return [str(key[0]) if event.caller else "" for key in keys]
@@ -256,7 +250,6 @@ def left_faults(observer: DtypeFlow, outputs: tuple[torch.Tensor, ...]) -> list[
 
 
 def brought_by(record: Provenance) -> str:
-    """Say in a few words what brought a tensor's dtype."""
     return _words_of(origin_of(record))
 
 
@@ -274,7 +267,6 @@ def _words_of(record: Provenance) -> str:
 
 
 def history_of(record: Provenance, base: torch.dtype) -> tuple[HistoryStep, ...]:
-    """Tell how a tensor came by its dtype."""
     chain = dtype_chain(record)
     steps = [_step(chain[0])]
     if chain[0].kind in ("op", "cast"):
@@ -299,7 +291,6 @@ def _step(record: Provenance) -> HistoryStep:
 
 
 def autocast_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
-    """What autocast changed: operation, dtypes of operands and result, and how often."""
     return tuple(
         {"op": op, "operands": list(operands), "result": result, "count": count}
         for (op, operands, result), count in observer.autocast.most_common()
@@ -321,7 +312,6 @@ def recast_of(observer: DtypeFlow, model: nn.Module) -> dict[str, Any] | None:
 
 
 def backends_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
-    """Which attention backend ran, on which dtypes of query, key and value."""
     return tuple(
         {"backend": backend, "operands": list(dtypes), "count": count}
         for (backend, dtypes), count in observer.attention.most_common()
@@ -344,7 +334,6 @@ def _where(record: Provenance | None) -> str:
 
 
 def ranges_of(observer: DtypeFlow) -> tuple[Ranges, ...]:
-    """Values near overflow, subnormal and not finite, per format."""
     if observer.numbers is None:
         return ()
     return tuple(

@@ -34,12 +34,10 @@ class PatchedSource:
 
     @property
     def size(self) -> int:
-        """Lines that are edited."""
         return sum(len(lines) for lines in self._at.values())
 
     @property
     def of_library(self) -> bool:
-        """Whether a file of an installed package is edited."""
         return any(map(is_installed, self._edited))
 
     def insert(self, insertions: Iterable[Insertion]) -> None:
@@ -98,7 +96,6 @@ class PatchedSource:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Run the functions as edited, and read the source so."""
         cached = {file: linecache.cache.get(file) for file in self._edited}
         try:
             for file, lines in self._edited.items():
@@ -156,7 +153,6 @@ def _codes_in(code: CodeType) -> Iterator[CodeType]:
 
 
 def _span(code: CodeType) -> tuple[int, int]:
-    """First and last line of a code object, those of functions inside it too."""
     lines = [line for _, _, line in code.co_lines() if line]
     inner = [_span(constant)[1] for constant in _codes_in(code)]
     return code.co_firstlineno, max([code.co_firstlineno, *lines, *inner])

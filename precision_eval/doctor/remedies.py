@@ -50,8 +50,6 @@ _STATUSES = ("passed", "non_finite", "raised", "out_of_memory", "crashed", "unsu
 
 @dataclass(frozen=True, kw_only=True)
 class Trials:
-    """How fixes are tried."""
-
     reference: Reference
     most_drift: float  # with more, a fix cures nothing
     compiles: bool
@@ -153,7 +151,6 @@ def _candidate(fix: Fix, subject: ExaminedModel, stack: ExitStack) -> tuple[Exam
 def _repaired_candidate(
     repair: Repair, subject: ExaminedModel, shared: ExaminedModel | None = None
 ) -> tuple[ExaminedModel, Candidate]:
-    """Copy a subject with a change; tensors that it leaves are those of `shared`, as two copies differ by per cents."""
     model = repair.copy(subject)
     if shared is not None:
         _share_tensors(model, shared)
@@ -181,7 +178,6 @@ def _with_peak(remedy: Remedy, candidate: Candidate, model: ExaminedModel) -> Re
 
 
 def _repaired(repair: Repair, subject: ExaminedModel, trials: Trials) -> Remedy:
-    """Measure a change that was verified."""
     assert repair.outputs is not None
     remedy = Remedy(
         fix=repair.title, title="a change of the source or of what is stored", mode="eager", status="passed",
@@ -196,7 +192,6 @@ def _repaired(repair: Repair, subject: ExaminedModel, trials: Trials) -> Remedy:
 def _timed(
     subject: ExaminedModel, remedies: list[Remedy], trials: Trials, repairs: dict[str, Repair]
 ) -> tuple[list[Remedy], tuple[str, ...]]:
-    """Time those that cure, side by side."""
     cures = [remedy for remedy in remedies if remedy.cures]
     if len(cures) < 2:
         return remedies, ("latency is a ratio of two, and fewer than two fixes cure",) if cures else ()

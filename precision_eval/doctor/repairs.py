@@ -55,8 +55,6 @@ Stored = dict[tuple[str, str], torch.dtype]
 
 @dataclass
 class Repair:
-    """Changes to source and to stored tensors, made in memory."""
-
     source: PatchedSource = field(default_factory=PatchedSource)
     stored: Stored = field(default_factory=dict)
     left: tuple[str, ...] = ()
@@ -66,16 +64,13 @@ class Repair:
 
     @property
     def verified(self) -> bool:
-        """Whether the model ran without a fault."""
         return self.outputs is not None and not self.left
 
     @property
     def title(self) -> str:
-        """Name of the change in tables."""
         return "suggested change" if self.source else "stored otherwise"
 
     def copy(self, subject: ExaminedModel) -> ExaminedModel:
-        """Copy a subject, its tensors stored as they should be."""
         model = copied(subject)
         if self.change is not None:
             self.change(model)
@@ -92,11 +87,9 @@ class Repair:
 
     @property
     def changes_tensors(self) -> bool:
-        """Whether the model itself is another one, not only its code."""
         return bool(self.stored) or self.change is not None
 
     def as_patch(self, place: SourceLine | None, origin: str, price: Price | None = None) -> Patch:
-        """Write the change down."""
         return Patch(
             place=place, diff=self.source.diff(), code=self.setting or _code(self.stored), origin=origin,
             verified=self.verified, left=self.left, price=price,
@@ -236,7 +229,6 @@ def _last_meeting(faults: Faults) -> Event | None:
 
 
 def _identity(event: Event) -> object:
-    """What makes a fault the same as one before, though its line was edited meanwhile."""
     place = source_line(*(event.caller or event.line))
     records = [record for _, _, record in event.operands]
     dtypes = tuple(record.dtype for record in records)
@@ -462,7 +454,6 @@ def _as_stored(event: Event, base: torch.dtype) -> Stored:
 
 
 def origin_text(event: Event, base: torch.dtype) -> str:
-    """Say what to change where the stray dtype comes from."""
     records = [record for _, _, record in event.operands]
     if event.kind == "kept_narrowed":
         return (

@@ -42,7 +42,6 @@ def _span(code: CodeType, instruction: int) -> tuple[int, int, int, int] | None:
 
 
 def source_line(code: CodeType, instruction: int) -> SourceLine:
-    """Name the line of an instruction."""
     line = line_of(code, instruction)
     text = linecache.getline(code.co_filename, line).strip()
     return SourceLine(file=shortened(code.co_filename), line=line, function=code.co_qualname, text=text)
@@ -133,7 +132,6 @@ def _is_method(node: ast.AST | None, op: str, file: str) -> bool:
 
 
 def _object_of(node: ast.AST | None) -> ast.expr:
-    """The tensor whose method is called."""
     assert isinstance(node, ast.Call)
     assert isinstance(node.func, ast.Attribute)
     return node.func.value
@@ -170,7 +168,6 @@ def _of_module(node: ast.AST | None, count: int) -> list[ast.expr | None]:
 
 
 def called(code: CodeType, instruction: int) -> str:
-    """Tell what a line calls, as written: ``self.proj`` of ``self.proj(x)``; empty where it is no call."""
     node = _node(code, instruction)
     return _text(code.co_filename, node.func) if isinstance(node, ast.Call) else ""
 
@@ -223,7 +220,6 @@ def with_casts(code: CodeType, instruction: int, casts: dict[str, str]) -> tuple
 
 
 def with_calls(code: CodeType, instruction: int, calls: dict[str, str], *, result: str = "") -> tuple[Insertion, ...]:
-    """Write method calls behind some of a line's operands, such as ``.contiguous()``, and behind the whole."""
     node, file = _node(code, instruction), code.co_filename
     parts = _parts_to_cast(node, file, calls) if node is not None else []
     if {text for text, _ in parts} != set(calls):
@@ -247,7 +243,6 @@ def with_backend(code: CodeType, instruction: int, backend: str) -> tuple[Insert
 
 
 def with_result_cast(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
-    """Write a cast around the whole call or expression of a line."""
     return with_calls(code, instruction, {}, result=f".to({dtype})")
 
 

@@ -24,8 +24,6 @@ _PART_ELEMENTS = 1 << 18
 
 @dataclass
 class AttentionSharpness:
-    """Running summary over the calls seen."""
-
     max_abs_logit: float = 0.0
     calls: int = 0
     _entropies: list[float] = field(default_factory=list)
@@ -36,7 +34,6 @@ class AttentionSharpness:
         return sum(self._entropies) / len(self._entropies) if self._entropies else math.nan
 
     def add(self, query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None) -> None:
-        """Account one call."""
         query, key = query.detach(), key.detach()
         batch, heads, queries, width = query.shape
         kept, slots = key.shape[1:3]
@@ -80,7 +77,6 @@ def _entropies(scores: Tensor, forbidden: Tensor | None) -> Tensor:
 
 @contextmanager
 def probing(*, every: int = 1) -> Iterator[AttentionSharpness]:
-    """Observe the eager attention calls inside the block."""
     sharpness = AttentionSharpness()
     seen = itertools.count(1)
     call_on = F.scaled_dot_product_attention

@@ -42,8 +42,6 @@ class Trace:
 
 
 class SiteRecorder:
-    """Collects the dtypes at the sites of one call."""
-
     def __init__(self) -> None:
         self.entries: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
         self.casts: Counter[tuple[str, str, str, str]] = Counter()
@@ -101,7 +99,6 @@ class SiteRecorder:
         self.entries[site.site, tuple(dtypes.items())] += 1
 
     def trace(self, kernels: set[str], *, observed: str, graphs: int | None, output: Any) -> Trace:
-        """Sum up."""
         sites: dict[str, list[dict[str, Any]]] = {site.site: [] for site in SITES}
         for (site, dtypes), count in sorted(self.entries.items()):
             sites[site].append({**dict(dtypes), "count": count})
@@ -141,7 +138,6 @@ class _ObservingInterpreter(fx.Interpreter):
         self._sites = {original_of(function): site for site, function in present.items()}
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Record a site that the graph calls as a function."""
         called = {"setitem": torch.Tensor.__setitem__, "matmul": torch.matmul}.get(
             getattr(target, "__name__", "") if getattr(target, "__module__", "") == "_operator" else "", target
         )
@@ -149,7 +145,6 @@ class _ObservingInterpreter(fx.Interpreter):
         return (self._recorder.recorder(site, target) if site else target)(*args, **kwargs)
 
     def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Record a cast, or a site that the graph calls as a method."""
         method = getattr(torch.Tensor, target)
         if target in CASTS:
             return self._recorder.cast_recorder(method)(*args, **kwargs)

@@ -30,8 +30,6 @@ class ReplayError(PrecisionEvalError, RuntimeError):
 
 @dataclass(frozen=True)
 class Cast:
-    """One operand of one site call, cast."""
-
     operand: str
     before: torch.dtype
     after: torch.dtype
@@ -71,8 +69,6 @@ def _site_call(site: Site, operands: dict[str, torch.Tensor]) -> SiteCall:
 
 
 class CastRecorder:
-    """Writes a tape; looks inside a site only where autocast casts."""
-
     def __init__(self, agreement: str) -> None:
         self.agreement = agreement
         self.calls: list[SiteCall] = []
@@ -93,7 +89,6 @@ class CastRecorder:
         return below
 
     def recorder(self, site: Site, original: Function) -> Function:
-        """Wrap a site's agreed function, with a recorder on either side of it."""
         agreed = make_agreed(site, self.agreement, self._recorder_below(site, original))
 
         def above(*args: Any, **kwargs: Any) -> Any:
@@ -145,8 +140,6 @@ class _Player(ABC):
         """Return the operands that the site gets others for."""
 
     def player(self, site: Site, original: Function) -> Function:
-        """Wrap a site's original."""
-
         def play(*args: Any, **kwargs: Any) -> Any:
             # a function mode looks a method up by name, `@` as matmul, so that one call comes to its sites once more
             if self._within == site.site:
@@ -168,7 +161,6 @@ class _Player(ABC):
         return play
 
     def run(self, model: nn.Module, inputs: tuple[Any, ...]) -> Any:
-        """Run the model, to the end of the tape."""
         with torch.no_grad(), no_fused_encoder(), swapped(eager_swaps(model, self.player)):
             output = model(*inputs)
         if self.tape is not None and self.played < len(self.tape):

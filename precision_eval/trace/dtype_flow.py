@@ -68,7 +68,6 @@ def is_internal(file: str) -> bool:
 
 @cache
 def is_installed(file: str) -> bool:
-    """Say whether a file is an installed package's, or Python's own."""
     return "site-packages" in file or "dist-packages" in file or file.startswith(_PYTHON)
 
 
@@ -134,11 +133,9 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """Name of the function as a user writes it."""
         return name_of(self.func)
 
     def pairs(self) -> zip[tuple[tuple[Key, torch.Tensor], Provenance]]:
-        """Each operand with how it was made."""
         return zip(self.operands, self.records, strict=True)
 
 
@@ -196,8 +193,6 @@ def _asks_for_dtype(operation: Operation) -> bool:
 
 
 class DtypeFlow(TorchFunctionMode):
-    """Follows one call."""
-
     noted: tuple[OperationKind, ...] = ()
     """Kinds of which each operation goes through :meth:`_follow_unlike`, for a class that notes more of them."""
 
@@ -229,7 +224,6 @@ class DtypeFlow(TorchFunctionMode):
         self._giver: tuple[int, Provenance | None] = -1, None  # whose dtype the code read last, and when
 
     def observed(self, call: Callable[[], Any]) -> Any:
-        """Run a call under observation."""
         with torch.no_grad(), self.modules.followed():
             try:
                 with self:
@@ -328,7 +322,6 @@ class DtypeFlow(TorchFunctionMode):
         kwargs: dict[str, Any] | None,
         results: tuple[torch.Tensor, ...],
     ) -> None:
-        """Record the results of an operation, and the mixing if there is one."""
         tensors, stack = self.tensors, self.modules.stack
         operands = floating_operands(args, kwargs)
         records = [tensors[tensor] for _, tensor in operands]
@@ -355,7 +348,6 @@ class DtypeFlow(TorchFunctionMode):
     def _follow_unlike(
         self, operation: Operation, results: tuple[torch.Tensor, ...], dtype: torch.dtype | None
     ) -> None:
-        """Record the results of an operation that casts, writes or mixes, or whose dtype is not the model's."""
         kind, records, call = operation.kind, operation.records, operation.call
         if kind is _CAST:
             self._cast(operation, results[0])
@@ -531,7 +523,6 @@ class DtypeFlow(TorchFunctionMode):
                     self.numbers.cast(tensor, target.dtype, operation.line, operation.call)
 
     def _cast(self, operation: Operation, result: torch.Tensor) -> None:
-        """Follow a cast that the code makes."""
         source, records = operation.args[0], operation.records
         if source.dtype is result.dtype:
             if _asks_for_dtype(operation):

@@ -39,7 +39,6 @@ class TensorMap(Generic[V]):
         self._entries[id(tensor)] = (weakref.ref(tensor), value)
 
     def get(self, tensor: torch.Tensor) -> V | None:
-        """Find a tensor's value; None where it has none."""
         entry = self._entries.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
@@ -71,8 +70,6 @@ def backend_name(kernels: set[str] | frozenset[str], *, attention: bool = True) 
 
 
 class ModuleCall:
-    """One call of one module."""
-
     __slots__ = ("module", "path")
 
     def __init__(self, module: nn.Module, path: str) -> None:
@@ -89,11 +86,9 @@ class ModuleCalls:
 
     @property
     def current(self) -> ModuleCall | None:
-        """The innermost call."""
         return self.stack[-1] if self.stack else None
 
     def called(self, module: nn.Module) -> ModuleCall:
-        """Describe a call of a module."""
         path = self.paths.get(id(module))
         return ModuleCall(module, type(module).__name__ if path is None else path)
 
@@ -139,8 +134,6 @@ def profilers_lines_held_back() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Profiled:
-    """What one call did."""
-
     operations: tuple[str, ...]
     cpu_allocations: tuple[int, ...]
     output: Any

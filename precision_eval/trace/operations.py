@@ -154,7 +154,6 @@ def python_body(func: Any) -> Callable[..., Any] | None:
 
 @cache
 def name_of(func: Callable[..., Any]) -> str:
-    """Name a function as a user would: of a property the property's own name."""
     name = getattr(func, "__name__", "") or str(func)
     if name == "__get__":
         return str(getattr(getattr(func, "__self__", None), "__name__", "__get__"))
@@ -163,7 +162,6 @@ def name_of(func: Callable[..., Any]) -> str:
 
 @cache
 def kind_of(func: Callable[..., Any]) -> OperationKind:
-    """Sort a function of torch."""
     name, is_property = name_of(func), getattr(func, "__name__", "") == "__get__"
     if is_property and name == "dtype":
         return OperationKind.DTYPE
@@ -190,7 +188,6 @@ def slots_of(site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
 
 
 def site_operands(site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Operand → tensor of a site's call."""
     if kwargs:
         slots = slots_of(site, args, kwargs)
         return {name: args[at] if isinstance(at, int) else kwargs[at] for name, at in slots.items()}
@@ -203,7 +200,6 @@ def site_operands(site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def operand_names(name: str, kind: OperationKind, keys: list[Key]) -> list[str]:
-    """Name operands by where they stood among the arguments."""
     by_position: dict[int, str] = {}
     if ("out",) in keys:
         by_position = {}

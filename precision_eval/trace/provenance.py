@@ -59,7 +59,6 @@ class ProvenanceMap(TensorMap[Provenance]):
             self.add(kind, name, tensor, deliberate=name in kept)
 
     def add(self, kind: str, name: str, tensor: torch.Tensor, *, deliberate: bool = False) -> None:
-        """Name a tensor that is there before the call."""
         self._held.append(tensor)
         record = self._stored.setdefault(id(tensor), Provenance(kind, name, tensor.dtype, deliberate=deliberate))
         self._entries.pop(id(tensor), None)  # reading its dtype just now may have been observed
@@ -85,7 +84,6 @@ class ProvenanceMap(TensorMap[Provenance]):
         return record
 
     def pass_on(self, source: torch.Tensor, results: tuple[torch.Tensor, ...]) -> None:
-        """Let views share the record of what they are views of."""
         record = self[source]
         for result in results:
             self[result] = record

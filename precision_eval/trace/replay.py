@@ -31,7 +31,6 @@ MOST_BYTES = 1 << 30
 
 
 def line_of(code: CodeType, instruction: int) -> int:
-    """Line of an instruction."""
     span = next(islice(code.co_positions(), instruction // 2, None), None)
     return span[0] if span is not None and span[0] is not None else code.co_firstlineno
 
@@ -67,7 +66,6 @@ class TracedStep:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Format of the first result."""
         return self.dtypes[0]
 
     @property
@@ -77,7 +75,6 @@ class TracedStep:
 
     @property
     def line(self) -> tuple[str, int]:
-        """File and number of its line."""
         return self.code.co_filename, line_of(self.code, self.instruction)
 
     @property
@@ -118,7 +115,6 @@ class Steps(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run a function of torch, note what it returns and round that."""
         if body := python_body(func):
             with self:
                 return body(*args, **(kwargs or {}))
@@ -208,7 +204,6 @@ def _rounded(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _with(result: Any, rounded: dict[int, torch.Tensor]) -> Any:
-    """Put rounded tensors in the place of what an operation returned."""
     if isinstance(result, torch.Tensor):
         return rounded[id(result)]
     parts = [rounded.get(id(part), part) for part in result]

@@ -38,8 +38,6 @@ Line = tuple[CodeType, int]
 
 @dataclass
 class FormatCounts:
-    """Counts of one format, and where the first of each was."""
-
     total: int = 0
     near_overflow: int = 0
     subnormal: int = 0
@@ -56,8 +54,6 @@ def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class ValueCounts:
-    """Counts of one call."""
-
     def __init__(self) -> None:
         self.counts: dict[torch.dtype, FormatCounts] = {}
         self.casts: dict[tuple[CodeType, int, str, str, str], list[CastAccount]] = {}
@@ -66,7 +62,6 @@ class ValueCounts:
         self._room = AT_ONCE
 
     def result(self, tensor: torch.Tensor, record: Provenance, *, masks: bool) -> None:
-        """Count a result's values, now or with others; :meth:`settle` is called before any of them is written to."""
         if functorch.is_functorch_wrapped_tensor(tensor):
             tensor = unwrapped(tensor)  # a transform ends before that
         self._waiting.append((tensor, record, masks))
@@ -130,6 +125,5 @@ class ValueCounts:
             self.broken.append(record)
 
     def cast(self, tensor: torch.Tensor, dtype: torch.dtype, line: Line, call: ModuleCall | None) -> None:
-        """Account for a cast."""
         key = (*line, call.path if call else "", short(tensor.dtype), short(dtype))
         self.casts.setdefault(key, []).append(cast_account(tensor, short(dtype)))
