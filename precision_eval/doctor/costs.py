@@ -63,6 +63,7 @@ MOST_SUSPECTS = 8
 MORE_DRIFT = 1.5
 
 _HALVES = (torch.float16, torch.bfloat16)
+_PRODUCTS = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -80,20 +81,18 @@ class WideProduct:
 
 
 class CostFlow(DtypeFlow):
-    noted = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN)
-
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.casts: list[CastSeen] = []
         self.wide: list[WideProduct] = []
         self.unfused: list[tuple[Event, dict[Key, str]]] = []  # attention without a fused kernel, and why
 
-    def _follow_unlike(
+    def _follow_operation(
         self, operation: Operation, results: tuple[torch.Tensor, ...], dtype: torch.dtype | None
     ) -> None:
-        if operation.kind in self.noted and results:
+        if operation.kind in _PRODUCTS and results:
             self._note_product(operation, results[0])
-        super()._follow_unlike(operation, results, dtype)
+        super()._follow_operation(operation, results, dtype)
         source = operation.args[0] if operation.kind is OperationKind.CAST else None
         if source is not None and source.dtype is not results[0].dtype and source.numel():
             record = self.tensors[results[0]]

@@ -19,7 +19,7 @@ from precision_eval.measure.float64_reference import in_wide, run_as
 from precision_eval.measure.model_calls import attempt, copied, module_paths, relative_error
 from precision_eval.trace.observer import TensorMap
 from precision_eval.trace.operations import OperationKind
-from precision_eval.trace.provenance import modules_by_path, named_tensors
+from precision_eval.trace.provenance import named_tensors
 from precision_eval.trace.replay import Steps, TracedStep, rounding
 
 # Lines that are named as one where none of them outweighs the others by itself.
@@ -51,7 +51,7 @@ def stepped(
     rounded: dict[int, TracedStep],
     **options: Any,
 ) -> Steps:
-    paths = module_paths(modules_by_path(model), model.prefix)
+    paths = module_paths(list(model.named_modules()), model.prefix)
     follower = Steps(paths, rounded, **options)
     with torch.no_grad(), follower.modules.followed(), follower:
         follower.outputs = attempt(lambda: model(*inputs)).outputs or ()

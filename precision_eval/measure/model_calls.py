@@ -26,7 +26,7 @@ from precision_eval.fixes.packing import ExaminedModel, copied, packed
 from precision_eval.fixes.storage import tensors_in
 from precision_eval.trace.dtype_flow import DtypeFlow
 from precision_eval.trace.operations import FLOATS
-from precision_eval.trace.provenance import ProvenanceMap, modules_by_path, named_tensors
+from precision_eval.trace.provenance import ProvenanceMap, named_tensors
 from precision_eval.trace.value_counts import ValueCounts
 
 BEYOND = 10.0
@@ -221,7 +221,7 @@ def observe_call(
     flow: type[DtypeFlow] = DtypeFlow,
 ) -> tuple[DtypeFlow, CallOutcome]:
     """Observe one call; `values` says whether results are counted, or by what; `flow` follows it."""
-    modules, prefix = modules_by_path(model), model.prefix
+    modules, prefix = list(model.named_modules()), model.prefix
     declared = _declared_wide(modules, prefix)
     named = dict(zip(model.names, inputs, strict=True))
     stored = [

@@ -8,7 +8,7 @@ weights off, as a hit in it casts nothing that could be seen.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -61,6 +61,8 @@ class SiteCall:
 
 CastTape = tuple[SiteCall, ...]
 Shifts = tuple[torch.Tensor, ...]
+Operands = dict[str, torch.Tensor]
+Change = Callable[[Site, Operands, list[Cast]], Operands]
 
 
 def _site_call(site: Site, operands: dict[str, torch.Tensor]) -> SiteCall:
@@ -127,17 +129,14 @@ def record_casts(model: nn.Module, inputs: tuple[Any, ...], *, agreement: str) -
     return tuple(recorder.calls), output
 
 
-class _Player(ABC):
-    """Stands in a model's sites and goes along the tape; a subclass says what becomes of the operands."""
+class _Replay:
+    """Goes along the tape from a model's sites; ``change`` gives the operands that a site gets in place of its own."""
 
-    def __init__(self, tape: CastTape | None) -> None:
+    def __init__(self, tape: CastTape | None, change: Change) -> None:
         self.tape = tape
+        self.change = change
         self.played = 0
         self._within = ""
-
-    @abstractmethod
-    def changed(self, site: Site, operands: dict[str, torch.Tensor], casts: list[Cast]) -> dict[str, torch.Tensor]:
-        """Return the operands that the site gets others for."""
 
     def player(self, site: Site, original: Function) -> Function:
         def play(*args: Any, **kwargs: Any) -> Any:
@@ -146,7 +145,7 @@ class _Player(ABC):
                 return original(*args, **kwargs)
             operands = site_operands(site, args, kwargs)
             slots, positional, keyword = slots_of(site, args, kwargs), list(args), dict(kwargs)
-            for name, tensor in self.changed(site, operands, self._next_casts(_site_call(site, operands))).items():
+            for name, tensor in self.change(site, operands, self._next_casts(_site_call(site, operands))).items():
                 at = slots[name]
                 if isinstance(at, int):
                     positional[at] = tensor
@@ -186,14 +185,11 @@ class _Player(ABC):
         return [cast for cast in expected.casts if cast.rounds]
 
 
-class _Rounding(_Player):
-    """Plays in float64: rounds what was cast, and keeps the shifts."""
+def run_in_float64(model: nn.Module, inputs: tuple[Any, ...], *, tape: CastTape | None = None) -> tuple[Any, Shifts]:
+    """Run a float64 model, rounding at its sites what was cast on a tape; also return what each cast changed."""
+    shifts: list[torch.Tensor] = []
 
-    def __init__(self, tape: CastTape | None) -> None:
-        super().__init__(tape)
-        self.shifts: list[torch.Tensor] = []
-
-    def changed(self, site: Site, operands: dict[str, torch.Tensor], casts: list[Cast]) -> dict[str, torch.Tensor]:
+    def round_casts(site: Site, operands: Operands, casts: list[Cast]) -> Operands:
         for name, tensor in operands.items():
             # a floating mask of zeros and infinities may be of any dtype
             if name != "mask" and tensor.is_floating_point() and tensor.dtype is not torch.float64:
@@ -201,41 +197,28 @@ class _Rounding(_Player):
                     f"the float64 model hands {site.name} a {tensor.dtype} {name}; its source must not name a dtype: "
                     "write `widened(x)` for x.float(), and keep other dtypes as attributes"
                 )
-        rounded = {
-            cast.operand: operands[cast.operand].to(cast.after).to(operands[cast.operand].dtype) for cast in casts
-        }
-        for name, tensor in rounded.items():
-            exact = operands[name]
-            self.shifts.append((tensor - exact).masked_fill(tensor == exact, 0.0).float())  # equal: infinities too
+        rounded: Operands = {}
+        for cast in casts:
+            exact = operands[cast.operand]
+            tensor = rounded[cast.operand] = exact.to(cast.after).to(exact.dtype)
+            shifts.append((tensor - exact).masked_fill(tensor == exact, 0.0).float())  # equal: infinities too
         return rounded
 
-
-class _Shifting(_Player):
-    """Plays in a lower dtype: adds the shifts, and brings every operand of a site to that dtype."""
-
-    def __init__(self, tape: CastTape | None, shifts: Shifts, dtype: torch.dtype) -> None:
-        super().__init__(tape)
-        self.shifts = iter(shifts)
-        self.dtype = dtype
-
-    def changed(self, site: Site, operands: dict[str, torch.Tensor], casts: list[Cast]) -> dict[str, torch.Tensor]:
-        shifted = {cast.operand: operands[cast.operand].float() + next(self.shifts) for cast in casts}
-        return {
-            name: tensor.to(self.dtype)
-            for name, tensor in (operands | shifted).items()
-            if name not in ("mask", "cache") and tensor.is_floating_point()
-        }
-
-
-def run_in_float64(model: nn.Module, inputs: tuple[Any, ...], *, tape: CastTape | None = None) -> tuple[Any, Shifts]:
-    """Run a float64 model, rounding at its sites what was cast on a tape."""
-    player = _Rounding(tape)
-    output = player.run(model, inputs)
-    return output, tuple(player.shifts)
+    return _Replay(tape, round_casts).run(model, inputs), tuple(shifts)
 
 
 def run_shifted(
     model: nn.Module, inputs: tuple[Any, ...], *, dtype: torch.dtype, tape: CastTape | None, shifts: Shifts
 ) -> Any:
     """Run a model in a dtype below float64, its operands shifted as the replay in float64 shifted them."""
-    return _Shifting(tape, shifts, dtype).run(model, inputs)
+    remaining = iter(shifts)
+
+    def shift(_: Site, operands: Operands, casts: list[Cast]) -> Operands:
+        shifted = {cast.operand: operands[cast.operand].float() + next(remaining) for cast in casts}
+        return {
+            name: tensor.to(dtype)
+            for name, tensor in (operands | shifted).items()
+            if name not in ("mask", "cache") and tensor.is_floating_point()
+        }
+
+    return _Replay(tape, shift).run(model, inputs)

@@ -7,7 +7,6 @@ object and an instruction; everything that takes time is done afterwards.
 
 from __future__ import annotations
 
-import re
 import sys
 import sysconfig
 from collections import Counter
@@ -71,21 +70,8 @@ def is_installed(file: str) -> bool:
     return "site-packages" in file or "dist-packages" in file or file.startswith(_PYTHON)
 
 
-MOST_ANCESTORS, MOST_BACKENDS = 1024, 4096
-# Kind of an attention call → the backend that it reached, which torch chooses by nothing else.
-_BACKENDS: dict[Any, str] = {}
-_CHOICES = [getattr(torch._C, name) for name in dir(torch._C) if re.fullmatch(r"_get_\w+_sdp_enabled", name)]
-
-
-def _attention_kind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """All by which torch chooses a backend: operands without their values, options, what is switched off."""
-    grad = torch.is_grad_enabled()
-    given = [*args, *kwargs, *kwargs.values()]
-    parts = (
-        (v.dtype, v.shape, v.stride(), v.device, grad and v.requires_grad) if isinstance(v, torch.Tensor) else v
-        for v in given
-    )
-    return (*parts, *(enabled() for enabled in _CHOICES), torch._C._is_any_autocast_enabled())
+# Ancestors that are searched for the tensor a module was given.
+MOST_ANCESTORS = 1024
 
 
 @dataclass(eq=False, slots=True)
@@ -193,9 +179,6 @@ def _asks_for_dtype(operation: Operation) -> bool:
 
 
 class DtypeFlow(TorchFunctionMode):
-    noted: tuple[OperationKind, ...] = ()
-    """Kinds of which each operation goes through :meth:`_follow_unlike`, for a class that notes more of them."""
-
     def __init__(
         self,
         tensors: ProvenanceMap,
@@ -224,13 +207,8 @@ class DtypeFlow(TorchFunctionMode):
         self._giver: tuple[int, Provenance | None] = -1, None  # whose dtype the code read last, and when
 
     def observed(self, call: Callable[[], Any]) -> Any:
-        with torch.no_grad(), self.modules.followed():
-            try:
-                with self:
-                    return call()
-            finally:
-                if self.numbers is not None:
-                    self.numbers.settle()
+        with torch.no_grad(), self.modules.followed(), self:
+            return call()
 
     # Running ----------------------------------------------------------------------------------------------------------
 
@@ -248,8 +226,6 @@ class DtypeFlow(TorchFunctionMode):
             self._giver = self.number, self.tensors[args[0]]
             return func(*args)
         self.number += 1
-        if self.numbers is not None and (kind is _WRITE or (kwargs and "out" in kwargs)):
-            self.numbers.settle()  # while the values are those of the results
         try:
             if kind is _ATTENTION:
                 result = self._attend(func, args, kwargs or {})
@@ -273,21 +249,13 @@ class DtypeFlow(TorchFunctionMode):
         return result
 
     def _attend(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run attention, looking inside the first call of each kind in a process."""
-        tensors = [value for _, value in floating_operands(args, kwargs)]
-        kind = _attention_kind(args, kwargs)
-        backend = _BACKENDS.get(kind)
-        if backend is None:
-            inside = InsideOperation()
-            with inside:
-                result = func(*args, **kwargs)
-            if len(_BACKENDS) > MOST_BACKENDS:
-                _BACKENDS.clear()
-            backend = _BACKENDS[kind] = backend_name(inside.kernels)
-        else:
+        """Run attention and see which backend it reaches."""
+        inside = InsideOperation()
+        with inside:
             result = func(*args, **kwargs)
-        self.attention[backend, tuple(short(t.dtype) for t in tensors[:3])] += 1
-        self.backend = backend
+        self.backend = backend_name(inside.kernels)
+        dtypes = tuple(short(tensor.dtype) for _, tensor in floating_operands(args, kwargs)[:3])
+        self.attention[self.backend, dtypes] += 1
         return result
 
     def _inside(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -329,23 +297,10 @@ class DtypeFlow(TorchFunctionMode):
         dtype, name = PART_DTYPES[results[0].dtype] if results else None, name_of(func)
         if name in TURNING:
             self.angles += records[:1]
-        plain = dtype is self.base and kind is not _CAST and kind is not _WRITE
-        for record in records if plain else ():
-            if record.dtype is not dtype or record.event is not None:
-                plain = False
-        if not plain or self.watched or kind in self.noted:
-            operation = Operation(func, kind, args, kwargs, operands, records, line[:2], line[2], call)
-            self._follow_unlike(operation, results, dtype)
-            return
-        parents, numbers = tuple(records), self.numbers
-        for result in results:
-            made = "op" if parents else "made"
-            record = Provenance(made, name, PART_DTYPES[result.dtype], parents, line[0], line[1], call)
-            if numbers is not None and record.dtype is result.dtype:
-                numbers.result(result, record, masks=name in _MASKS)
-            tensors[result] = record
+        operation = Operation(func, kind, args, kwargs, operands, records, line[:2], line[2], call)
+        self._follow_operation(operation, results, dtype)
 
-    def _follow_unlike(
+    def _follow_operation(
         self, operation: Operation, results: tuple[torch.Tensor, ...], dtype: torch.dtype | None
     ) -> None:
         kind, records, call = operation.kind, operation.records, operation.call

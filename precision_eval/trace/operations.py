@@ -188,15 +188,7 @@ def slots_of(site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
 
 
 def site_operands(site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
-    if kwargs:
-        slots = slots_of(site, args, kwargs)
-        return {name: args[at] if isinstance(at, int) else kwargs[at] for name, at in slots.items()}
-    given = len(args)
-    return {  # the usual call, at half the cost
-        name: args[at]
-        for name, (at, _) in SLOTS[site.name if site.site == "cache_write" else site.site].items()
-        if at < given and isinstance(args[at], torch.Tensor)
-    }
+    return {name: args[at] if isinstance(at, int) else kwargs[at] for name, at in slots_of(site, args, kwargs).items()}
 
 
 def operand_names(name: str, kind: OperationKind, keys: list[Key]) -> list[str]:

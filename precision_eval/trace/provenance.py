@@ -96,27 +96,12 @@ class ProvenanceMap(TensorMap[Provenance]):
         return self._by_storage.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
 
 
-def modules_by_path(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """List every module once with its path, in the order of ``named_modules``, which is slow on deep models."""
-    modules: list[tuple[str, nn.Module]] = []
-    pending: list[tuple[str, nn.Module | None]] = [("", model)]
-    seen: set[int] = set()
-    while pending:
-        path, module = pending.pop()
-        if module is not None and id(module) not in seen:
-            seen.add(id(module))
-            modules.append((path, module))
-            below = f"{path}." if path else ""
-            pending += [(below + name, part) for name, part in module._modules.items()][::-1]
-    return modules
-
-
 def named_tensors(
     model: nn.Module, inputs: Any, *, prefix: str = "", by_path: list[tuple[str, nn.Module]] | None = None
 ) -> list[tuple[str, str, torch.Tensor]]:
     """List every floating tensor that a call can find: parameters, buffers, attributes, inputs."""
     tensors: list[tuple[str, str, torch.Tensor]] = []
-    by_path = modules_by_path(model) if by_path is None else by_path
+    by_path = list(model.named_modules()) if by_path is None else by_path
     modules = [(f"{path}.".removeprefix(prefix) if path else "", module) for path, module in by_path]
     seen: set[int] = set()
     for kind in ("parameter", "buffer"):

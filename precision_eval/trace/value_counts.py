@@ -20,18 +20,8 @@ from precision_eval.trace.provenance import Provenance
 # Of the largest number.
 NEAR = 0.5
 
-# Values of small results that are looked at together: a look at each would take longer than a small model's call.
-AT_ONCE = 1 << 16
-
 #: Smallest normal number and what is near overflow, per format.
 _LIMITS = {getattr(torch, entry.name): (entry.smallest_normal, NEAR * entry.largest) for entry in FORMATS}
-
-_BITS = {
-    torch.float16: torch.int16,
-    torch.bfloat16: torch.int16,
-    torch.float32: torch.int32,
-    torch.float64: torch.int64,
-}
 
 Line = tuple[CodeType, int]
 
@@ -58,47 +48,9 @@ class ValueCounts:
         self.counts: dict[torch.dtype, FormatCounts] = {}
         self.casts: dict[tuple[CodeType, int, str, str, str], list[CastAccount]] = {}
         self.broken: list[Provenance] = []
-        self._waiting: list[tuple[torch.Tensor, Provenance, bool]] = []
-        self._room = AT_ONCE
 
     def result(self, tensor: torch.Tensor, record: Provenance, *, masks: bool) -> None:
-        if functorch.is_functorch_wrapped_tensor(tensor):
-            tensor = unwrapped(tensor)  # a transform ends before that
-        self._waiting.append((tensor, record, masks))
-        self._room -= tensor.numel()
-        if self._room < 0:
-            self.settle()
-
-    def settle(self) -> None:
-        """Count the values of the results that wait: at once, or one by one where any is special."""
-        waiting, self._waiting, self._room = self._waiting, [], AT_ONCE
-        tensors = [tensor for tensor, _, _ in waiting]
-        alike = len(tensors) > 1 and len({tensor.dtype for tensor in tensors}) == 1
-        if not (alike and len({tensor.device for tensor in tensors}) == 1 and self._are_plain(tensors)):
-            for tensor, record, masks in waiting:
-                self._count(tensor, record, masks=masks)
-
-    def _are_plain(self, tensors: list[torch.Tensor]) -> bool:
-        """Count values none of which is special, all at once; False, and nothing counted, where one is."""
-        with torch.no_grad():
-            together = torch._utils._flatten_dense_tensors(
-                tensors
-            )  # reshape and cat of each takes several times as long
-        if together.device.type == "meta" or not together.numel():
-            return True
-        smallest_normal, near_overflow = _LIMITS[together.dtype]
-        least, most = (float(bound) for bound in together.abs_().aminmax())
-        if not most <= near_overflow:  # NaN too
-            return False
-        if least < smallest_normal:  # the least that is no zero, by its bits: comparing halves takes far longer
-            bits = together.view(_BITS[together.dtype])
-            normal = int(torch.tensor(smallest_normal, dtype=together.dtype).view(bits.dtype))
-            if int(bits.sub_(1).bitwise_and_(torch.iinfo(bits.dtype).max).amin()) + 1 < normal:
-                return False
-        self.counts.setdefault(together.dtype, FormatCounts()).total += together.numel()
-        return True
-
-    def _count(self, tensor: torch.Tensor, record: Provenance, *, masks: bool) -> None:
+        tensor = unwrapped(tensor)
         if tensor.device.type == "meta" or not tensor.numel():
             return
         count = self.counts.setdefault(tensor.dtype, FormatCounts())
