@@ -231,7 +231,7 @@ class Diagnosis:
     backends : tuple of dict
         Attention backend, operand dtypes and count of each kind of attention call.
     dead_casts : tuple of dict
-        Kind (``"same dtype"`` or ``"there and back"``), from, to, place and count.
+        Casts that the line after undoes: from, to, place and count.
     ranges : tuple of Ranges
     lost : tuple of dict
         Casts that lose range: from, to, place, and how many values overflowed, were flushed or became subnormal.
@@ -316,7 +316,7 @@ class Diagnosis:
 # The text: the answer, which is known first, then everything else, section by section.
 
 WIDTH = 110
-MOST_NOTES = 8
+MOST_NOTES = 8  # to_dict has them all
 _STATUSES = {"passed": "runs", "raised": "raises", "non_finite": "gives values that are not finite"}
 _KINDS = {
     "raise": "raised",
@@ -363,24 +363,25 @@ def answer_lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def other_lines(diagnosis: Diagnosis) -> Iterator[str]:
+    """All but the answer: the patches, then a section for each kind of fact."""
     for index, patch in enumerate(diagnosis.patches):
         yield from _patch(patch, "patch" if index == 0 else "or")
     first, raised = diagnosis.first_split, diagnosis.raised
-    sections: dict[str, list[str]] = {}
-    if first is not None:
-        sections[_headline(first).capitalize()] = finding_lines(first, history=True)
     others = [f for f in (raised, *diagnosis.faults, *diagnosis.of("risk")) if f is not None and f is not first]
-    sections["Also"] = [line for finding in dict.fromkeys(others) for line in finding_lines(finding, history=False)]
-    price = "Costs, apart from the fault" if diagnosis.faults else "Costs: nothing is wrong here, and a change saves"
-    sections[price] = list(_costs(diagnosis))
-    sections[f"Fixes tried from outside (drift to {diagnosis.reference or 'nothing'})"] = list(_remedies(diagnosis))
-    sections["Compiled"] = [] if diagnosis.compiled is None else _compiled(diagnosis.compiled)
-    sections["Observed"] = list(_observed(diagnosis))
-    sections["Doubts"] = [line for doubt in diagnosis.doubts for line in _wrap(doubt)]
+    costs = "Costs, apart from the fault" if diagnosis.faults else "Costs: nothing is wrong here, and a change saves"
+    sections = {
+        "": [] if first is None else [_headline(first).capitalize(), *finding_lines(first, history=True)],
+        "Also": [line for finding in dict.fromkeys(others) for line in finding_lines(finding, history=False)],
+        costs: list(_costs(diagnosis)),
+        f"Fixes tried from outside (drift to {diagnosis.reference or 'nothing'})": list(_remedies(diagnosis)),
+        "Observed": [line for fact in _observed(diagnosis) for line in _wrap(fact)],
+        "Doubts": [line for doubt in diagnosis.doubts for line in _wrap(doubt)],
+    }
     for title, lines in sections.items():
         if lines:
-            yield from ("", f"{title} ".ljust(WIDTH, "─"))
-            yield from (f"  {line}" if line else "" for line in lines)
+            heading, *rest = [title, *lines] if title else lines
+            yield from ("", f"{heading} ".ljust(WIDTH, "─"))
+            yield from (f"  {line}" if line else "" for line in rest)
 
 
 def _wrap(text: str, first: str = "", rest: str = "") -> list[str]:
@@ -474,10 +475,7 @@ def _remedies(diagnosis: Diagnosis) -> Iterator[str]:
     if tried:
         columns = ("fix", "cures" if diagnosis.faults else "works", "drift", "latency", "peak", "stored")
         yield from to_text(make_table(columns, map(_row, tried), align="llrrrr")).splitlines()
-    skipped = [f"{remedy.fix} ({remedy.reason})" for remedy in diagnosis.remedies if remedy not in tried]
-    if skipped:
-        yield from _wrap(f"not tried: {'; '.join(skipped)}")
-    for remedy in tried:
+    for remedy in diagnosis.remedies:
         if remedy.reason:
             status = "" if remedy.status == "passed" else f"{remedy.status}: "
             yield from _wrap(f"{remedy.fix} {status}{remedy.reason}")
@@ -495,65 +493,38 @@ def _row(remedy: Remedy) -> tuple[str, ...]:
     return remedy.fix, ("★ yes" if remedy.is_best else "yes") if remedy.cures else "no", drift, latency, *sizes
 
 
-def _compiled(compiled: Compiled) -> list[str]:
-    text = f"backend {compiled.backend}: {compiled.status}"
-    text += f"; differs: {compiled.how}" if compiled.differs else "; as in eager"
-    if compiled.relative_difference:
-        text += f" (outputs differ by {compiled.relative_difference:.2g} relative)"
-    return [*_wrap(text), *_wrap(compiled.message)]
-
-
 def _observed(diagnosis: Diagnosis) -> Iterator[str]:
+    if compiled := diagnosis.compiled:
+        how = f"differs: {compiled.how}" if compiled.differs else "as in eager"
+        yield f"compiled ({compiled.backend}): {compiled.status}; {how}"
+        yield compiled.message
     for held in diagnosis.held:
         names = [name or "the model itself" for name in held.modules[:4]]
         more = [f"{len(held.modules) - 4} more"] if len(held.modules) > 4 else []
-        yield from _wrap(f"held in {held.dtype}: {join(names + more)} ({memory_text(held.stored_bytes)})")
+        yield f"held in {held.dtype}: {join(names + more)} ({memory_text(held.stored_bytes)})"
     for backend in diagnosis.backends:
         yield f"attention: {backend['backend']} on {', '.join(backend['operands'])}, {backend['count']}×"
-    yield from _autocast(diagnosis)
-    yield from _casts(diagnosis)
-    for ranges in diagnosis.ranges:
-        if ranges.near_overflow or ranges.subnormal or ranges.non_finite:
-            yield from _wrap(_ranges(ranges))
-    notes = diagnosis.of("note")
-    for finding in notes[:MOST_NOTES]:
-        dtypes = ", ".join(dict.fromkeys(operand.dtype for operand in finding.operands))
-        where = f"{finding.module or 'the model'} at {finding.place}"
-        yield from _wrap(f"{_KINDS[finding.kind]} of {dtypes}: {where}; {finding.reason}")
-    if len(notes) > MOST_NOTES:
-        yield f"and {len(notes) - MOST_NOTES} more on purpose; --json has them all"
-
-
-def _autocast(diagnosis: Diagnosis) -> Iterator[str]:
     for row in diagnosis.autocast:
         yield f"autocast: {row['op']} of {', '.join(row['operands'])} gives {row['result']}, {row['count']}×"
-    if diagnosis.recast is not None:
-        recast = diagnosis.recast
+    if recast := diagnosis.recast:
         stored, copies = memory_text(recast["stored_bytes"]), memory_text(recast["copies_bytes"])
-        yield from _wrap(
-            f"autocast casts {recast['parameters']} parameters at each call: {stored} stored, and {copies} of "
-            f"{', '.join(recast['to'])} copies"
-        )
-
-
-def _casts(diagnosis: Diagnosis) -> Iterator[str]:
+        kinds = ", ".join(recast["to"])
+        yield f"autocast casts {recast['parameters']} parameters at each call: {stored}, copied to {copies} of {kinds}"
     for cast in diagnosis.dead_casts:
-        if cast["kind"] == "there and back":
-            yield f"dead cast: {cast['from']} → {cast['to']} → {cast['from']} at {cast['place']}, {cast['count']}×"
-    idle = sum(cast["count"] for cast in diagnosis.dead_casts if cast["kind"] == "same dtype")
-    if idle:
-        yield f"casts to the dtype that was there already, which cost nothing: {idle}"
+        yield f"dead cast: {cast['from']} → {cast['to']} → {cast['from']} at {cast['place']}, {cast['count']}×"
     for cast in diagnosis.lost:
-        yield from _wrap(
+        yield (
             f"cast {cast['from']} → {cast['to']} at {cast['place']}: of {cast['total']} values {cast['overflowed']} "
             f"overflow, {cast['flushed']} become zero, {cast['subnormal']} subnormal"
         )
-
-
-def _ranges(ranges: Ranges) -> str:
-    text = f"{ranges.dtype}: of {ranges.total} values {ranges.near_overflow} near overflow, {ranges.subnormal} "
-    text += f"subnormal, {ranges.non_finite} not finite (masks included)"
-    for name, where in (("near overflow", ranges.first_near_overflow), ("subnormal", ranges.first_subnormal)):
-        if where:
-            text += f"; first {name} in {where}"
-    return text
+    for ranges in diagnosis.ranges:
+        if ranges.near_overflow or ranges.subnormal or ranges.non_finite:
+            where = ranges.first_near_overflow or ranges.first_subnormal
+            yield (
+                f"{ranges.dtype}: of {ranges.total} values {ranges.near_overflow} near overflow, {ranges.subnormal} "
+                f"subnormal, {ranges.non_finite} not finite (masks included){where and f'; first in {where}'}"
+            )
+    for finding in diagnosis.of("note")[:MOST_NOTES]:
+        dtypes = ", ".join(dict.fromkeys(operand.dtype for operand in finding.operands))
+        where = f"{finding.module or 'the model'} at {finding.place}"
+        yield f"{_KINDS[finding.kind]} of {dtypes}: {where}; {finding.reason}"

@@ -319,10 +319,9 @@ def backends_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
 
 
 def dead_casts_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
-    """Casts that do nothing, or that the line after undoes."""
     return tuple(
-        {"kind": kind, "from": source, "to": target, "place": str(source_line(code, instruction)), "count": count}
-        for (kind, source, target, code, instruction), count in observer.dead.most_common()
+        {"from": source, "to": target, "place": str(source_line(code, instruction)), "count": count}
+        for (source, target, code, instruction), count in observer.dead.most_common()
     )
 
 

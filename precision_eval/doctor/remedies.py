@@ -152,7 +152,7 @@ def _repaired_candidate(
     repair: Repair, subject: ExaminedModel, shared: ExaminedModel | None = None
 ) -> tuple[ExaminedModel, Candidate]:
     model = repair.copy(subject)
-    if shared is not None:
+    if shared is not None:  # two copies differ in time by per cents
         _share_tensors(model, shared)
     return model, Candidate(partial(model, *model.tensors), repair.source.running)
 

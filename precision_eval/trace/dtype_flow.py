@@ -170,14 +170,6 @@ def _came_in(record: Provenance, dtype: torch.dtype, call: ModuleCall | None) ->
     return None
 
 
-def _asks_for_dtype(operation: Operation) -> bool:
-    """Whether a cast names a dtype; ``x.to(device)`` does not."""
-    if operation.name != "to":
-        return True
-    named = (*operation.args[1:], *(operation.kwargs or {}).values())
-    return any(isinstance(value, torch.dtype | torch.Tensor) for value in named)
-
-
 class DtypeFlow(TorchFunctionMode):
     def __init__(
         self,
@@ -201,7 +193,7 @@ class DtypeFlow(TorchFunctionMode):
         self.recast: dict[str, torch.dtype] = {}
         self.attention: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self.angles: list[Provenance] = []  # of what sines and cosines are taken
-        self.dead: Counter[tuple[str, str, str, CodeType, int]] = Counter()
+        self.dead: Counter[tuple[str, str, CodeType, int]] = Counter()  # casts that the next one undoes
         self.backend = ""  # of the last attention
         self.number = 0
         self._giver: tuple[int, Provenance | None] = -1, None  # whose dtype the code read last, and when
@@ -480,9 +472,6 @@ class DtypeFlow(TorchFunctionMode):
     def _cast(self, operation: Operation, result: torch.Tensor) -> None:
         source, records = operation.args[0], operation.records
         if source.dtype is result.dtype:
-            if _asks_for_dtype(operation):
-                name = short(result.dtype)
-                self.dead["same dtype", name, name, *operation.line] += 1
             self.tensors[result] = records[0]
             return
         if source.dtype.is_complex or result.dtype.is_complex:
@@ -504,7 +493,7 @@ class DtypeFlow(TorchFunctionMode):
         if records and source.dtype in PART_DTYPES:
             before = records[0]
             if before.kind == "cast" and before.parents and before.parents[0].dtype is result.dtype:
-                self.dead["there and back", short(result.dtype), short(before.dtype), *operation.line] += 1
+                self.dead[short(result.dtype), short(before.dtype), *operation.line] += 1
             if self.numbers is not None and loses(source.dtype, result.dtype):
                 self.numbers.cast(source, result.dtype, operation.line, operation.call)
         if self.numbers is not None:
