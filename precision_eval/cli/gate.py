@@ -113,20 +113,9 @@ def gate(
     use_one_blas_thread()
     from precision_eval.core.errors import matching
     from precision_eval.gate.result import GatePlan
-    from precision_eval.gate.summary import to_json, to_text
     from precision_eval.run.plan import MODES, checked_device
 
-    if stored:
-        raise ParameterError(
-            "the gate of stored results was removed in 1.0; give --base and --head, or compare two run folders by "
-            "`precision-eval report RUN RUN`"
-        )
-    base = base or (_base_on_github() if github else None)
-    if base is None or not case:
-        raise ParameterError(
-            "gate compares two sides of a case; give --base, such as main, and --case, where your factory is written, "
-            "such as my_case.py:factory, or a case that `precision-eval list cases` names"
-        )
+    base = _check_sides(stored, base or (_base_on_github() if github else None), case)
     plan = GatePlan(
         cases=tuple(plugins("precision_eval.cases").get(name, name) for name in split(case)),
         fixes=_fixes(split(fix, _FIXES), split(candidate)),
@@ -139,13 +128,24 @@ def gate(
         budget_s=budget,
     )
     result = _measure(base, head, plan, _margins(margin_latency, margin_drift, margin_memory), split(require))
-    summary = to_text(result, folded=True)
-    if markdown is not None:
-        markdown.parent.mkdir(parents=True, exist_ok=True)
-        markdown.write_text(summary, encoding="utf-8")
-    sys.stdout.write(to_json(result) if as_json else to_text(result, folded=False))
+    summary = _write(result, markdown, as_json=as_json)
     code = EXIT_CODES[result.outcome]
     raise typer.Exit(_publish_on_github(summary, code) if github else code)
+
+
+def _check_sides(stored: list[str] | None, base: str | None, case: list[str] | None) -> str:
+    """Return the base, or refuse what compares no two sides of a case."""
+    if stored:
+        raise ParameterError(
+            "the gate of stored results was removed in 1.0; give --base and --head, or compare two run folders by "
+            "`precision-eval report RUN RUN`"
+        )
+    if base is None or not case:
+        raise ParameterError(
+            "gate compares two sides of a case; give --base, such as main, and --case, where your factory is written, "
+            "such as my_case.py:factory, or a case that `precision-eval list cases` names"
+        )
+    return base
 
 
 def _measure(base: str, head: str, plan: GatePlan, margins: Margins, required: tuple[str, ...]) -> GateResult:
@@ -153,6 +153,18 @@ def _measure(base: str, head: str, plan: GatePlan, margins: Margins, required: t
 
     with bar_on() as show:
         return gate_trees(base, head, plan, margins=margins, required=required, progress=partial(show, 0.0, None))
+
+
+def _write(result: GateResult, markdown: Path | None, *, as_json: bool) -> str:
+    """Print the result, and return the Markdown of it, which goes to a file where one is named."""
+    from precision_eval.gate.summary import to_json, to_text
+
+    summary = to_text(result, folded=True)
+    if markdown is not None:
+        markdown.parent.mkdir(parents=True, exist_ok=True)
+        markdown.write_text(summary, encoding="utf-8")
+    sys.stdout.write(to_json(result) if as_json else to_text(result, folded=False))
+    return summary
 
 
 def _fixes(names: tuple[str, ...], candidates: tuple[str, ...]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from precision_eval.core.records import Record, RecordFile
 from precision_eval.core.table import print_lines
 from precision_eval.run.plan import Selection, checked_device
 from precision_eval.run.session import Execution, run_selection
-from precision_eval.run.tiers import cell_limit_s, tier_of
+from precision_eval.run.tiers import Tier, cell_limit_s, tier_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,16 +138,21 @@ def run(
         candidates=split(candidate),
         executor=executor,
     )
-    checkpoint_dtype = execution_of["checkpoint_dtype"] or "float32"
     printing = Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report)
+    _run_and_report(selection, execution, tier, execution_of["checkpoint_dtype"] or "float32", printing)
+
+
+def _run_and_report(
+    selection: Selection, execution: Execution, tier: Tier, checkpoint_dtype: str, printing: Printing
+) -> None:
     console, began = printing.notes(), time.monotonic()
-    listener = ConsoleListener(console, verbose=verbose)
+    listener = ConsoleListener(console, verbose=printing.verbose)
     try:
         records = run_selection(selection, execution, tier=tier, checkpoint_dtype=checkpoint_dtype, listener=listener)
         if records:
-            write_reports(out, printing, measured_s=round(time.monotonic() - began, 1))
+            write_reports(execution.out, printing, measured_s=round(time.monotonic() - began, 1))
     except KeyboardInterrupt:
-        _print_how_to_resume(RecordFile(out / "records.jsonl"), console)
+        _print_how_to_resume(RecordFile(execution.out / "records.jsonl"), console)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     _check_suite_failures(records)
 

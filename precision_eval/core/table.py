@@ -46,7 +46,7 @@ class Strong(str):
     """A cell that stands out."""
 
 
-class Cell(str):
+class FigureCell(str):
     """A figure: its text with the interval and the marks of its footnotes, and the numbers as recorded."""
 
     value: float
@@ -56,7 +56,7 @@ class Cell(str):
 
     def __new__(
         cls, text: str, *, value: float, low: float | None = None, high: float | None = None, note: str = ""
-    ) -> Cell:
+    ) -> FigureCell:
         cell = super().__new__(cls, f"{text}{note}")
         cell.value, cell.low, cell.high, cell.note = value, low, high, note
         return cell
@@ -172,7 +172,7 @@ def html_text(text: str) -> str:
     escaped = html.escape(one_line(text))
     if isinstance(text, Code):
         return f"<code>{escaped}</code>"
-    if isinstance(text, Cell) and " [" in escaped:
+    if isinstance(text, FigureCell) and " [" in escaped:
         middle, _, interval = escaped.partition(" [")
         return f'{middle} <span class="interval">[{interval}</span>'
     return f"<strong>{escaped}</strong>" if isinstance(text, Strong) else escaped

@@ -50,7 +50,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Series:
+class VersionSeries:
     """One metric of one fix; a point per position, None where nothing was run."""
 
     key: Key
@@ -70,11 +70,11 @@ class History:
     axis: str
     positions: tuple[str, ...]
     sets: tuple[ResultSet, ...]
-    series: tuple[Series, ...]
+    series: tuple[VersionSeries, ...]
     notes: tuple[str, ...]
 
     @property
-    def changed(self) -> tuple[Series, ...]:
+    def changed(self) -> tuple[VersionSeries, ...]:
         """The series that hold a step."""
         return tuple(series for series in self.series if series.steps)
 
@@ -123,9 +123,9 @@ def _matching(keys: Sequence[Key], cases: Sequence[str], metrics: Sequence[str])
     return [key for key in keys if key.case in named and key.metric in metric_names]
 
 
-def _series(key: Key, points: Sequence[AsvPoint | None], positions: Sequence[str]) -> Series:
+def _series(key: Key, points: Sequence[AsvPoint | None], positions: Sequence[str]) -> VersionSeries:
     steps = [step for run in _runs(key.metric, points) for step in _steps(key.metric, run, positions)]
-    return Series(key=key, points=tuple(points), steps=tuple(steps))
+    return VersionSeries(key=key, points=tuple(points), steps=tuple(steps))
 
 
 def _value(metric: str, point: AsvPoint) -> float | str:
@@ -201,7 +201,7 @@ def _beyond(
             current = level
 
 
-def _doubts(series: Sequence[Series]) -> list[str]:
+def _doubts(series: Sequence[VersionSeries]) -> list[str]:
     """Say what cannot be judged."""
     notes = []
     others = sorted({each.key.metric for each in series} - {STATUS, *MARGINS})
@@ -213,5 +213,5 @@ def _doubts(series: Sequence[Series]) -> list[str]:
     return notes
 
 
-def _versions(series: Series) -> set[str]:
+def _versions(series: VersionSeries) -> set[str]:
     return {point.benchmark_version for point in series.points if point is not None}

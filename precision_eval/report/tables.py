@@ -23,7 +23,7 @@ from precision_eval.core.formatting import (
     status_text,
 )
 from precision_eval.core.removed import MEASURES as REMOVED_MEASURES
-from precision_eval.core.table import Cell, Strong, Table, make_table, without_empty_columns
+from precision_eval.core.table import FigureCell, Strong, Table, make_table, without_empty_columns
 from precision_eval.measure.registry import MEASURES
 from precision_eval.report.doubts import (
     Footnotes,
@@ -55,7 +55,7 @@ _MOST_CASTS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class AnsweredGroup:
     """A group with the fix to take in it; without one where nothing cures, or a measure is missing."""
 
     group: Group
@@ -91,10 +91,10 @@ class Answer:
         return (*curing, *failing)
 
 
-def answer_of(group: Group) -> Answer:
+def answer_of(group: Group) -> AnsweredGroup:
     """Return a group with what the balanced policy takes in it."""
     choice = choices_of(group)["balanced"] if group.curing else ""
-    return Answer(group=group, choice=choice if isinstance(choice, Choice) else None)
+    return AnsweredGroup(group=group, choice=choice if isinstance(choice, Choice) else None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class Column:
     short: bool = False
 
 
-def group_table(answer: Answer, notes: Footnotes, *, short: bool = False) -> Table:
+def group_table(answer: AnsweredGroup, notes: Footnotes, *, short: bool = False) -> Table:
     """Return what each fix costs in a group, the pick first; not `short`, with every figure and what really ran."""
     group, shared = answer.group, shared_doubts(answer.group)
     title = answer.headline + notes.mark([*shared, *(f"{note}." for note in group.notes)])
@@ -125,11 +125,11 @@ def group_table(answer: Answer, notes: Footnotes, *, short: bool = False) -> Tab
     return without_empty_columns(table)
 
 
-def _name(answer: Answer, row: Row) -> str:
+def _name(answer: AnsweredGroup, row: Row) -> str:
     return Strong(row.fix) if row.fix == answer.pick else f"≈ {row.fix}" if row.fix in answer.ties else row.fix
 
 
-def _kind(answer: Answer, row: Row) -> str:
+def _kind(answer: AnsweredGroup, row: Row) -> str:
     if row.role != "fix":
         return "reference"
     if row.fix == answer.pick:
@@ -177,37 +177,37 @@ def _result(group: Group, row: Row) -> str:
     return _WORDS.get(verdict, verdict)
 
 
-def number_cell(value: float | None, write: Callable[[float], str], note: str = "") -> Cell | None:
+def number_cell(value: float | None, write: Callable[[float], str], note: str = "") -> FigureCell | None:
     """Return a number as a cell; None where there is none."""
-    return None if value is None else Cell(write(value), value=value, note=note)
+    return None if value is None else FigureCell(write(value), value=value, note=note)
 
 
-def figure_cell(row: Row, write: Callable[[float], str], measure: str, *path: str) -> Cell | None:
+def figure_cell(row: Row, write: Callable[[float], str], measure: str, *path: str) -> FigureCell | None:
     """Return the number at a path of a measure's data as a cell; None where there is none."""
     return number_cell(figure_of(row.data(measure), *path), write)
 
 
-def time_cell(group: Group, row: Row, note: str = "") -> Cell | None:
+def time_cell(group: Group, row: Row, note: str = "") -> FigureCell | None:
     """Return the ratio to the baseline's time; the baseline's own interval is that of the A/A check."""
     interval = group.time_interval(row)
     if interval is None:
         return None
     value, low, high = interval
     text = "1" if low == high == 1.0 else ratio_text(value, low, high)
-    return Cell(text, value=value, low=low, high=high, note=note)
+    return FigureCell(text, value=value, low=low, high=high, note=note)
 
 
-def drift_cell(row: Row, note: str = "", *, interval: bool = True) -> Cell | None:
+def drift_cell(row: Row, note: str = "", *, interval: bool = True) -> FigureCell | None:
     """Return the relative error to float64, with its interval where several inputs gave one."""
     if row.drift is None:
         return None
     value, low, high = row.drift.value, row.drift.low, row.drift.high
     if not row.paired_drift or not interval:
         return number_cell(value, scientific, note)
-    return Cell(estimate(value, low, high, write=scientific), value=value, low=low, high=high, note=note)
+    return FigureCell(estimate(value, low, high, write=scientific), value=value, low=low, high=high, note=note)
 
 
-def memory_cell(row: Row) -> Cell | None:
+def memory_cell(row: Row) -> FigureCell | None:
     """Return what is stored and what a call allocates on top at its peak, together."""
     return number_cell(row.memory_bytes, memory_text)
 
@@ -323,7 +323,7 @@ def _distances(row: Row, note: str) -> list[str]:
         ratio = figure_of(data, "against_reference", metric, "ratio_to_null")
         times = "" if ratio is None else f" (× {ratio:.2f})"
         absent = "identical" if is_identical(row) else MISSING
-        cells.append(absent if value is None else Cell(f"{value:.2f}{times}", value=value, note=note))
+        cells.append(absent if value is None else FigureCell(f"{value:.2f}{times}", value=value, note=note))
     original = figure_of(data, "against_original", "mel_mcd_db", "mean")
     cells.append(number_cell(original, lambda value: fixed(value, decimals=2)) or MISSING)
     right = figure_of(data, "phoneme_accuracy", "value")

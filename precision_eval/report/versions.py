@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from precision_eval.core.formatting import MISSING, counted, factor_text, memory_text, scientific, status_text
 from precision_eval.core.table import Table, make_table
 from precision_eval.history.asv_results import AsvPoint
-from precision_eval.history.versions import History, Series, Step
+from precision_eval.history.versions import History, Step, VersionSeries
 from precision_eval.report.drawing import INK, STATUS_STYLES, NotDrawn, new_figure, save_as
 
 CSV_COLUMNS = ("case", "mode", "size", "fix", "metric", "position", "state", "value", "samples", "benchmark_version")
@@ -38,7 +38,7 @@ def versions_table(history: History) -> Table:
     return make_table(columns, map(_row, history.changed), title=heading(history))
 
 
-def _row(series: Series) -> tuple[str, ...]:
+def _row(series: VersionSeries) -> tuple[str, ...]:
     key = series.key
     values = (value_text(value, key.metric) for value in series.values)
     changes = "; ".join(step_text(step) for step in series.steps)
@@ -118,7 +118,7 @@ def draw_heatmap(history: History, path: Path) -> None:
     save_as(figure, path)
 
 
-def _draw_row(axes: Axes, row: int, series: Series) -> None:
+def _draw_row(axes: Axes, row: int, series: VersionSeries) -> None:
     first = next((value for value in series.values if isinstance(value, float)), math.nan)
     for column, value in enumerate(series.values):
         if value is None:

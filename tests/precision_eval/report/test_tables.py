@@ -5,11 +5,11 @@ from dataclasses import replace
 import made_groups as made
 import pytest
 
-from precision_eval.core.table import Cell
+from precision_eval.core.table import FigureCell
 from precision_eval.report import doubts
 from precision_eval.report.doubts import Footnotes, drift_doubts, shared_doubts, time_doubts
 from precision_eval.report.next_step import budget_to_decide, next_command
-from precision_eval.report.tables import Answer, answer_of, group_table, recordings_table, sound_table
+from precision_eval.report.tables import AnsweredGroup, answer_of, group_table, recordings_table, sound_table
 from precision_eval.results.model import exact
 from precision_eval.results.reading import groups_of, load_run
 
@@ -42,7 +42,7 @@ def test_cells_hold_the_numbers_as_recorded():
     assert table.rows[0][0] == "full_float32"
     assert table.kinds[0] == "chosen"
     time, memory = column(table, "time ratio")["kv_to_query"], column(table, "memory")["bfloat16"]
-    assert isinstance(time, Cell)
+    assert isinstance(time, FigureCell)
     assert time.value == pytest.approx(1.3)
     assert time.low <= time.value <= time.high
     assert (memory, memory.value) == ("1.5 MiB", 1.5 * 2**20)
@@ -115,7 +115,7 @@ def test_a_plugin_measure_has_columns_and_a_removed_one_has_none(monkeypatch):
 def test_a_tie_and_the_pick_are_marked():
     (group,) = groups_of(a_group())
     answer = answer_of(group)
-    tied = Answer(group=group, choice=replace(answer.choice, tied=(answer.pick, "kv_to_query")))
+    tied = AnsweredGroup(group=group, choice=replace(answer.choice, tied=(answer.pick, "kv_to_query")))
     table = group_table(tied, Footnotes())
     assert "take full_float32 ≈ kv_to_query" in table.title
     assert {row[0] for row in table.rows} >= {"full_float32", "≈ kv_to_query"}
