@@ -49,17 +49,21 @@ def plain_share(hits: int, trials: int) -> str:
 
 
 def judged_share(
-    name: str, hits: int, trials: int, target: str = "", *, more: str = "", rivals: Mapping[str, str] | None = None
+    name: str, hits: int, trials: int, target: str = "", *, rivals: Mapping[str, str] | None = None, enough: int = 1
 ) -> Figure:
-    """Return the figure of a share, held to a target such as ``≥ 90 %`` where there is one, and trials."""
-    met = meets(hits / trials, target) if target and trials else None
-    return Figure(name, share_text(hits, trials) + more, target, met, rivals or {})
+    """Return the figure of a share, judged where it has a target and enough trials."""
+    met = meets(hits / trials, target) if target and trials >= enough else None
+    return Figure(name, share_text(hits, trials), target, met, rivals or {})
 
 
 def meets(share: float, target: str) -> bool:
-    """Say whether a share keeps a target such as ``≤ 0.5 %``."""
-    sign, bound, *_ = target.split()
-    return share >= float(bound) / 100 if sign == "≥" else share <= float(bound) / 100
+    """Say whether a share keeps a target: ``≥ 90 %``, ``≤ 0.5 %``, ``93–97 %``, or ``0`` for never."""
+    first, second, *_ = (*target.split(), "")
+    if first in ("≥", "≤"):
+        bound = float(second) / 100
+        return share >= bound if first == "≥" else share <= bound
+    low, _, high = first.partition("–")
+    return float(low) / 100 <= share <= float(high or low) / 100
 
 
 def span(values: Sequence[float], form: str) -> str:

@@ -1,8 +1,11 @@
-"""The pairs of calls, and the load beside them."""
+"""The pairs of calls, the load, and the trials: their order, and how they run."""
 
+import os
 import subprocess
 import sys
 import time
+from collections import Counter
+from contextlib import contextmanager
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -10,9 +13,13 @@ import psutil
 import pytest
 import torch
 
-from precision_eval.core.errors import ParameterError, UnknownNameError
-from validation.latency import calls, load
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, UnknownNameError
+from precision_eval.core.files import TrialFile
+from validation import frame, latency
+from validation.latency import EXPERIMENT, calls, load, worker
 from validation.latency.calls import CALLS, call_by_name, make_pair, units_of
+from validation.latency.rivals import TOOLS
+from validation.latency.schedule import TrialSpec, schedule
 
 PAIRS = [(spec, delta) for spec in CALLS for delta in spec.deltas]
 
@@ -47,8 +54,6 @@ def test_a_slowdown_that_is_no_whole_number_of_units_is_refused():
         units_of(call_by_name("30us"), 0.005)
     with pytest.raises(UnknownNameError, match="unknown call '31us'; did you mean 30us"):
         call_by_name("31us")
-    with pytest.raises(ParameterError, match="times is 0"):
-        calls.repeated(lambda: None, 0)
 
 
 @pytest.mark.parametrize("spec", CALLS)
@@ -56,25 +61,8 @@ def test_identical_calls_are_two_functions_of_one_code_and_tensor(spec):
     base, candidate = make_pair(spec, 0.0, seed=3)
     assert base is not candidate
     assert base.__code__ is candidate.__code__
-    first, second = base(), candidate()
-    assert isinstance(first, torch.Tensor)
-    assert torch.equal(first, second)
-    again, other = make_pair(spec, 0.0, seed=3)[0](), make_pair(spec, 0.0, seed=4)[0]()
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
-def test_competitors_run_one_per_core_and_end_with_the_block_also_where_it_raises():
-    def broken(competitors):
-        assert len(competitors) == load.usable_cores() >= 1
-        assert all(competitor.is_alive() for competitor in competitors)
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError), load.under_load("bursty", seed=1) as competitors:
-        broken(competitors)
-    assert not any(competitor.is_alive() for competitor in competitors)
-    with load.under_load("quiet", seed=1) as competitors:
-        assert competitors == ()
+    assert torch.equal(base(), candidate())
+    assert not torch.equal(base(), make_pair(spec, 0.0, seed=4)[0]())
 
 
 def test_competitors_end_with_a_parent_that_is_killed():
@@ -110,7 +98,60 @@ def test_bystanders_are_the_busy_time_that_is_not_our_own(monkeypatch):
     assert load.Bystanders().cores() == pytest.approx(1.0)
 
 
-def test_busy_time_leaves_out_idle_and_counts_guests_once(monkeypatch):
-    times = {"user": 5.0, "nice": 1.0, "system": 2.0, "steal": 0.5, "idle": 90.0, "iowait": 7.0, "guest": 4.0}
-    monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(_asdict=lambda: times))
-    assert load._machine_busy_s() == 8.5
+def cell_of(spec):
+    return spec.tool, spec.load, spec.delta
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.5])
+def test_stopped_anywhere_every_cell_is_about_equally_far(fraction):
+    full = schedule(TOOLS, equal=400, slower=120)
+    ends = Counter(map(cell_of, full))
+    assert len({spec.key for spec in full}) == len(full)
+    assert {ends["ours", "quiet", 0.0], ends["asv", "bursty", 0.01]} == {400, 30}
+    assert all(spec.delta in call_by_name(spec.call).deltas for spec in full)
+    began = Counter(map(cell_of, full[: int(fraction * len(full))]))
+    shares = [began[cell] / count for cell, count in ends.items()]
+    assert max(shares) - min(shares) < 0.08
+
+
+class Deadly(TrialSpec):
+    """A trial that ends the process which looks at its call."""
+
+    def __reduce__(self):
+        return os._exit, (3,)
+
+
+def test_a_worker_that_dies_is_named_with_the_trial():
+    spec = Deadly(tool="ours", load="quiet", call="30us", delta=0.0, seed=0)
+    with (
+        worker.measuring_process() as measure,
+        pytest.raises(PrecisionEvalError, match="ended before ours/quiet/30us/0/0 was done"),
+    ):
+        measure(spec)
+
+
+def test_run_runs_what_is_missing_under_the_right_load(monkeypatch, tmp_path):
+    measured, loads = [], []
+
+    @contextmanager
+    def fake_worker():
+        yield lambda spec: measured.append((loads[-1], spec)) or {"key": spec.key}
+
+    @contextmanager
+    def fake_load(name, *, seed):
+        loads.append(name)
+        yield ()
+
+    monkeypatch.setattr(latency, "measuring_process", fake_worker)
+    monkeypatch.setattr(latency, "under_load", fake_load)
+    options = EXPERIMENT.options({}, out=tmp_path)
+    quick, steps = EXPERIMENT.trials(options), []
+    TrialFile(tmp_path / "latency.jsonl").append({"key": quick[5].key})
+    frame.run(EXPERIMENT, options, progress=lambda *step: steps.append(step))
+    assert {spec.key for _, spec in measured} == {trial.key for trial in quick} - {quick[5].key}
+    assert all(under == spec.load for under, spec in measured)
+    assert [done for done, _, _ in steps] == list(range(1, len(quick) + 1))
+    measured.clear()
+    for limit_s in (1.0, float("inf")):  # the shortest trial takes 2 s; with no limit nothing is missing
+        frame.run(EXPERIMENT, options, limit_s=limit_s, progress=lambda *step: None)
+        assert measured == []

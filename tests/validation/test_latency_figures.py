@@ -16,9 +16,8 @@ def trial(key, said, ratio=1.0, **more):
 
 
 def figure_named(trials, name):
-    found = [figure for figure in all_figures(outcomes(trials)) if figure.name == name]
-    assert len(found) == 1, name
-    return found[0]
+    (figure,) = (figure for figure in all_figures(outcomes(trials)) if figure.name == name)
+    return figure
 
 
 def same(words, call="200us", load="quiet", **more):
@@ -69,15 +68,6 @@ def test_power_counts_the_right_sign_only_and_load_by_load():
     assert (wrong.found[:5], wrong.met) == ("3.3 %", False)
 
 
-def test_settling_is_asked_of_calls_below_a_millisecond():
-    trials = same(["equivalent"] * 19 + ["undecided"], call="30us") + same(["undecided"] * 20, call="1ms")
-    short = figure_named(trials, "A/A settled as equivalent, calls below 1 ms, quiet")
-    assert short.found.startswith("95.0 % [")
-    assert short.found.endswith("19 of 20")
-    assert short.met is True
-    assert figure_named(trials, "A/A settled as equivalent, all calls, quiet").found.startswith("47.5 %")
-
-
 def test_coverage_is_judged_on_identical_calls_and_shown_on_slowed_ones():
     inside, outside = {"low": 0.99, "high": 1.01}, {"low": 1.001, "high": 1.01}
     trials = same(["equivalent"] * 95, **inside) + same(["equivalent"] * 5, call="5ms", **outside)
@@ -89,14 +79,7 @@ def test_coverage_is_judged_on_identical_calls_and_shown_on_slowed_ones():
     assert figure_named(trials[:95], "95 % interval holds 1 on A/A, quiet").met is False  # 100 % is too wide
 
 
-def test_a_detectable_effect_is_checked_where_it_was_promised():
-    trials = slowed(["slower"] * 18 + ["undecided"] * 4, mde=0.01) + slowed(["undecided"] * 50, delta=0.005, mde=0.006)
-    figure = figure_named(trials, "flagged slower where the slowdown is at least the reported detectable effect, quiet")
-    assert figure.found.endswith("18 of 22")  # +0.5 % is below the 0.6 % that was promised
-    assert figure.met is True
-
-
-def test_repeats_are_held_against_their_own_cell():
+def test_repeats_are_compared_within_their_own_cell():
     trials = [trial(f"ours/quiet/1ms/0/{i}", "equivalent", ratio) for i, ratio in enumerate([0.999, 1.0, 1.001] * 7)]
     trials += [trial(f"ours/quiet/5ms/0.05/{i}", "slower", ratio) for i, ratio in enumerate([1.04, 1.05, 1.06])]
     figure = figure_named(trials, "independent repeats, quiet")
@@ -105,14 +88,14 @@ def test_repeats_are_held_against_their_own_cell():
     assert figure_named(trials[:21], "independent repeats, quiet").met is True
 
 
-def test_rivals_stand_beside_ours_rule_by_rule():
+def test_rivals_are_compared_with_ours_rule_by_rule():
     words = {"asv_1.1": "same", "asv_1.01": "slower"}
     trials = same(["equivalent"] * 4) + [trial(f"asv/quiet/200us/0/{i}", words) for i in range(3)]
     figure = figure_named(trials, "A/A false alarms, quiet")
     assert figure.rivals["asv, factor 1.1"].startswith("0.0 %")
     assert figure.rivals["asv, factor 1.01"].startswith("100.0 %")
     assert figure_named(trials, "left undecided, quiet").rivals == {}  # no word of theirs
-    assert all_figures(outcomes(trials[4:])) == []  # nothing of ours to stand beside
+    assert all_figures(outcomes(trials[4:])) == []  # nothing of ours to compare with
 
 
 def test_a_judge_that_always_says_faster_shows_as_false_alarms():

@@ -40,23 +40,11 @@ def test_asv_needs_its_test_too():
     assert rivals.asv_compared(samples(1.0, **few), samples(1.5, **few)).said["asv_1.1"] == "slower"
 
 
-@pytest.mark.parametrize(
-    ("median", "least", "median_2", "min_5"),
-    [
-        (1.0, 1.0, "same", "same"),
-        (1.019, 1.049, "same", "same"),
-        (1.021, 1.0, "slower", "same"),
-        (1.0, 1.051, "same", "slower"),
-        (0.97, 0.94, "faster", "faster"),
-        (0.97, 1.06, "faster", "slower"),
-    ],
-)
-def test_pytest_benchmark_checks_one_field_each(median, least, median_2, min_5):
-    base = {"median": 2.0, "min": 1.5, "rounds": 7}
-    candidate = {"median": 2.0 * median, "min": 1.5 * least, "rounds": 7}
-    judged = rivals.pytest_compared(base, candidate)
-    assert judged.said == {"pytest_median_2": median_2, "pytest_min_5": min_5}
-    assert judged.ratio == pytest.approx(median)
+@pytest.mark.parametrize(("ratio", "word"), [(1.0, "same"), (1.019, "same"), (1.021, "slower"), (0.97, "faster")])
+def test_pytest_benchmark_checks_its_median(ratio, word):
+    judged = rivals.pytest_compared({"median": 2.0, "rounds": 7}, {"median": 2.0 * ratio, "rounds": 7})
+    assert judged.said == {"pytest_median_2": word}
+    assert judged.ratio == pytest.approx(ratio)
 
 
 def measurement(times):
@@ -64,18 +52,12 @@ def measurement(times):
 
 
 @pytest.mark.parametrize(
-    ("centre", "spread", "iqr", "compare"),
-    [
-        (1.0, 0.1, "same", "same"),
-        (1.005, 0.001, "slower", "same"),  # within 1 % of the best: Compare colours both
-        (1.03, 0.1, "same", "slower"),
-        (1.03, 0.001, "slower", "slower"),
-        (0.9, 0.001, "faster", "faster"),
-    ],
+    ("centre", "spread", "word"),
+    [(1.0, 0.1, "same"), (1.03, 0.1, "same"), (1.005, 0.001, "slower"), (0.9, 0.001, "faster")],
 )
-def test_torch_by_quartiles_and_by_colour(centre, spread, iqr, compare):
+def test_torch_needs_disjoint_quartiles(centre, spread, word):
     judged = rivals.torch_compared(measurement(samples(1.0, spread)), measurement(samples(centre, spread)))
-    assert judged.said == {"torch_iqr": iqr, "torch_compare": compare}
+    assert judged.said == {"torch_iqr": word}
     assert judged.base_s == pytest.approx(1.0)
 
 
@@ -94,12 +76,6 @@ def test_the_t_test_is_welchs():
     for centre, word in ((1.01, "slower"), (0.99, "faster"), (1.0, "same")):
         said = rivals.ttest_compared(samples(1.0), samples(centre)).said
         assert said == {"ttest_0.01": word}
-
-
-def test_pytest_benchmark_stops_where_the_mean_is_precise_enough():
-    data = list(range(20_000))
-    short, long = (rivals._pytest_stats(lambda: sum(data), max_time_s=0.3, precision=p)["rounds"] for p in (0.5, None))
-    assert short < long
 
 
 @pytest.mark.parametrize("tool", rivals.TOOLS)

@@ -1,6 +1,6 @@
-"""Verdicts on latency: how often they are wrong and what they can see, beside other tools on the same calls and load.
+"""Verdicts on latency: how often they are wrong and what they can see, compared with other tools on the same calls.
 
-A trial times a pair of calls whose difference is known exactly (:mod:`.calls`), on the machine left alone or beside
+A trial times a pair of calls whose difference is known exactly (:mod:`.calls`), on the machine left alone or under
 bursting competitors (:mod:`.load`), by this suite or by asv, pytest-benchmark, torch.utils.benchmark or a t-test
 (:mod:`.rivals`), each within the same budget. Stopped anywhere, the trials on file are useful (:mod:`.schedule`).
 """
@@ -12,26 +12,24 @@ from itertools import count, islice
 from pathlib import Path
 
 from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.latency.figures import all_figures, outcomes, power_panels
+from validation.latency.load import LOADS, under_load
+from validation.latency.rivals import TOOLS
+from validation.latency.schedule import schedule
+from validation.latency.worker import measuring_process
+from validation.plots import draw_shares
 
-SETTINGS: Data = {"tools": (), "loads": (), "deltas": (), "equal": 0, "slower": 0}
-"""Which part of a size: none named is all, 0 as many trials as the size has."""
-
-# Trials of both loads: some eight minutes, so that either load is started seldom and meets every hour of the host.
+# Trials of both loads: some eight minutes, so that either load starts seldom and meets every hour of the host.
 STRETCH = 160
 
 
 def _trials(options: Options) -> list[Trial]:
-    from validation.latency.schedule import Chosen, schedule
-
-    chosen = Chosen(**{name: options[name] for name in SETTINGS})
-    return [Trial(spec.key, spec, spec.budget_s) for spec in schedule(options.size, chosen)]
+    specs = schedule(options["tools"], equal=options["equal"], slower=options["slower"])
+    return [Trial(spec.key, spec, spec.budget_s) for spec in specs]
 
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
     """Measure in stretches of one load each: one worker, and the load started once."""
-    from validation.latency.load import LOADS, under_load
-    from validation.latency.worker import measuring_process
-
     for number in count():
         stretch = list(islice(trials, STRETCH))
         if not stretch:
@@ -44,26 +42,21 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
 
 
 def _figures(lines: list[Data]) -> list[Figure]:
-    from validation.latency.figures import all_figures, outcomes
-
     return all_figures(outcomes(lines))
 
 
 def _plots(lines: list[Data], out: Path) -> list[Path]:
     """Draw the share flagged over the slowdown, a panel per load; at 0 any flag counts, and is false."""
-    from validation.latency.figures import outcomes, power_panels
-    from validation.plots import draw_shares
-
     label = "share flagged slower (at 0: flagged at all, falsely)"
     return draw_shares(out, "latency_power", power_panels(outcomes(lines)), y_label=label)
 
 
 EXPERIMENT = Experiment(
     name="latency",
-    title="verdicts on latency: false alarms, power, coverage, beside other tools",
+    title="verdicts on latency: false alarms, power and coverage, compared with other tools",
     trials=_trials,
     run=_run,
     figures=_figures,
     plots=_plots,
-    settings={name: (all_, all_) for name, all_ in SETTINGS.items()},
+    settings={"tools": (tuple(TOOLS), tuple(TOOLS)), "equal": (8, 400), "slower": (3, 120)},
 )

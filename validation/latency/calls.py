@@ -19,8 +19,8 @@ from precision_eval.core.errors import ParameterError, unknown_name
 
 Call = Callable[[], object]
 
+# Injected slowdowns; 0 is the same work twice (A/A), as two distinct functions.
 DELTAS = (0.0, 0.005, 0.01, 0.02, 0.05)
-"""Injected slowdowns; 0 is the same work twice (A/A), as two distinct functions."""
 
 
 @dataclass(frozen=True, kw_only=True)

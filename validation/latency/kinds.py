@@ -1,16 +1,15 @@
-"""What ``compare_latency`` tells in 2 s on four kinds of call, on this machine as busy as it is.
+"""What ``compare_latency`` says in 2 s of four kinds of call, on this machine under its present load.
 
-A trial compares two callables on the same tensors. Where a slowdown is planted, both are followed by an empty loop, of
-no turn and of as many as last 1 % of a call, which is worked out at the start of the trial, to some 2 % of itself. How
-busy others were (cores in use, load average) is stored with each trial; trials are reported by processor, quiet apart
-from loaded.
+A trial compares two callables on the same tensors. Where a slowdown is planted, an empty loop follows both: of no turn,
+and of the turns that last 1 % of a call, measured at the start of the trial to some 2 %. Each trial stores how busy
+other processes were; figures are by processor, quiet apart from loaded.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from itertools import repeat
 from statistics import median
@@ -20,9 +19,10 @@ import numpy as np
 from precision_eval.core.environment import cpu_model, usable_cores
 from precision_eval.core.workers import call_isolated
 from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.latency.figures import ENOUGH, Test, covers, is_flagged, says
 from validation.latency.load import Bystanders
 from validation.latency.rivals import ours
-from validation.report import share_text
+from validation.report import judged_share
 
 Call = Callable[[], object]
 Make = Callable[[], Call]  # a callable of its own at each call, on the same tensors
@@ -71,19 +71,17 @@ def _python(seed: int) -> Make:
     return lambda: lambda: sum(value & 3 for value in values)
 
 
-# Name: title and calls; a call lasts some 0.1 ms, 30 µs, 4 ms and 0.2 ms on a core of 2023.
-KINDS: Mapping[str, tuple[str, Callable[[int], Make]]] = {
-    "decode": ("decode, 2 caches in turn", _decode),
-    "linear": ("small linear layer", _linear),
-    "matmul": ("matrix product", _matmul),
-    "python": ("loop in Python", _python),
+# A call lasts some 0.1 ms, 30 µs, 4 ms and 0.2 ms on a core of 2023.
+KINDS: dict[str, Callable[[int], Make]] = {
+    "decode": _decode,
+    "linear": _linear,
+    "matmul": _matmul,
+    "python": _python,
 }
 
 BUDGET_S = 2.0
 DELTAS = (0.0, 0.01)
-QUIET_CORES = 0.15
-"""Cores in use by others up to which a trial counts as quiet."""
-Test = Callable[[Data], bool]
+QUIET_CORES = 0.15  # cores in use by others up to which a trial counts as quiet
 _LONG_SHARE, _TURN_S = 0.2, 8e-9
 _TOGETHER = 8  # trials in one process
 _SHORT = ("decode", "linear", "python")  # below 1 ms
@@ -102,8 +100,8 @@ def _trials(options: Options) -> list[Trial]:
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
     """Measure some trials per process: where code and tensors lie is drawn anew by each."""
     while some := [trial for _, trial in zip(range(_TOGETHER), trials, strict=False)]:
-        found = call_isolated(_measured, [trial.spec for trial in some], start="spawn")
-        for trial, line in zip(some, found, strict=True):
+        measured = call_isolated(_measured, [trial.spec for trial in some], start="spawn")
+        for trial, line in zip(some, measured, strict=True):
             yield {"key": trial.key, **line}
 
 
@@ -112,25 +110,35 @@ def _measured(specs: list[tuple[str, float, int]]) -> list[Data]:
 
     torch.set_num_threads(1)
     for kind in {kind for kind, _, _ in specs}:
-        make = KINDS[kind][1](0)
+        make = KINDS[kind](0)
         ours(make(), make(), budget_s=0.05, seed=0)  # so that no trial pays for imports
     return [_compared(*spec) for spec in specs]
 
 
 def _compared(kind: str, delta: float, seed: int) -> Data:
-    make = KINDS[kind][1](seed)
+    make = KINDS[kind](seed)
     base, candidate = make(), make()
     planted = 0.0
     if delta > 0.0:
         (base, _), (candidate, planted) = slower(base, 0.0), slower(candidate, delta)
     bystanders, start_s = Bystanders(), time.perf_counter()
-    found = ours(base, candidate, budget_s=BUDGET_S, seed=seed)
+    judged = ours(base, candidate, budget_s=BUDGET_S, seed=seed)
     elapsed_s, others = time.perf_counter() - start_s, bystanders.cores()
     return {
-        **{"kind": kind, "delta": delta, "planted": planted, "said": found.said["ours"], "ratio": found.ratio},
-        **{"low": found.low, "high": found.high, "mde": found.extra["mde"], "blocks": found.extra["blocks"]},
-        **{"clock": found.extra["clock"], "base_s": found.base_s, "elapsed_s": elapsed_s, "others": round(others, 3)},
-        **{"load_average": os.getloadavg()[0], "cpu": cpu_model(), "cores": usable_cores()},
+        "kind": kind,
+        "delta": delta,
+        "planted": planted,
+        "said": judged.said["ours"],
+        "ratio": judged.ratio,
+        "low": judged.low,
+        "high": judged.high,
+        "mde": judged.extra["mde"],
+        "base_s": judged.base_s,
+        "elapsed_s": elapsed_s,
+        "others": round(others, 3),
+        "load_average": os.getloadavg()[0],
+        "cpu": cpu_model(),
+        "cores": usable_cores(),
     }
 
 
@@ -174,71 +182,33 @@ def _figures(lines: list[Data]) -> list[Figure]:
     for cpu in dict.fromkeys(line["cpu"] for line in lines):
         here = [line for line in lines if line["cpu"] == cpu]
         for name, quiet in (("quiet", True), ("loaded", False)):
-            own = [line for line in here if (line["others"] <= QUIET_CORES) is quiet]
-            if own:
-                figures += _of_load(own, f"{cpu}, {name}", quiet=quiet)
+            of_load = [line for line in here if (line["others"] <= QUIET_CORES) is quiet]
+            if of_load:
+                figures += _figures_of_load(of_load, f"{cpu}, {name}", quiet=quiet)
     return figures
 
 
-def _of_load(lines: list[Data], place: str, *, quiet: bool) -> Iterator[Figure]:
+def _figures_of_load(lines: list[Data], place: str, *, quiet: bool) -> Iterator[Figure]:
     same, slowed = ([line for line in lines if (line["delta"] > 0.0) is planted] for planted in (False, True))
-    load = f"{median(line['load_average'] for line in lines):.2g}"
-    cores = f"{median(line['others'] for line in lines):.2g}"
-    yield Figure(f"{place}: cores in use by others, load average", f"{cores}, {load}")
-    yield _share(f"{place}: equal calls told apart", same, _is_flagged, most=0.005)
-    yield _share(f"{place}: +1 % found in 2 s", slowed, _is("slower"), least=0.95 if quiet else 0.85)
+
+    def share(name: str, among: list[Data], test: Test, target: str) -> Figure:
+        return judged_share(f"{place}: {name}", sum(map(test, among)), len(among), target, enough=ENOUGH)
+
+    yield share("equal calls told apart", same, is_flagged, "≤ 0.5 %")
+    yield share("+1 % found in 2 s", slowed, says("slower"), "≥ 95 %" if quiet else "≥ 85 %")
     short = [line for line in same if line["kind"] in _SHORT]
-    yield _share(f"{place}: equal calls below 1 ms settled", short, _is("equivalent"), least=0.9 if quiet else None)
-    yield _share(f"{place}: 95 % interval holds 1 on equal calls", same, _covers, least=0.93, most=0.97)
+    yield share("equal calls below 1 ms settled", short, says("equivalent"), "≥ 90 %" if quiet else "")
+    yield share("95 % interval holds 1 on equal calls", same, covers, "93–97 %")
     promised = [line for line in slowed if line["planted"] >= line["mde"]]
-    yield _share(f"{place}: found where the detectable effect is at most 1 %", promised, _is("slower"), least=0.8)
-    yield _share(f"{place}: wrong in sign", slowed, _is("faster"), most=0.0)
+    yield share("found where the detectable effect is at most 1 %", promised, says("slower"), "≥ 80 %")
+    yield share("wrong in sign", slowed, says("faster"), "0")
     slowest = float(np.quantile([line["elapsed_s"] for line in lines], 0.95)) / BUDGET_S
     yield Figure(f"{place}: 95th percentile of wall time ÷ budget", f"{slowest:.3f}", "≤ 1.1", slowest <= 1.1)
-    for kind in dict.fromkeys(line["kind"] for line in lines):
-        yield Figure(f"{place}: {kind}", _kind_text([line for line in lines if line["kind"] == kind]))
-
-
-def _kind_text(lines: list[Data]) -> str:
-    same, slowed = ([line for line in lines if (line["delta"] > 0.0) is planted] for planted in (False, True))
-    widths = [100.0 * (line["high"] - line["low"]) / 2.0 for line in lines]
-    parts = [f"{median(line['base_s'] for line in lines) * 1e6:.3g} µs", f"± {median(widths):.2g} % (median)"]
-    for what, own, test in (
-        ("told apart", same, _is_flagged),
-        ("settled", same, _is("equivalent")),
-        ("covered", same, _covers),
-        ("+1 % found", slowed, _is("slower")),
-    ):
-        parts.append(f"{what} {sum(map(test, own))} of {len(own)}")
-    return ", ".join(parts)
-
-
-def _share(
-    name: str, lines: list[Data], test: Test, *, least: float | None = None, most: float | None = None
-) -> Figure:
-    hits, count = sum(map(test, lines)), len(lines)
-    bounds = [f"{sign} {100 * bound:g} %" for sign, bound in (("≥", least), ("≤", most)) if bound is not None]
-    met: bool | None = None
-    if bounds and count >= 20:
-        met = (least is None or hits >= least * count) and (most is None or hits <= most * count)
-    return Figure(name, share_text(hits, count), " and ".join(bounds), met)
-
-
-def _is_flagged(line: Data) -> bool:
-    return line["said"] in ("slower", "faster")
-
-
-def _is(word: str) -> Test:
-    return lambda line: line["said"] == word
-
-
-def _covers(line: Data) -> bool:
-    return bool(line["low"] <= 1.0 <= line["high"])
 
 
 EXPERIMENT = Experiment(
     name="kinds",
-    title="verdicts on latency in 2 s, on four kinds of call, on this machine as busy as it is",
+    title="verdicts on latency in 2 s, on four kinds of call, on this machine under its load",
     trials=_trials,
     run=_run,
     figures=_figures,

@@ -1,4 +1,4 @@
-"""The load beside a measurement, and how busy other processes really kept the machine.
+"""The load during a measurement, and how busy other processes really kept the machine.
 
 *Quiet* adds nothing. *Bursty* runs one competitor per core that this process may use, so that the measured process
 cannot escape to a free one. A competitor alternates bursts of work over 8 MiB of memory with pauses until its parent is
@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from threading import BrokenBarrierError
 from typing import Any
 
+from precision_eval.core.environment import usable_cores
 from precision_eval.core.errors import UnsupportedError, unknown_name
 from precision_eval.core.workers import context_of
 
@@ -23,16 +24,8 @@ LOADS = ("quiet", "bursty")
 BUSY_S = (0.001, 0.040)
 PAUSE_S = (0.001, 0.060)
 _VALUES = 1 << 20  # float64: 8 MiB, more than a core's second-level cache, so a burst also displaces what lay there
-MEAN_BUSY = sum(BUSY_S) / (sum(BUSY_S) + sum(PAUSE_S))
-"""Share of a core that one competitor asks for: 0.40."""
+MEAN_BUSY = sum(BUSY_S) / (sum(BUSY_S) + sum(PAUSE_S))  # share of a core that one competitor asks for: 0.40
 _START_S = 120.0
-
-
-def usable_cores() -> int:
-    """Return the number of cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):  # Linux; elsewhere a process may use all
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @contextmanager
@@ -53,7 +46,7 @@ def under_load(load: str, *, seed: int) -> Iterator[tuple[Any, ...]]:
         yield competitors
     except BrokenBarrierError as error:
         raise UnsupportedError(
-            f"a competitor did not start within {_START_S:g} s; its message stands above; no load, no trials"
+            f"a competitor did not start within {_START_S:g} s; see its message above; without load there are no trials"
         ) from error
     finally:
         for competitor in competitors:

@@ -1,8 +1,7 @@
 """The tools that judge the same pairs of calls: this suite and its rivals, each by its own code as installed.
 
-A judge is given a baseline, a candidate, a budget in seconds for the pair and a seed, and returns what it says. A tool
-may apply several rules to one measurement; each rule says its own word. Rivals are development extras and are imported
-when they are asked for.
+A judge takes a baseline, a candidate, a budget in seconds for the pair and a seed, and returns what it says. A tool may
+apply several rules to one measurement. Rivals are development extras and are imported on use.
 """
 
 from __future__ import annotations
@@ -20,18 +19,15 @@ from numpy.typing import ArrayLike
 from precision_eval.core.errors import UnsupportedError
 from validation.latency.calls import Call
 
+# Name of a rule in the trials to its name in figures and plots; the tool's own default comes first.
 RULES: dict[str, str] = {
     "ours": "compare_latency",
     "asv_1.1": "asv, factor 1.1",
     "asv_1.01": "asv, factor 1.01",
     "pytest_median_2": "pytest-benchmark median:2%",
-    "pytest_min_5": "pytest-benchmark min:5%",
-    "pytest_mean_2": "pytest-benchmark precision 1%, mean:2%",
     "torch_iqr": "torch.utils.benchmark, disjoint IQRs",
-    "torch_compare": "torch Compare, not coloured best",
     "ttest_0.01": "t-test per iteration, p < 0.01",
 }
-"""Name of a rule in the trials to its name in figures and plots; the tool's own default comes first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +55,7 @@ def installed(module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise UnsupportedError(
-            f"{module} is not installed ({error}); the tools beside ours come with pip install 'precision-eval[dev]'"
+            f"{module} is not installed ({error}); the other tools come with pip install 'precision-eval[dev]'"
         ) from error
 
 
@@ -68,9 +64,6 @@ def say(*, slower: bool, faster: bool) -> str:
     if slower == faster:
         return "same"
     return "slower" if slower else "faster"
-
-
-# ---- this suite
 
 
 def ours(base: Call, candidate: Call, *, budget_s: float, seed: int) -> Judged:
@@ -93,10 +86,8 @@ def ours(base: Call, candidate: Call, *, budget_s: float, seed: int) -> Judged:
     )
 
 
-# ---- asv
-
+# 1.1 is the default of ``asv compare`` and ``asv continuous``; 1.01 asks it for 1 %.
 ASV_FACTORS = {"asv_1.1": 1.1, "asv_1.01": 1.01}
-"""1.1 is the default of ``asv compare`` and ``asv continuous``; 1.01 asks it for 1 %."""
 _ASV_ROUNDS = 2
 _ASV_WARMUP_S = 0.1  # asv's own default on CPython; counted within the budget
 
@@ -132,31 +123,20 @@ def asv_compared(base_s: Sequence[float], candidate_s: Sequence[float]) -> Judge
     return Judged(said=said, ratio=cand / base, base_s=base, extra={"samples": len(base_s)})
 
 
-# ---- pytest-benchmark
-
-PYTEST_CHECKS = {"pytest_median_2": "median:2%", "pytest_min_5": "min:5%"}
-PYTEST_PRECISION, PYTEST_PRECISE_CHECKS = 0.01, {"pytest_mean_2": "mean:2%"}
-"""``--benchmark-precision`` of each mean, and the check that two means which hold it can pass."""
+# What its command line defaults to. ``--benchmark-max-time`` alone is set: half of the budget.
 _PYTEST_DEFAULTS: dict[str, Any] = {
     **{"disable_gc": False, "min_rounds": 5, "min_time": 0.000005, "precision": None, "confidence": 0.99},
     **{"warmup": False, "warmup_iterations": 100_000, "calibration_precision": 10, "disabled": False},
     **{"cprofile": False, "cprofile_loops": None, "cprofile_dump": False},
 }
-"""What its command line defaults to. ``--benchmark-max-time`` alone is given: half of the budget."""
 
 
 def pytest_benchmark(base: Call, candidate: Call, *, budget_s: float, seed: int) -> Judged:
-    """Run both through the plugin's fixture, baseline first, and apply its checks; the tool takes no seed."""
+    """Run both through the plugin's fixture, baseline first, and apply its check; the tool takes no seed."""
     return pytest_compared(*(_pytest_stats(call, max_time_s=budget_s / 2) for call in (base, candidate)))
 
 
-def pytest_precise(base: Call, candidate: Call, *, budget_s: float, seed: int) -> Judged:
-    """Let the plugin run until each mean is within 1 % at its confidence, or half the budget is spent."""
-    stats = (_pytest_stats(call, max_time_s=budget_s / 2, precision=PYTEST_PRECISION) for call in (base, candidate))
-    return pytest_compared(*stats, checks=PYTEST_PRECISE_CHECKS, by="mean")
-
-
-def _pytest_stats(call: Call, *, max_time_s: float, precision: float | None = None) -> Any:
+def _pytest_stats(call: Call, *, max_time_s: float) -> Any:
     """Return the fixture's own record of one benchmark; only the test item around it is a stub."""
     timers, utils = installed("pytest_benchmark.timers"), installed("pytest_benchmark.utils")
     fixture = installed("pytest_benchmark.fixture").BenchmarkFixture(
@@ -166,25 +146,18 @@ def _pytest_stats(call: Call, *, max_time_s: float, precision: float | None = No
         add_stats=lambda stats: None,
         logger=SimpleNamespace(debug=lambda *args, **kwargs: None),
         warner=lambda warning: None,
-        **{**_PYTEST_DEFAULTS, "precision": precision},
+        **_PYTEST_DEFAULTS,
     )
     fixture(call)
     return fixture.stats
 
 
-def pytest_compared(
-    base: Any, candidate: Any, *, checks: Mapping[str, str] = PYTEST_CHECKS, by: str = "median"
-) -> Judged:
-    """Apply the checks of ``--benchmark-compare-fail``, which is one-sided: for *faster* the two are exchanged."""
-    parse = installed("pytest_benchmark.utils").parse_compare_fail
-    said = {}
-    for rule, text in checks.items():
-        check = parse(text)
-        said[rule] = say(slower=bool(check.fails(candidate, base)), faster=bool(check.fails(base, candidate)))
-    return Judged(said=said, ratio=candidate[by] / base[by], base_s=base[by], extra={"samples": base["rounds"]})
-
-
-# ---- torch.utils.benchmark
+def pytest_compared(base: Any, candidate: Any) -> Judged:
+    """Apply ``--benchmark-compare-fail=median:2%``, which is one-sided: for *faster* the two are exchanged."""
+    check = installed("pytest_benchmark.utils").parse_compare_fail("median:2%")
+    word = say(slower=bool(check.fails(candidate, base)), faster=bool(check.fails(base, candidate)))
+    ratio, extra = candidate["median"] / base["median"], {"samples": base["rounds"]}
+    return Judged(said={"pytest_median_2": word}, ratio=ratio, base_s=base["median"], extra=extra)
 
 
 def torch_benchmark(base: Call, candidate: Call, *, budget_s: float, seed: int) -> Judged:
@@ -199,37 +172,12 @@ def torch_benchmark(base: Call, candidate: Call, *, budget_s: float, seed: int) 
 
 
 def torch_compared(base: Any, candidate: Any) -> Judged:
-    """Read two measurements in two ways, as the tool itself draws no conclusion.
-
-    *Disjoint IQRs*: the candidate differs where the interquartile ranges that a ``Measurement`` prints do not overlap.
-    *Compare*: it is slower where the table of ``Compare`` does not colour it best beside the baseline.
-    """
-    (base_q1, base_q3), (cand_q1, cand_q3) = _quartiles(base), _quartiles(candidate)
-    best = min(base.median, candidate.median)
-    slower, faster = (not _coloured_best(one.median, best) for one in (candidate, base))
-    said = {
-        "torch_iqr": say(slower=cand_q1 > base_q3, faster=cand_q3 < base_q1),
-        "torch_compare": say(slower=slower, faster=faster),
-    }
+    """Call two measurements different where the interquartile ranges that they print do not overlap."""
+    _ = base.median, candidate.median  # computes the quartiles
+    said = {"torch_iqr": say(slower=candidate._p25 > base._p75, faster=candidate._p75 < base._p25)}
     ratio = candidate.median / base.median
     return Judged(said=said, ratio=ratio, base_s=base.median, extra={"samples": len(base.raw_times)})
 
-
-def _quartiles(measurement: Any) -> tuple[float, float]:
-    """Return the 25th and 75th percentile that the measurement prints, seconds per call."""
-    _ = measurement.median  # computes the others
-    return measurement._p25, measurement._p75
-
-
-def _coloured_best(median_s: float, best_s: float) -> bool:
-    """Say whether ``Compare`` would print this median in the colour of the best."""
-    from torch.utils.benchmark.utils import compare
-
-    coloured: str = compare._Row.color_segment("x", median_s, best_s)
-    return coloured.startswith(compare.BEST)
-
-
-# ---- the home-made test
 
 P_BELOW = 0.01
 
@@ -274,7 +222,6 @@ TOOLS: Mapping[str, Judge] = {
     "ours": ours,
     "asv": asv,
     "pytest_benchmark": pytest_benchmark,
-    "pytest_precise": pytest_precise,
     "torch": torch_benchmark,
     "ttest": ttest,
 }

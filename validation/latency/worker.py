@@ -80,7 +80,7 @@ def measuring_process() -> Iterator[Measure]:
                 return pool.submit(run_trial, spec).result()
             except BrokenProcessPool as error:
                 raise PrecisionEvalError(
-                    f"the measuring process ended before {spec.key} was done; its message stands above; run again to "
+                    f"the measuring process ended before {spec.key} was done; see its message above; run again to "
                     "go on after the last trial on file"
                 ) from error
 
