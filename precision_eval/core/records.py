@@ -1,13 +1,12 @@
 """Records: what a run has measured, one line of :mod:`precision_eval.core.files` each.
 
 Conventions: where a cell was recorded more than once, the last record counts (:func:`latest`), whatever the clock said.
-Records of schema version 1 are read in the words of version 2. A line is checked once, here: what does not fit
+A line is checked once, here: what does not fit
 :mod:`precision_eval.core.shapes` is no record, and is named with its line while the others are read.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
@@ -21,10 +20,6 @@ from precision_eval.core.formatting import visible
 
 RECORDS_NAME = "records.jsonl"
 SCHEMA_VERSION = 2
-
-_RENAMED_FIELDS = {"workload": "case", "workload_digest": "case_digest"}
-_RENAMED_VALUES = {"oracle": "reference", "null": "noise_floor", "witness": "trace"}
-_RENAMED_DATA = {"against_oracle": "against_reference"}
 
 STATUSES: tuple[str, ...] = (
     "passed",
@@ -127,12 +122,10 @@ class Record:
         if not isinstance(content, dict):
             raise RecordError(f"{where} holds a JSON {type(content).__name__}; expected an object")
         version = content.get("schema_version")
-        if version == 1 and not isinstance(version, bool):
-            content = _from_version_1(content)
-        elif version != SCHEMA_VERSION:
+        if version != SCHEMA_VERSION:
             raise RecordError(
-                f"{where} has schema version {visible(str(version)[:40])}, this precision-eval reads 1 and "
-                f"{SCHEMA_VERSION}; use the version that wrote it, or another --out"
+                f"{where} has schema version {visible(str(version)[:40])}, this precision-eval reads {SCHEMA_VERSION}; "
+                "use the version that wrote it, or another --out"
             )
         if problem := _misfit(content):
             raise RecordError(f"{where}: {problem}; it was edited or damaged, measure that cell again")
@@ -203,18 +196,3 @@ def _misfit(content: dict[str, Any]) -> str:
         return ""
     shape = shapes.shape_of(content["measure"], content["data"])
     return shapes.misfit(content["data"], shape, where="record.data") if shape else ""
-
-
-def _from_version_1(found: dict[str, Any]) -> dict[str, Any]:
-    """Return a record of schema version 1 in the words of version 2: case, reference, noise floor, trace."""
-    renamed = {_RENAMED_FIELDS.get(name, name): value for name, value in found.items()}
-    for name in ("fix", "role", "measure"):
-        if isinstance(value := renamed.get(name), str):
-            renamed[name] = _RENAMED_VALUES.get(value, value)
-    if isinstance(cell := renamed.get("cell"), str):
-        for old, new in _RENAMED_VALUES.items():
-            cell = re.sub(rf"(?<=[/#]){old}(?=/|$)", new, cell)
-        renamed["cell"] = cell
-    if isinstance(data := renamed.get("data"), dict):
-        renamed["data"] = {_RENAMED_DATA.get(name, name): value for name, value in data.items()}
-    return {**renamed, "schema_version": SCHEMA_VERSION}

@@ -42,7 +42,7 @@ class Synthetic:
     def add(self, case, size, mode, fix, measure, data=None, *, role="fix", status="passed", reason=None):
         self.records.append(
             {
-                "schema_version": 1,
+                "schema_version": 2,
                 "cell": f"{case}/{fix}/{mode}@cpu:{size}#{measure}",
                 "case": case,
                 "case_digest": "0123456789abcdef",
