@@ -192,7 +192,7 @@ def _run_gate(spec: tuple[str, int, int, float, str]) -> Data:
     if not FAULTS[fault].get("own"):
         subject = ["--case", "case.py:decode,case.py:prefill", "--fix", "none"]
         subject += ["--candidate", ",".join(f"case.py:{name}" for name in CANDIDATES)]
-    effort = ["--processes", str(processes), "--budget", str(budget_s), "--seed", str(1000 * number)]
+    effort = [f"--set=processes={processes}", f"--set=budget={budget_s}", f"--set=seed={1000 * number}"]
     command = ["precision_eval.cli", "gate", "--base", "HEAD~1", "--head", "HEAD", "--json"]
     with tempfile.TemporaryDirectory(prefix="gate-") as folder:
         make_repository(Path(folder), fault)

@@ -28,12 +28,12 @@ EXIT_HUNG_UP = 129
 EXIT_CODES_HELP = (
     "Exit codes: 0 done, or compared and no worse; 1 a verdict says no (worse, a fault, no fix within the limits); "
     "2 bad input, or an output that cannot be written; 3 the suite itself failed; 4 could not tell; "
-    "129, 130 and 143 stopped by a closed terminal, Ctrl-C or SIGTERM, with what was measured kept."
+    "129, 130 and 143 stopped by a closed terminal, Ctrl-C or SIGTERM; results so far are kept."
 )
 
 _TRACEBACK = "PRECISION_EVAL_TRACEBACK"
+# Rich and typer would still print bold under NO_COLOR alone.
 _NO_TERMINAL = {"TTY_COMPATIBLE": "0", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
-"""Variables for rich and typer, which under NO_COLOR alone would still print bold."""
 
 
 def flowing(text: str) -> str:
@@ -50,7 +50,7 @@ def split(values: Sequence[str] | None, default: tuple[str, ...] = ()) -> tuple[
 
 def run_application(app: Callable[[], None], name: str) -> None:
     """Run a command line; whatever goes wrong ends with one line and its exit code."""
-    _replace_what_cannot_be_encoded()
+    _escape_unencodable_characters()
     if os.environ.get("NO_COLOR"):
         os.environ |= _NO_TERMINAL
     try:
@@ -64,8 +64,8 @@ def run_application(app: Callable[[], None], name: str) -> None:
                 print(f"{name}: stopped", file=sys.stderr)
                 sys.exit(EXIT_INTERRUPTED)
             finally:
-                if sys.stdout is not None:  # None: closed by who started this
-                    sys.stdout.flush()  # a full device is noticed here, and not after the exit code was given
+                if sys.stdout is not None:  # None: closed by the parent process
+                    sys.stdout.flush()  # a full device is noticed here, not after the exit code is set
     except SystemExit as ended:
         if isinstance(ended.__context__, OSError) and ended.__context__.errno == errno.EPIPE:
             _drop_output()  # click gives a closed pipe the code of a verdict
@@ -84,23 +84,23 @@ def run_application(app: Callable[[], None], name: str) -> None:
 @contextmanager
 def leaving_is_noticed() -> Iterator[None]:
     """Refuse ``sys.exit`` and ``os._exit`` of a factory or a model: its 0 would read as a clean bill."""
-    leave, own, left = os._exit, os.getpid(), False
+    exit_process, this_process, has_left = os._exit, os.getpid(), False
 
-    def noticed(status: int) -> NoReturn:
-        nonlocal left
-        if os.getpid() != own:  # a process of the user's own, forked, ends so
-            leave(status)
-        left = True  # of a thread, nothing else would tell
+    def refuse(status: int) -> NoReturn:
+        nonlocal has_left
+        if os.getpid() != this_process:  # a child that the user's code forked ends this way
+            exit_process(status)
+        has_left = True  # in a thread, SystemExit alone would go unnoticed
         raise SystemExit(status)
 
-    os._exit = noticed
+    os._exit = refuse
     try:
         yield
     except SystemExit:
-        left = True
+        has_left = True
     finally:
-        os._exit = leave
-    if left:
+        os._exit = exit_process
+    if has_left:
         raise ParameterError("the model or its factory ends the program; expected that it returns")
 
 
@@ -144,19 +144,21 @@ def _no_interrupt_is_lost() -> Iterator[None]:
 
 def _fail(error: BaseException, name: str) -> None:
     """Print an error as one line and exit."""
-    known = isinstance(error, PrecisionEvalError) or _is_audio_error(error)
-    text = str(error)
-    if not known and _is_broken_library(error):
-        known, text = True, f"a library cannot be loaded: {text}; see whether `python -c 'import torch'` works here"
-    elif not known and isinstance(error, OSError):
-        known, text = True, _os_error_text(error)
+    code, text = EXIT_BAD_INPUT, str(error)
+    if isinstance(error, PrecisionEvalError) or _is_audio_error(error):
+        pass
+    elif _is_broken_library(error):
+        text = f"a library cannot be loaded: {text}; check that `python -c 'import torch'` works here"
+    elif isinstance(error, OSError):
+        text = _os_error_text(error)
         if error.errno in _OUTPUT_LOST:
             _drop_output()
-    if not known:
-        text = f"internal error: {type(error).__name__}: {text}; please report it, with {_TRACEBACK}=1 set for where"
+    else:
+        code = EXIT_SUITE_FAILED
+        text = f"internal error: {type(error).__name__}: {text}; please report it with the traceback ({_TRACEBACK}=1)"
     with suppress(OSError):  # standard error may be on the disk that is full
         print(f"{name}: {visible(' '.join(text.split()))}", file=sys.stderr)
-    sys.exit(EXIT_BAD_INPUT if known else EXIT_SUITE_FAILED)
+    sys.exit(code)
 
 
 def _is_broken_library(error: BaseException) -> bool:
@@ -172,7 +174,7 @@ _OUTPUT_LOST = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT)
 def _os_error_text(error: OSError) -> str:
     if error.filename is None:
         return f"cannot write the output: {error.strerror or error}"
-    return f"cannot use {error.filename}: {error.strerror}; mend that, or name another file or folder"
+    return f"cannot use {error.filename}: {error.strerror}; correct that, or name another file or folder"
 
 
 def _drop_output() -> None:
@@ -184,7 +186,7 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
-def _replace_what_cannot_be_encoded() -> None:
+def _escape_unencodable_characters() -> None:
     """Write characters that the terminal's encoding lacks as escapes, rather than end with an error."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -192,6 +194,6 @@ def _replace_what_cannot_be_encoded() -> None:
 
 
 def _is_audio_error(error: BaseException) -> bool:
-    """Say whether an error is one that ``audio_metrics`` raises on purpose, without importing it."""
+    """Whether an error is one that ``audio_metrics`` raises on purpose, without importing it."""
     module = sys.modules.get("audio_metrics.errors")
     return module is not None and isinstance(error, module.AudioMetricsError)

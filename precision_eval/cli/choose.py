@@ -15,6 +15,7 @@ from rich.console import Console
 
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT, split
+from precision_eval.cli.settings import CHOOSE, read_settings, set_option, settings_help
 from precision_eval.core.files import to_json
 from precision_eval.core.formatting import one_line
 from precision_eval.core.table import print_lines, print_table
@@ -39,8 +40,9 @@ Exit code 1 where no fix keeps the limits.
 
 [cyan]precision-eval choose runs/first --case voice --max-memory 0.6x --json[/cyan]
 
-[cyan]precision-eval choose runs/first --case attention-decode --length 512 --policy speed[/cyan]
+[cyan]precision-eval choose runs/first --case attention-decode --set length=512 --policy speed[/cyan]
 """
+HELP += settings_help(CHOOSE)
 
 
 class Policy(StrEnum):
@@ -55,7 +57,7 @@ MaxMemory = Annotated[
     str | None,
     typer.Option("--max-memory", "--fits", help="Such as 2GiB or 800MiB; 0.6x is a ratio to full_float32's."),
 ]
-Length = Annotated[int | None, typer.Option(min=1, help="Positions of attention: the nearest size answers.")]
+Settings = Annotated[list[str] | None, set_option(CHOOSE)]
 
 
 def choose(
@@ -67,10 +69,7 @@ def choose(
     case: options.Case = None,
     size: options.Size = None,
     mode: options.Mode = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:i or mps.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads that it was measured with.")] = None,
-    length: Length = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Rows, those of guidance included.")] = None,
+    setting: Settings = None,
     as_json: options.Json = False,
 ) -> None:
     """Choose and print."""
@@ -84,10 +83,7 @@ def choose(
         cases=split(case, ("*",)),
         sizes=split(size, ("*",)),
         modes=split(mode, ("*",)),
-        device=device,
-        threads=threads,
-        length=length,
-        batch=batch,
+        **read_settings(setting, CHOOSE),
     )
     run = load_run(run_dir)
     for line in run.damage:

@@ -38,7 +38,7 @@ COMMANDS = {
     ),
     "doctor": (
         MODEL,
-        "precision_eval.cli.own_model:doctor",
+        "precision_eval.cli.examine:doctor",
         "Find where dtypes split in a model of yours, what brought each dtype there, and which fix cures it.",
     ),
     "explain": (

@@ -6,15 +6,17 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_DONE, EXIT_VERDICT, split
 from precision_eval.cli.progress import bar_on
+from precision_eval.cli.settings import GATE, read_settings, set_option, settings_help
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import plugins
 from precision_eval.core.workers import use_one_blas_thread
@@ -41,6 +43,7 @@ its changes, and your own fix
 
 [cyan]precision-eval gate --github --case my_case.py:factory[/cyan]  in a workflow [cyan]on: pull_request[/cyan]
 """
+HELP += settings_help(GATE)
 
 _FIXES = ("as_shipped", "full_float32")
 
@@ -55,27 +58,7 @@ Fix = Annotated[
 Candidates = Annotated[
     list[str] | None, typer.Option("--candidate", help="Your own fix, FILE:FUNCTION, as each side has it.")
 ]
-Size = Annotated[str | None, typer.Option("--size", help="Size of a shipped case.")]
-Processes = Annotated[
-    int,
-    typer.Option(
-        "--processes", min=2, help="Processes, each with a seed of its own; undecided cells get further ones."
-    ),
-]
-Budget = Annotated[float, typer.Option("--budget", min=0.1, help="Seconds of timing per fix, in all processes.")]
-MarginLatency = Annotated[
-    str | None,
-    typer.Option(help="Slowdown that counts as none; [dim]default: more than 0.5% alarms, less than 1% clears[/dim]"),
-]
-MarginDrift = Annotated[str, typer.Option(help="Factor that counts as none.")]
-MarginMemory = Annotated[str, typer.Option(help="Growth that counts as none.")]
-Require = Annotated[
-    list[str],
-    typer.Option(
-        metavar="KINDS",
-        help="What must have a verdict for exit code 0: status, latency, drift, memory; repeat or separate by commas.",
-    ),
-]
+Settings = Annotated[list[str] | None, set_option(GATE)]
 Markdown = Annotated[Path | None, typer.Option(help="Also write the summary to this file.")]
 GitHub = Annotated[
     bool,
@@ -94,19 +77,9 @@ def gate(
     case: Case = None,
     fix: Fix = None,
     candidate: Candidates = None,
-    mode: options.Mode = None,
-    size: Size = None,
-    device: options.Device = "cpu",
-    threads: options.Threads = 1,
-    seed: options.Seed = 0,
-    processes: Processes = 10,
-    budget: Budget = 5.0,
-    margin_latency: MarginLatency = None,
-    margin_drift: MarginDrift = "1.1",
-    margin_memory: MarginMemory = "1%",
-    require: Require = ["latency"],  # noqa: B006
     markdown: Markdown = None,
     github: GitHub = False,
+    setting: Settings = None,
     as_json: options.Json = False,
 ) -> None:
     """Gate a change."""
@@ -116,18 +89,16 @@ def gate(
     from precision_eval.run.plan import MODES, checked_device
 
     base = _check_sides(stored, base or (_base_on_github() if github else None), case)
+    settings = read_settings(setting, GATE)
     plan = GatePlan(
         cases=tuple(plugins("precision_eval.cases").get(name, name) for name in split(case)),
         fixes=_fixes(split(fix, _FIXES), split(candidate)),
-        modes=matching("mode", split(mode, ("eager",)), MODES),
-        size=size,
-        device=checked_device(device),
-        threads=threads,
-        seed=seed,
-        processes=processes,
-        budget_s=budget,
+        modes=matching("mode", settings["mode"], MODES),
+        device=checked_device(settings["device"]),
+        budget_s=settings["budget"],
+        **{name: settings[name] for name in ("size", "threads", "seed", "processes")},
     )
-    result = _measure(base, head, plan, _margins(margin_latency, margin_drift, margin_memory), split(require))
+    result = _measure(base, head, plan, _margins(settings), settings["require"])
     summary = _write(result, markdown, as_json=as_json)
     code = EXIT_CODES[result.outcome]
     raise typer.Exit(_publish_on_github(summary, code) if github else code)
@@ -178,22 +149,12 @@ def _fixes(names: tuple[str, ...], candidates: tuple[str, ...]) -> tuple[str, ..
     return (*chosen, *(places.get(name, name) for name in named))
 
 
-def _margins(latency: str | None, drift: str, memory: str) -> Margins:
+def _margins(settings: Mapping[str, Any]) -> Margins:
     from precision_eval.gate.result import Margins
 
-    exact = {"drift": _number("--margin-drift", drift), "memory": _number("--margin-memory", memory)}
-    if latency is None:
-        return Margins(**exact)
-    return Margins(**exact, latency=_number("--margin-latency", latency), clear=None)
-
-
-def _number(name: str, text: str) -> float:
-    """Read ``1%``, ``0.01`` or ``×1.1``."""
-    number = text.strip().removeprefix("×").removeprefix("x")
-    try:
-        return float(number.removesuffix("%")) / (100.0 if number.endswith("%") else 1.0)
-    except ValueError as error:
-        raise ParameterError(f"{name} is '{text}'; expected a number such as 1% or 1.2") from error
+    latency = settings["margin_latency"]
+    exact = {"drift": settings["margin_drift"], "memory": settings["margin_memory"]}
+    return Margins(**exact) if latency is None else Margins(**exact, latency=latency, clear=None)
 
 
 def _base_on_github() -> str:

@@ -28,8 +28,8 @@ HELP = """[bold]Examples[/bold]
 """
 
 
-class What(StrEnum):
-    """What ``list`` can list."""
+class Registry(StrEnum):
+    """The registries that ``list`` knows."""
 
     fixes = "fixes"
     cases = "cases"
@@ -37,28 +37,31 @@ class What(StrEnum):
     measures = "measures"
 
 
-def list_(what: Annotated[What, typer.Argument(help="What to list.")], as_json: options.Json = False) -> None:
+def list_(registry: Annotated[Registry, typer.Argument(help="What to list.")], as_json: options.Json = False) -> None:
     """List a registry."""
-    readers = {What.fixes: _fixes, What.cases: _cases, What.devices: _devices, What.measures: _measures}
-    entries = list(readers[what]())
+    readers = {
+        Registry.fixes: _fixes,
+        Registry.cases: _cases,
+        Registry.devices: _devices,
+        Registry.measures: _measures,
+    }
+    entries = list(readers[registry]())
     if as_json:
         print(to_json(entries, what="the list", indent=1))
         return
     console = Console(emoji=False)
     for entry in entries:
-        (_print_device if what is What.devices else _print_entry)(entry, console)
+        (_print_device if registry is Registry.devices else _print_entry)(entry, console)
 
 
 def _fixes() -> Iterator[dict[str, Any]]:
-    """Yield the fixes: what each changes, and where it was proposed."""
     for fix in ALL_FIXES:
         facts = f"storage {fix.storage}, agreement {fix.agreement}, {' and '.join(fix.modes)}".replace("_", " ")
-        named = "" if fix.by_default else "; measured where it is named"
-        yield _entry(fix.id, fix.title, fix.explanation, facts + named, fix.source)
+        condition = "" if fix.by_default else "; measured only if named"
+        yield _entry(fix.id, fix.title, fix.explanation, facts + condition, fix.source)
 
 
 def _cases() -> Iterator[dict[str, Any]]:
-    """Yield the cases: what each is, at which sizes, and where it comes from."""
     for case in CASES:
         others = [size for size in case.sizes if size not in case.default_sizes]
         also = f" (also {', '.join(others)})" if others else ""
@@ -69,14 +72,12 @@ def _cases() -> Iterator[dict[str, Any]]:
 
 
 def _measures() -> Iterator[dict[str, Any]]:
-    """Yield the measures: what each finds out, and where its method is from."""
     for measure in all_measures():
-        facts = "runs alone" if measure.timed else "runs beside others"
+        facts = "runs alone" if measure.timed else "runs in parallel"
         yield _entry(measure.name, "", measure.title, facts, measure.source)
 
 
 def _devices() -> Iterator[dict[str, Any]]:
-    """Yield the devices that are there, and which formats they compute natively or only emulate."""
     import torch
 
     models = {"cpu": cpu_model() or "unknown processor"}
@@ -84,8 +85,8 @@ def _devices() -> Iterator[dict[str, Any]]:
     if torch.backends.mps.is_available():
         models["mps"] = "Metal"
     for device, model in models.items():
-        supports = [(entry.name, support(device, entry.name)) for entry in FORMATS]
-        formats = [{"name": name, "support": known.kind, "reason": known.reason} for name, known in supports]
+        supports = {entry.name: support(device, entry.name) for entry in FORMATS}
+        formats = [{"name": name, "support": s.kind, "reason": s.reason} for name, s in supports.items()]
         yield {"device": device, "model": model, "formats": formats}
 
 
@@ -94,7 +95,6 @@ def _entry(name: str, title: str, explanation: str, facts: str, source: str) -> 
 
 
 def _print_entry(entry: dict[str, Any], console: Any) -> None:
-    """Print its name and title, then what it is, indented."""
     console.print(Text.assemble((entry["name"], "bold cyan"), f"  {entry['title']}" if entry["title"] else ""))
     source = (("source: ", "dim"), (entry["source"], "dim"))
     body = Text.assemble(entry["explanation"], "\n", (entry["facts"], "dim"), "\n", *source)
@@ -102,9 +102,8 @@ def _print_entry(entry: dict[str, Any], console: Any) -> None:
 
 
 def _print_device(entry: dict[str, Any], console: Any) -> None:
-    """Print a device and how it supports each format."""
     console.print(Text.assemble((entry["device"], "bold cyan"), f"  {entry['model']}"))
     table = Table.grid(padding=(0, 2))
-    for known in entry["formats"]:
-        table.add_row(known["name"], known["support"], Text(known["reason"], style="dim"))
+    for row in entry["formats"]:
+        table.add_row(row["name"], row["support"], Text(row["reason"], style="dim"))
     console.print(Padding(table, (0, 0, 1, 2)))

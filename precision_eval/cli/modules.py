@@ -13,6 +13,7 @@ from precision_eval.cases.systems import case_by_id
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, leaving_is_noticed
 from precision_eval.cli.progress import bar_on
+from precision_eval.cli.settings import MODULES, read_settings, set_option, settings_help
 from precision_eval.core.errors import check_known
 from precision_eval.core.files import TrialFile, check_own_folder, claimed
 from precision_eval.core.formatting import one_line
@@ -31,8 +32,9 @@ Trials are appended to OUT/modules.jsonl; the same command goes on from there.
 
 [cyan]precision-eval modules my_case.py:factory --out runs/policy[/cyan]  a mixed policy of your own model
 
-[cyan]precision-eval modules dia-decode --format float16 --max-drift 1e-3 --no-held-out[/cyan]
+[cyan]precision-eval modules dia-decode --max-drift 1e-3 --set format=float16 --set held_out=off[/cyan]
 """
+HELP += settings_help(MODULES)
 
 # Seeds that a policy is chosen on, seeds that it is shown on, and the first of these, added to the seed.
 CHOOSING, HELD_OUT, HELD_OUT_FIRST = 4, 8, 1000
@@ -45,20 +47,19 @@ Factory = Annotated[
 def modules(
     factory: Factory,
     out: options.Out = Path("runs/modules"),
-    format_: Annotated[str, typer.Option("--format", help="bfloat16 or float16.")] = "bfloat16",
     max_drift: Annotated[
         float | None, typer.Option(min=0.0, help="[dim]Default: half of the drift with all modules in half.[/dim]")
     ] = None,
-    held_out: Annotated[
-        bool, typer.Option("--held-out/--no-held-out", help="Measure the policy beside every fix on other seeds.")
-    ] = True,
-    seed: options.Seed = 0,
+    setting: Annotated[list[str] | None, set_option(MODULES)] = None,
 ) -> None:
     """Find a policy, write it, time it, and measure it beside every fix."""
-    console = Console(emoji=False)
+    console, settings = Console(emoji=False), read_settings(setting, MODULES)
+    seed = settings["seed"]
     try:
-        has_parts = find_policy(factory, out, format=format_, seed=seed, max_drift=max_drift, console=console)
-        if held_out and has_parts:
+        has_parts = find_policy(
+            factory, out, format=settings["format"], seed=seed, max_drift=max_drift, console=console
+        )
+        if settings["held_out"] and has_parts:
             _measure_held_out(factory, out, seed=seed + HELD_OUT_FIRST, console=console)
     except KeyboardInterrupt:
         console.print("Stopped. Trials that were finished are kept; the same command goes on from there.")

@@ -23,16 +23,9 @@ Mode = Annotated[list[str] | None, typer.Option("--mode", help="eager, compiled,
 Device = Annotated[
     str, typer.Option("--device", help="auto, cpu, cuda, cuda:i or mps; auto is CUDA where there is one.")
 ]
-Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads per worker, as torch uses them.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of everything that is drawn: weights, inputs, noise, order.")]
-Budget = Annotated[
-    float | None, typer.Option("--budget", min=0.05, help="Seconds of timing per group of fixes that are compared.")
-]
 Out = Annotated[Path, typer.Option("--out", help="Folder of the results; the same command goes on from what is there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print strict JSON instead.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Less of everything, for a first look.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print every table, finding and note.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print the path of the HTML report alone.")]
 OpenReport = Annotated[bool, typer.Option("--open", help="Open the HTML report in a browser.")]
 AsvResults = Annotated[Path | None, typer.Option("--results", help="Folder of asv's results, its results_dir.")]
-Machine = Annotated[str | None, typer.Option("--machine", help="Name of the machine in asv's results, of several.")]

@@ -11,8 +11,10 @@ from rich.console import Console
 
 from precision_eval.cli import options
 from precision_eval.cli.application import split
+from precision_eval.cli.settings import PLAN, read_settings, set_option, settings_help
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
+from precision_eval.core.formatting import bytes_of
 from precision_eval.core.table import print_lines, print_table
 from precision_eval.fixes.catalog import ALL_FIXES, Fix, fix_by_id
 
@@ -27,31 +29,31 @@ plan that does not fit is a result.
 
 [cyan]precision-eval plan config.json --device t4 --length 8192[/cyan]  a causal language model of Hugging Face
 
-[cyan]precision-eval plan config.json --kv-dtype float16 --fix kv_to_query,float16 --device-memory 8GiB --json[/cyan]
+[cyan]precision-eval plan config.json --set kv_dtype=float16 --fix kv_to_query,float16 --device 8GiB --json[/cyan]
 """
+HELP += settings_help(PLAN)
 
 Model = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="file.py:FACTORY, a case's id, or config.json of a causal language model."),
 ]
-WeightsDtype = Annotated[str, typer.Option(help="Of the weights: as_shipped, float16, bfloat16 or float32.")]
 Length = Annotated[int | None, typer.Option(min=1, help="Slots of the cache; [dim]default: the config's longest[/dim]")]
-DeviceMemory = Annotated[str | None, typer.Option(help="Such as 16GiB; gives the largest length that fits.")]
 PlannedDevice = Annotated[
-    str | None, typer.Option(help="t4, a10g, a100, a100-80gb, h100, h200, cpu, cuda, mps or auto: formats and memory.")
+    str | None,
+    typer.Option(
+        help="t4, a10g, a100, a100-80gb, h100, h200, cpu, cuda, mps or auto; or memory, such as 16GiB. Adds whether "
+        "the model fits, and the largest length that does."
+    ),
 ]
+Settings = Annotated[list[str] | None, set_option(PLAN)]
 
 
 def plan(
     model: Model,
-    dtype: WeightsDtype = "as_shipped",
-    kv_dtype: Annotated[str, typer.Option(help="Of the KV cache, likewise.")] = "as_shipped",
-    batch: Annotated[int, typer.Option(min=1, help="Sequences.")] = 1,
     length: Length = None,
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens per call: 1 is decode, more is prefill.")] = 1,
-    device_memory: DeviceMemory = None,
     device: PlannedDevice = None,
     fix: options.Fix = None,
+    setting: Settings = None,
     as_json: options.Json = False,
 ) -> None:
     """Plan and print; a plan that does not fit is a result, not an error."""
@@ -59,20 +61,20 @@ def plan(
 
     from precision_eval.studies.memory.devices import device_named
     from precision_eval.studies.memory.models import PlannedCall, planned_model
-    from precision_eval.studies.memory.plan import Planner, device_line, parse_bytes, plan_all, plan_notes, plan_table
+    from precision_eval.studies.memory.plan import Planner, device_line, plan_all, plan_notes, plan_table
 
     candidates, planned = _fixes(fix), planned_model(model)
-    target = None if device is None else device_named(device)
-    memory = parse_bytes(device_memory) if device_memory else target.memory_bytes if target else None
-    slots = planned.default_length if length is None else length
-    call = PlannedCall(dtype=dtype, kv_dtype=kv_dtype, batch=batch, length=slots, tokens=tokens)
+    memory = None if device is None else bytes_of(device)
+    target = None if device is None or memory is not None else device_named(device)
+    memory = target.memory_bytes if target else memory
+    call = PlannedCall(length=planned.default_length if length is None else length, **read_settings(setting, PLAN))
     half = torch.bfloat16 if target is not None and target.name == "cpu" else torch.float16
     planner = Planner(planned, autocast_dtype=half)
     plans = plan_all(planner, call, candidates, device_memory_bytes=memory)
     parameters = planner.parameter_count(call)
     if as_json:
         head = {"model": planned.name, "source": planned.source, "parameters": parameters, **asdict(call)}
-        rest = {"rows": batch, "device": device, "device_memory_bytes": memory}
+        rest = {"rows": call.batch, "device": device, "device_memory_bytes": memory}
         print(to_json(head | rest | {"fixes": [plan.to_dict() for plan in plans]}, what="the plan", indent=1))
         return
     size = f"{parameters / 1e9:.4g} B" if parameters >= 1e8 else f"{parameters:,}"

@@ -37,20 +37,17 @@ class Printing:
     """How much is printed, and whether the HTML report is opened."""
 
     verbose: bool = False
-    quiet: bool = False
     as_json: bool = False
     open_report: bool = False
     silent: bool = False
 
     def __post_init__(self) -> None:
-        flags = {"--verbose": self.verbose, "--quiet": self.quiet, "--json": self.as_json}
-        given = [name for name, value in flags.items() if value]
-        if len(given) > 1:
-            raise ParameterError(f"{' and '.join(given)} were given; give one of them")
+        if self.verbose and self.as_json:
+            raise ParameterError("--verbose and --json were given; give one of them")
 
     def notes(self) -> Console:
-        """Return where progress and notes go: standard error where standard output holds a path or JSON alone."""
-        return Console(stderr=self.quiet or self.as_json, quiet=self.silent, emoji=False)
+        """Return where progress and notes go: standard error where standard output holds JSON alone."""
+        return Console(stderr=self.as_json, quiet=self.silent, emoji=False)
 
 
 def report(
@@ -58,12 +55,11 @@ def report(
         list[Path], typer.Argument(metavar="RUN...", help="Folders of runs; each holds records.jsonl.")
     ],
     verbose: options.Verbose = False,
-    quiet: options.Quiet = False,
     as_json: options.Json = False,
     open_report: options.OpenReport = False,
 ) -> None:
     """Report a run, or several side by side."""
-    printing = Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report)
+    printing = Printing(verbose=verbose, as_json=as_json, open_report=open_report)
     for run_dir in run_dirs:
         if not (run_dir / "records.jsonl").exists():
             raise RecordError(f"{run_dir} holds no records.jsonl; give the folder named by `precision-eval run --out`")
@@ -103,7 +99,7 @@ def write_reports(run_dir: Path, printing: Printing, *, measured_s: float | None
 
 
 def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, Any]) -> None:
-    """Print what was asked for: JSON, the path alone, or the answer and where the HTML report is."""
+    """Print what was asked for: JSON, or the answer and where the HTML report is."""
     from precision_eval.report.writer import answer_dicts, print_answer, print_next
 
     if printing.silent:
@@ -112,9 +108,6 @@ def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, A
         seconds["busy_s"] = run.busy_s
         answer = {"run": str(run.directory), "html_report": str(path), **seconds, "groups": answer_dicts(run)}
         print(to_json(answer, what="the answer", indent=1))
-        return
-    if printing.quiet:
-        print(path)
         return
     console = Console(emoji=False)
     if not printing.verbose:

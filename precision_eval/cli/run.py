@@ -14,8 +14,7 @@ from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, EXIT_SUITE_FAILED, split
 from precision_eval.cli.progress import ConsoleListener
 from precision_eval.cli.report import Printing, write_reports
-from precision_eval.cli.settings import HELP as SETTINGS_HELP
-from precision_eval.cli.settings import SETTINGS, read_settings
+from precision_eval.cli.settings import RUN, read_settings, set_option, settings_help
 from precision_eval.core.cells import SUITE_FAILED
 from precision_eval.core.formatting import command_line
 from precision_eval.core.records import Record, RecordFile
@@ -58,7 +57,7 @@ A cell that crashes, hangs or runs out of memory costs that cell only and is rec
 [cyan]precision-eval run --case dia-decode --set sdpa_backend=any,math,flash --out runs/pinned[/cyan]
 
 """
-HELP += SETTINGS_HELP
+HELP += settings_help(RUN)
 
 
 Targets = Annotated[
@@ -78,18 +77,10 @@ Candidates = Annotated[
 MeasureNames = Annotated[
     list[str] | None, typer.Option(help="Names or globs; see [cyan]list measures[/cyan]; [dim]default: all[/dim]")
 ]
-ExecutorName = Annotated[
-    str | None,
-    typer.Option(
-        "--executor",
-        metavar="dask[:ADDRESS]",
-        help="Run cells on a dask cluster, of this machine or at an address; see docs/fleet.md.",
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help=f"Repeatable: {', '.join(entry.name for entry in SETTINGS)}."),
-]
+Settings = Annotated[list[str] | None, set_option(RUN)]
+# Settings that are options of a cell.
+_EFFORT = ("minutes", "streams", "steps", "processes", "seed", "seeds", "tf32", "memory", "isolation")
+
 Thorough = Annotated[bool, typer.Option("--thorough", help="Every size, more of everything; for publication.")]
 
 
@@ -105,20 +96,14 @@ def run(
     measure: MeasureNames = None,
     quick: options.Quick = False,
     thorough: Thorough = False,
-    executor: ExecutorName = None,
     setting: Settings = None,
     verbose: options.Verbose = False,
-    quiet: options.Quiet = False,
     as_json: options.Json = False,
-    open_report: options.OpenReport = False,
 ) -> None:
     """Measure, record, report."""
     tier, cases = tier_of(quick=quick, thorough=thorough), _cases_of(target, case)
-    chosen = read_settings(setting or ())
-    execution_of = {name: chosen.pop(name, None) for name in ("workers", "timeout", "checkpoint_dtype")}
-    threads, backends = chosen.pop("threads", 1), chosen.pop("sdpa_backend", ())
-    chosen["budget_s"] = chosen.pop("budget", None)
-    effort = tier.options(cases, **chosen)
+    settings = read_settings(setting, RUN)
+    effort = tier.options(cases, budget_s=settings["budget"], **{name: settings[name] for name in _EFFORT})
     selection = Selection(
         cases=cases,
         fixes=split(fix, ("*",)),
@@ -127,19 +112,20 @@ def run(
         modes=split(mode) if mode is not None else tier.modes,
         sizes=None if size is None else split(size),
         device=checked_device(device),
-        threads=threads,
-        sdpa_backends=backends,
+        threads=settings["threads"],
+        sdpa_backends=settings["sdpa_backend"],
         options=effort,
     )
     execution = Execution(
         out=out,
-        workers=execution_of["workers"],
-        timeout_s=execution_of["timeout"] or cell_limit_s(effort.minutes),
+        workers=settings["workers"],
+        timeout_s=settings["timeout"] or cell_limit_s(effort.minutes),
         candidates=split(candidate),
-        executor=executor,
+        executor=settings["executor"],
     )
-    printing = Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report)
-    _run_and_report(selection, execution, tier, execution_of["checkpoint_dtype"] or "float32", printing)
+    _run_and_report(
+        selection, execution, tier, settings["checkpoint_dtype"], Printing(verbose=verbose, as_json=as_json)
+    )
 
 
 def _run_and_report(

@@ -1,11 +1,13 @@
-"""The settings of ``run --set NAME=VALUE``: what is seldom set, each with how it is read."""
+"""The settings of each command, ``--set NAME=VALUE``: what is seldom set, and how each value is read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import typer
 
 from precision_eval.core.errors import ParameterError, unknown_name
 from precision_eval.core.removed import removal_message
@@ -13,63 +15,82 @@ from precision_eval.core.removed import removal_message
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting, what a value of it is, how that is read, and what it does."""
+    """A setting: its name, the values that it takes in words, how a value is read, and what it does."""
 
     name: str
     expected: str
     read: Callable[[str], Any]
     help: str
+    default: Any = None
 
 
-def _count(text: str) -> int:
-    return _at_least(int(text), 1)
+def _at_least(number: Callable[[str], Any], least: float) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        value = number(text)
+        if not least <= value < math.inf:
+            raise ValueError
+        return value
+
+    return read
 
 
-def _seconds(text: str) -> float:
-    return _at_least(float(text), 0.05)
-
-
-def _at_least(value: Any, least: float) -> Any:
-    if not least <= value < math.inf:
-        raise ValueError
-    return value
-
-
-def _of(*names: str) -> Callable[[str], str]:
+def _word_of(*words: str) -> Callable[[str], str]:
     def read(text: str) -> str:
-        if text not in names:
+        if text not in words:
             raise ValueError
         return text
 
     return read
 
 
+def _switch(text: str) -> bool:
+    return _word_of("on", "off")(text) == "on"
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-SETTINGS = (
-    Setting("minutes", "a number from 0.01", lambda text: _at_least(float(text), 0.01), "audio per fix; default 0.25"),
+def _margin(text: str) -> float:
+    """Read ``1%``, ``0.01`` or ``×1.1``."""
+    number = text.strip().removeprefix("×").removeprefix("x")
+    return float(number.removesuffix("%")) / (100.0 if number.endswith("%") else 1.0)
+
+
+_count = _at_least(int, 1)
+_seconds = _at_least(float, 0.05)
+_MARGIN = "a number such as 1% or 1.2"
+
+BUDGET = Setting("budget", "seconds from 0.05", _seconds, "timing per group of compared fixes; default 2")
+PROCESSES = Setting(
+    "processes",
+    "a count from 1",
+    _count,
+    "processes that time each group; from 5 on, intervals include what differs between processes",
+)
+SEED = Setting("seed", "a count from 0", _at_least(int, 0), "of weights, inputs, noise and order; default 0", 0)
+THREADS = Setting("threads", "a count from 1", _count, "threads per worker, as torch uses them; default 1", 1)
+DEVICE = Setting("device", "auto, cpu, cuda, cuda:i or mps", str, "where it is measured; default cpu", "cpu")
+SIZE = Setting("size", "a name", str, "size of a shipped case; default its smallest")
+
+RUN = (
+    Setting("minutes", "a number from 0.01", _at_least(float, 0.01), "audio per fix; default 0.25"),
     Setting("streams", "a count from 1", _count, "parallel streams of drift, divergence and sound; default 16"),
     Setting("steps", "a count from 1", _count, "frames of 20 ms per stream; default 50"),
-    Setting("budget", "seconds from 0.05", _seconds, "timing per group of fixes that are compared; default 2"),
-    Setting(
-        "processes",
-        "a count from 1",
-        _count,
-        "processes that time each group; from 5 on, what differs between processes is part of the intervals",
-    ),
-    Setting("threads", "a count from 1", _count, "threads per worker, as torch uses them; default 1"),
+    BUDGET,
+    PROCESSES,
+    THREADS,
     Setting("workers", "a count from 1", _count, "untimed cells at a time; default cores / threads, 1 on a GPU"),
-    Setting("seed", "a count from 0", lambda text: _at_least(int(text), 0), "of weights, inputs, noise and order"),
+    replace(SEED, default=None),
     Setting("seeds", "a count from 1", _count, "seeded inputs that drift is measured on; default 1, thorough 8"),
     Setting(
         "sdpa_backend",
         "any, math, flash, efficient, cudnn, or several by commas",
         _names,
         "pins attention; any is torch's choice",
+        (),
     ),
-    Setting("tf32", "on or off", _of("on", "off"), "TF32 for float32 on CUDA; default as torch has it"),
+    Setting("tf32", "on or off", _word_of("on", "off"), "TF32 for float32 on CUDA; default as torch has it"),
     Setting(
         "memory",
         "states of the C library's allocator by commas; see docs/definitions.md",
@@ -79,35 +100,121 @@ SETTINGS = (
     Setting(
         "isolation",
         "warn or error",
-        _of("warn", "error"),
-        "where others used the device of a timed cell: a doubt, or the end of the run",
+        _word_of("warn", "error"),
+        "where others use the device of a timed cell: a doubt, or the end of the run",
     ),
-    Setting("timeout", "seconds from 1", lambda text: _at_least(float(text), 1.0), "limit of one cell; default 900"),
+    Setting("timeout", "seconds from 1", _at_least(float, 1.0), "limit of one cell; default 900"),
     Setting(
         "checkpoint_dtype",
         "float32 or bfloat16",
-        _of("float32", "bfloat16"),
+        _word_of("float32", "bfloat16"),
         "format that the voice's weights are stored in; default float32",
+        "float32",
     ),
-    Setting("speech", "a folder", str, "recordings that Whisper transcribes"),
+    Setting(
+        "executor",
+        "dask or dask:ADDRESS",
+        str,
+        "runs cells on a dask cluster, of this machine or at an address; see docs/fleet.md",
+    ),
 )
 
-HELP = "\n\n".join(
-    ["[bold]Settings[/bold], each as [cyan]--set NAME=VALUE[/cyan]"]
-    + [f"[cyan]{setting.name}[/cyan]  {setting.help} [dim]({setting.expected})[/dim]" for setting in SETTINGS]
+CHOOSE = (
+    Setting("device", "cpu, cuda, cuda:i or mps", str, "device of the records"),
+    Setting("threads", "a count from 1", _count, "threads of the records"),
+    Setting("length", "a count from 1", _count, "positions of attention; the nearest size answers"),
+    Setting("batch", "a count from 1", _count, "rows, those of guidance included"),
+)
+
+DOCTOR = (
+    SIZE,
+    Setting("dtype", "a dtype of torch", str, "of a checkpoint's weights; default its config's"),
+    Setting("compile", "on or off", _switch, "also under torch.compile, backend aot_eager; slow; default off", False),
+    Setting("latency", "on or off", _switch, "times the fixes that cure; default on", True),
+    Setting(
+        "budget",
+        "seconds from 0.5",
+        _at_least(float, 0.5),
+        "timing of all fixes; nothing is timed where that would take ten times as long; default 3",
+        3.0,
+    ),
+    SEED,
+)
+
+COMPARE = (replace(BUDGET, help="timing of all calls together; default 2", default=2.0), SEED)
+
+PLAN = (
+    Setting("dtype", "as_shipped, float16, bfloat16 or float32", str, "of the weights; default as_shipped"),
+    Setting("kv_dtype", "as_shipped, float16, bfloat16 or float32", str, "of the KV cache; default as_shipped"),
+    Setting("batch", "a count from 1", _count, "sequences; default 1"),
+    Setting("tokens", "a count from 1", _count, "tokens per call: 1 is decode, more is prefill; default 1"),
+)
+
+MODULES = (
+    Setting("format", "bfloat16 or float16", str, "the half format; default bfloat16", "bfloat16"),
+    Setting("held_out", "on or off", _switch, "measures the policy and every fix on other seeds; default on", True),
+    SEED,
+)
+
+GATE = (
+    Setting("mode", "eager, compiled, or both by commas", _names, "how fixes are run; default eager", ("eager",)),
+    SIZE,
+    DEVICE,
+    THREADS,
+    SEED,
+    Setting(
+        "processes",
+        "a count from 2",
+        _at_least(int, 2),
+        "processes, each with its own seed; undecided cells get further ones; default 10",
+        10,
+    ),
+    Setting("budget", "seconds from 0.1", _at_least(float, 0.1), "timing per fix in all processes; default 5", 5.0),
+    Setting(
+        "margin_latency",
+        _MARGIN,
+        _margin,
+        "slowdown that counts as none; default: more than 0.5% alarms, less than 1% clears",
+    ),
+    Setting("margin_drift", _MARGIN, _margin, "factor that counts as none; default 1.1", 1.1),
+    Setting("margin_memory", _MARGIN, _margin, "growth that counts as none; default 1%", 0.01),
+    Setting(
+        "require",
+        "status, latency, drift, memory, or several by commas",
+        _names,
+        "what must have a verdict for exit code 0; default latency",
+        ("latency",),
+    ),
+)
+
+VERSIONS = (
+    Setting("metric", "status, drift, latency_ratio, peak_bytes, … or globs", _names, "what to show", ("*",)),
+    Setting("machine", "a name", str, "machine in asv's results, of several"),
 )
 
 
-def read_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """Read settings; the last of several for one name counts."""
-    return dict(_read(pair) for pair in pairs)
+def set_option(table: Sequence[Setting]) -> Any:
+    """Return the option ``--set`` of a command."""
+    names = ", ".join(setting.name for setting in table)
+    return typer.Option("--set", metavar="NAME=VALUE", help=f"Repeatable: {names}.")
 
 
-def _read(pair: str) -> tuple[str, Any]:
+def settings_help(table: Sequence[Setting]) -> str:
+    """Return the paragraph on a command's settings, one line each."""
+    lines = [f"[cyan]{setting.name}[/cyan]  {setting.help} [dim]({setting.expected})[/dim]" for setting in table]
+    return "\n\n".join(["\n[bold]Settings[/bold], each as [cyan]--set NAME=VALUE[/cyan]", *lines])
+
+
+def read_settings(pairs: Sequence[str] | None, table: Sequence[Setting]) -> dict[str, Any]:
+    """Return the value of each setting of a table, else its default; the last of several for one name counts."""
+    return {setting.name: setting.default for setting in table} | dict(_read(pair, table) for pair in pairs or ())
+
+
+def _read(pair: str, table: Sequence[Setting]) -> tuple[str, Any]:
     name, separator, text = pair.partition("=")
-    setting = {entry.name: entry for entry in SETTINGS}.get(name)
+    setting = {entry.name: entry for entry in table}.get(name)
     if setting is None:
-        raise ParameterError(removal_message("setting", name) or _unknown(name))
+        raise ParameterError(removal_message("setting", name) or _unknown(name, table))
     if not separator:
         raise ParameterError(f"--set {name} has no value; give --set {name}=VALUE, {setting.expected}")
     try:
@@ -116,6 +223,6 @@ def _read(pair: str) -> tuple[str, Any]:
         raise ParameterError(f"--set {name} is '{text}'; expected {setting.expected}") from None
 
 
-def _unknown(name: str) -> str:
-    names = "; ".join(f"{setting.name}: {setting.help}" for setting in SETTINGS)
-    return f"{unknown_name('setting', name, [setting.name for setting in SETTINGS])} ({names})"
+def _unknown(name: str, table: Sequence[Setting]) -> str:
+    names = "; ".join(f"{setting.name}: {setting.help}" for setting in table)
+    return f"{unknown_name('setting', name, [setting.name for setting in table])} ({names})"

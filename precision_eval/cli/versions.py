@@ -10,10 +10,10 @@ from rich.console import Console
 
 from precision_eval.cli import options
 from precision_eval.cli.application import split
-from precision_eval.core.errors import ParameterError
-from precision_eval.core.files import null_where_not_finite, to_json, written_whole
+from precision_eval.cli.settings import VERSIONS, read_settings, set_option, settings_help
+from precision_eval.core.files import null_where_not_finite, to_json
 from precision_eval.core.formatting import visible
-from precision_eval.core.table import print_lines, print_table, to_csv, to_markdown
+from precision_eval.core.table import print_lines, print_table, to_markdown
 
 _STYLES = {"passed": "green", "raised": "red", "failed": "red", "non_finite": "red"}
 
@@ -25,34 +25,30 @@ ratios by a quarter. Steps are those that asv itself detects. Tables on a termin
 
 [cyan]precision-eval versions[/cyan]  the sweep in results/torch-versions
 
-[cyan]precision-eval versions --case 'dia-*' --metric status,drift --figure dia.png[/cyan]
+[cyan]precision-eval versions --case 'dia-*' --set metric=status,drift --figure dia.png[/cyan]
 
 [cyan]precision-eval versions --results .asv/results --by commit --json[/cyan]
 """
+HELP += settings_help(VERSIONS)
 
 
 def versions(
     results: options.AsvResults = None,
     case: options.Case = None,
-    metric: Annotated[
-        list[str] | None, typer.Option(help="status, drift, latency_ratio, peak_bytes, …, or globs.")
-    ] = None,
-    machine: options.Machine = None,
     by: Annotated[str, typer.Option(help="The axis: torch or commit.")] = "torch",
     as_json: options.Json = False,
     figure: Annotated[Path | None, typer.Option(help="Also draw a heatmap to this PNG or SVG file.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Also write every value to this file.")] = None,
+    setting: Annotated[list[str] | None, set_option(VERSIONS)] = None,
 ) -> None:
     """Show versions."""
     from precision_eval.history.asv_results import read_results
     from precision_eval.history.versions import history_of
-    from precision_eval.report.versions import as_data, csv_table, versions_table
+    from precision_eval.report.versions import as_data, versions_table
 
-    sets = read_results(results or Path("results/torch-versions"), machine=machine)
-    history = history_of(sets, axis=by, cases=split(case, ("*",)), metrics=split(metric, ("*",)))
+    settings = read_settings(setting, VERSIONS)
+    sets = read_results(results or Path("results/torch-versions"), machine=settings["machine"])
+    history = history_of(sets, axis=by, cases=split(case, ("*",)), metrics=settings["metric"])
     console, table = Console(emoji=False), versions_table(history)
-    if csv is not None:
-        _write(csv, to_csv(csv_table(history)))
     if figure is not None:
         from precision_eval.report.versions import draw_heatmap
 
@@ -65,12 +61,3 @@ def versions(
         print_lines([f"note: {note}" for note in history.notes], console)
     else:
         typer.echo(visible("\n\n".join([to_markdown(table), *(f"- {note}" for note in history.notes)])))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        with written_whole(path) as partial:
-            partial.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ParameterError(f"{path} cannot be written: {error.strerror}; give another file") from error
-    print_lines([f"wrote {path}"], Console(stderr=True))

@@ -56,7 +56,6 @@ class Options:
     sdpa_backend: str | None = None
     tf32: str | None = None
     memory: str | None = None
-    speech: str | None = None
     isolation: str = "warn"
 
     @property

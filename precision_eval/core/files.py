@@ -188,7 +188,7 @@ def from_json(text: str | bytes, *, where: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:  # of text: no JSON, no UTF-8; brackets without end
-        raise RecordError(f"{where} is damaged: {error}; mend or remove it") from error
+        raise RecordError(f"{where} is damaged: {error}; repair or remove it") from error
 
 
 def read_json(path: Path) -> Any:
@@ -253,7 +253,7 @@ class JsonLines:
                 _write_whole(descriptor, block, size=size)
         except OSError as error:
             remedy = (
-                "free space and run the same command again" if error.errno in NO_SPACE else "mend that and run again"
+                "free space and run the same command again" if error.errno in NO_SPACE else "correct that and run again"
             )
             raise RecordError(
                 f"cannot write {self.path}: {error.strerror}; what was already recorded is intact, {remedy}"
@@ -294,7 +294,7 @@ def claimed(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise RecordError(f"cannot use {folder}: {error.strerror}; mend that, or give another folder") from error
+        raise RecordError(f"cannot use {folder}: {error.strerror}; correct that, or give another folder") from error
     try:
         _claim(descriptor, folder)
         yield

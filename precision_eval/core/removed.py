@@ -47,7 +47,31 @@ OPTIONS: Mapping[str, str] = {
     "run --isolation": "use --set isolation=VALUE",
     "run --timeout": "use --set timeout=VALUE",
     "run --checkpoint-dtype": "use --set checkpoint_dtype=VALUE",
-    "run --speech": "use --set speech=VALUE",
+    "run --speech": "see docs/whisper.md for it as a measure of a plugin",
+    "run --executor": "use --set executor=VALUE",
+    "run --quiet": "--json names the HTML report",
+    "run --open": "use `precision-eval report RUN --open`",
+    "report --quiet": "--json names the HTML report",
+    **{f"choose --{name}": f"use --set {name}=VALUE" for name in ("device", "threads", "length", "batch")},
+    "doctor --hf": "give hf:FOLDER as the argument",
+    "doctor --case": "give the case's id as the argument",
+    **{f"doctor --{name}": f"use --set {name}=VALUE" for name in ("size", "dtype", "budget", "seed")},
+    "doctor --compile": "use --set compile=on",
+    "doctor --no-compile": "it is the default",
+    "doctor --no-latency": "use --set latency=off",
+    "doctor --latency": "it is the default",
+    **{f"compare --{name}": f"use --set {name}=VALUE" for name in ("budget", "seed")},
+    **{f"plan --{name}": f"use --set {name}=VALUE" for name in ("dtype", "batch", "tokens")},
+    "plan --kv-dtype": "use --set kv_dtype=VALUE",
+    "plan --device-memory": "give the size to --device, such as --device 16GiB",
+    **{f"modules --{name}": f"use --set {name}=VALUE" for name in ("format", "seed")},
+    "modules --no-held-out": "use --set held_out=off",
+    "modules --held-out": "it is the default",
+    **{f"gate --{name}": f"use --set {name}=VALUE" for name in ("mode", "size", "device", "threads", "seed")},
+    **{f"gate --{name}": f"use --set {name}=VALUE" for name in ("processes", "budget", "require")},
+    **{f"gate --margin-{name}": f"use --set margin_{name}=VALUE" for name in ("latency", "drift", "memory")},
+    **{f"versions --{name}": f"use --set {name}=VALUE" for name in ("metric", "machine")},
+    "versions --csv": "--json holds every value",
 }
 
 PUBLIC_NAMES: Mapping[str, str] = {
@@ -97,13 +121,15 @@ MEASURES: Mapping[str, str] = {
     "transcription": "see docs/whisper.md for it as a measure of a plugin",
 }
 
-_CLUSTERS = "use --executor dask:ADDRESS; dask-jobqueue starts dask on Slurm and PBS, see docs/fleet.md"
+_CLUSTERS = "use --set executor=dask:ADDRESS; dask-jobqueue starts dask on Slurm and PBS, see docs/fleet.md"
 
 EXECUTORS: Mapping[str, str] = {
-    "local": "use --executor dask",
+    "local": "use --set executor=dask",
     "ray": _CLUSTERS,
     "slurm": _CLUSTERS,
 }
+
+SETTINGS: Mapping[str, str] = {"speech": "see docs/whisper.md for it as a measure of a plugin"}
 
 REMOVED: Mapping[str, Mapping[str, str]] = {
     "command": COMMANDS,
@@ -113,6 +139,7 @@ REMOVED: Mapping[str, Mapping[str, str]] = {
     "fix": FIXES,
     "measure": MEASURES,
     "executor": EXECUTORS,
+    "setting": SETTINGS,
 }
 
 

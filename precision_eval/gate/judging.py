@@ -166,10 +166,10 @@ def _advice(test: PairedTest, budget_s: float) -> str:
     spread = test.standard_error * math.sqrt(count) * unlucky
     for processes in range(int(count) + 1, _MOST_PROCESSES + 1):
         if _reach(spread, processes) <= test.clear:
-            effort = f"--processes {processes} --budget {processes * budget_s:.2g}"
+            effort = f"--set processes={processes} --set budget={processes * budget_s:.2g}"
             return f"{effort} settles an unchanged cell in nine of ten trials"
     margin = math.expm1(_reach(spread, int(count)))
-    return f"this machine does not tell so small a change; --margin-latency {100.0 * margin:.2g}% would be told"
+    return f"this machine cannot detect so small a change; it can with --set margin_latency={100.0 * margin:.2g}%"
 
 
 def _reach(spread: float, processes: int) -> float:

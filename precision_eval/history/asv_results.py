@@ -174,7 +174,9 @@ def status_name(number: float) -> str:
 def _check_one_machine(sets: Iterable[ResultSet]) -> None:
     machines = {result.machine: result for result in sets}
     if len(machines) > 1:
-        raise ParameterError(f"results of {len(machines)} machines ({', '.join(machines)}); name one with --machine")
+        raise ParameterError(
+            f"results of {len(machines)} machines ({', '.join(machines)}); name one with --set machine=NAME"
+        )
     for fact in COMPARED_HARDWARE:
         values = {result.hardware[fact] for result in sets} - {""}
         if len(values) > 1:

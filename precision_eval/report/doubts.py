@@ -25,7 +25,7 @@ RECORDED: Mapping[str, str] = {
     "shared cores": "Other processes used the same cores during the timing.",
     "the ratio is bimodal": "The measured ratios form two groups; the figure lies between them.",
     "the ratio drifts": "The ratio changed from the beginning of the run to its end.",
-    "fresh memory": "Each call takes new memory pages, at a cost that differs between processes; --processes 5 "
+    "fresh memory": "Each call takes new memory pages, at a cost that differs between processes; --set processes=5 "
     "includes it in the interval.",
     "launch-bound": "The host takes most of the time to launch the work while the GPU waits; compiled calls have fewer "
     "launches.",
@@ -34,10 +34,11 @@ RECORDED: Mapping[str, str] = {
 A_A_FAILED = "A/A check failed: the baseline differs from its own copy. Treat latency ratios with caution."
 ONE_PROCESS_TEXT = (
     f"Time was measured in one process, which draws its memory layout once: differences below {100 * ONE_PROCESS:.0f} "
-    "% are not called. --processes 5 measures more."
+    "% are not called. --set processes=5 measures more."
 )
 ONE_INPUT_TEXT = (
-    f"Drift is of one seeded input: differences below {100 * ONE_INPUT:.0f} % are not called. --seeds 4 measures more."
+    f"Drift is of one seeded input: differences below {100 * ONE_INPUT:.0f} % are not called. "
+    "--set seeds=4 measures more."
 )
 UNLIKE_ENVIRONMENTS = "Figures of this table were recorded under different environments."
 FEW_DIGITS = "Fewer than two decimal digits of the result are right."

@@ -22,14 +22,14 @@ def next_command(run: Run) -> str:
     for group in groups:
         budgets = [budget for row in group.curing if (budget := budget_to_decide(group, row))]
         if budgets and max(budgets) <= LONGEST_BUDGET_S:
-            return f"{group.command('latency')} --budget {max(budgets):g}  (decides an undecided time)"
+            return f"{group.command('latency')} --set budget={max(budgets):g}  (decides an undecided time)"
     for group in groups:
         if any(row.fresh_memory for row in group.curing):
-            return f"{group.command('latency')} --processes 5  (takes fresh memory into the interval)"
+            return f"{group.command('latency')} --set processes=5  (takes fresh memory into the interval)"
     for group in groups:
         needed = max((row.sound.needed for row in group.curing if row.sound and row.sound.metrics), default=0)
         if any(row.sound and row.sound.verdict == "undecided" for row in group.curing) and needed:
-            return f"{group.command('streams,sound')} --streams {needed}  (decides an undecided sound)"
+            return f"{group.command('streams,sound')} --set streams={needed}  (decides an undecided sound)"
     return f"{command_line('choose', run.directory)} --max-drift 1e-3  (the fix to take within a limit of yours)"
 
 

@@ -13,11 +13,9 @@ from matplotlib.patches import Rectangle
 
 from precision_eval.core.formatting import MISSING, counted, factor_text, memory_text, scientific, status_text
 from precision_eval.core.table import Table, make_table
-from precision_eval.history.asv_results import AsvPoint
 from precision_eval.history.versions import History, Step, VersionSeries
 from precision_eval.report.drawing import INK, STATUS_STYLES, NotDrawn, new_figure, save_as
 
-CSV_COLUMNS = ("case", "mode", "size", "fix", "metric", "position", "state", "value", "samples", "benchmark_version")
 _BYTES = ("peak_bytes", "stored_bytes", "peakmem")
 _SHADES = mpl.colormaps["RdBu_r"]
 _FULL_SHADE = math.log(4.0)  # factor from which the colour no longer deepens
@@ -59,22 +57,6 @@ def step_text(step: Step) -> str:
     if step.factor is None:
         return f"{status_text(str(step.old))} → {status_text(str(step.new))} at {step.at}"
     return f"{factor_text(step.factor)} at {step.at}"
-
-
-def csv_table(history: History) -> Table:
-    """Return every point of every series."""
-    rows = [
-        (*series.key, position, *_point_cells(point))
-        for series in history.series
-        for position, point in zip(history.positions, series.points, strict=True)
-        if point is not None
-    ]
-    return make_table(CSV_COLUMNS, rows)
-
-
-def _point_cells(point: AsvPoint) -> tuple[Any, ...]:
-    value = "" if point.value is None or not math.isfinite(point.value) else point.value
-    return point.state, value, len(point.samples) or "", point.benchmark_version
 
 
 def as_data(history: History) -> dict[str, Any]:

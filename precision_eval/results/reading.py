@@ -173,7 +173,7 @@ def read_environment(run_dir: Path) -> Mapping[str, Any]:
     try:
         return environment_of(path.read_bytes(), where=str(path))
     except (OSError, RecordError) as error:
-        what = str(error).removesuffix("; mend or remove it")
+        what = str(error).removesuffix("; repair or remove it")
         again = command_line("run", "--out", run_dir)
         raise RecordError(f"{what}; remove it, or write it again: {again}") from error
 
@@ -388,7 +388,7 @@ def _whole(value: float | None) -> int | None:
 
 
 def _fault(place: Group, digests: set[str], baselines: set[str]) -> str:
-    """Say why records are not compared with one another, and what mends it; empty where they are."""
+    """Say why records are not compared with one another, and what resolves it; empty where they are."""
     remedies = (
         ("case digests", digests, f"measure again what is old: {place.command()}"),
         ("baselines", baselines, f"measure it anew: {replace(place, run='NEW').command()}"),

@@ -118,14 +118,14 @@ def _connect(name: str, address: str, device: str, threads: int) -> Any:
         import distributed
     except ImportError as error:
         raise ParameterError(
-            "--executor dask needs distributed, which is not installed; pip install 'precision-eval[dask]'"
+            "--set executor=dask needs distributed, which is not installed; pip install 'precision-eval[dask]'"
         ) from error
     dask.config.set(_DASK_SETTINGS)
     try:
         return distributed.Client(address or _local_cluster(distributed, device, threads))
     except (OSError, ValueError) as error:
         raise ParameterError(
-            f"--executor {name}: {one_line(str(error))}; start a scheduler there, or give --executor dask"
+            f"--set executor={name}: {one_line(str(error))}; start a scheduler there, or give --set executor=dask"
         ) from error
 
 

@@ -124,8 +124,8 @@ def _device_of(selection: Selection, execution: Execution) -> str:
         return resolve_device(selection.device)
     if selection.device not in ("cpu", "cuda"):
         raise ParameterError(
-            f"--executor {execution.executor} cannot tell the device of its workers from --device {selection.device}; "
-            "give cpu or cuda"
+            f"--set executor={execution.executor} takes no --device {selection.device}, as its workers may have other "
+            "devices; give cpu or cuda"
         )
     return "cuda:0" if selection.device == "cuda" else "cpu"
 
@@ -251,7 +251,7 @@ def _open_pool(plan: Plan, execution: Execution) -> Iterator[_Pool]:
 
 def _unwritable(error: OSError, records: Path) -> RecordError:
     """Say what could not be written, what is kept and what to do."""
-    remedy = "free space" if error.errno in NO_SPACE else "mend that"
+    remedy = "free space" if error.errno in NO_SPACE else "correct that"
     what = error.filename or "the output"
     return RecordError(
         f"cannot write {what}: {error.strerror or error}; what was already recorded in {records} is intact, "

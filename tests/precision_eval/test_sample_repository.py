@@ -125,7 +125,7 @@ def test_the_gate_of_the_workflow_is_red_for_faults_alone(sample):
 def test_what_is_left_undecided_is_a_warning(sample):
     (gate,) = workflow_commands()
     committed(sample, MODEL + "OTHER = None\n")
-    effort = ("--processes", "2", "--budget", "0.2", "--margin-latency", "0.0001%")
+    effort = ("--set", "processes=2", "--set", "budget=0.2", "--set", "margin_latency=0.0001%")
     (sample / ".bin" / "gh").write_text("#!/bin/sh\necho 'a fork may not' >&2; exit 1\n")
     code, output = python(sample, "precision_eval.cli", *gate, *effort)
     assert code == 0, output
@@ -149,7 +149,7 @@ def test_what_asv_stores_is_read_by_versions(sample):
         commits.append(committed(sample, model + f"# {len(commits)}\n"))
         python(sample, "asv", "run", "--quick", "--python=same", "--set-commit-hash", "HEAD", *arguments)
     code, output = python(
-        sample, "precision_eval.cli", "versions", "--results", ".asv/results", "--by", "commit", "--metric", "drift"
+        sample, "precision_eval.cli", "versions", "--results", ".asv/results", "--by", "commit", "--set", "metric=drift"
     )
     assert code == 0, output
     assert all(commit[:7] in output for commit in commits), output

@@ -68,7 +68,7 @@ class PlannedModel:
         """Refuse a call that this model cannot make."""
         if self.as_built and (call.length, call.batch, call.tokens) != (1, 1, 1):
             raise ParameterError(
-                f"{self.name} is planned with its own inputs; leave out --length, --batch and --tokens"
+                f"{self.name} is planned with its own inputs; leave out --length and the settings batch and tokens"
             )
         if self.longest is not None and call.length > self.longest:
             raise ParameterError(

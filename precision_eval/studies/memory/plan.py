@@ -19,8 +19,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from precision_eval.cases.base import BuiltCase
 from precision_eval.core.cells import is_fault_of_the_suite
-from precision_eval.core.errors import ParameterError, UnsupportedError
-from precision_eval.core.formatting import MISSING, bytes_of, memory_text, yes_no
+from precision_eval.core.errors import UnsupportedError
+from precision_eval.core.formatting import MISSING, memory_text, yes_no
 from precision_eval.core.table import Table
 from precision_eval.core.targets import first_line
 from precision_eval.fixes.catalog import FIXES, Fix
@@ -250,16 +250,6 @@ def plan_all(
 ) -> list[FixPlan]:
     """Plan several fixes, in their order."""
     return [planner.plan(call, fix, device_memory_bytes=device_memory_bytes) for fix in fixes]
-
-
-def parse_bytes(text: str) -> int:
-    """Read a size."""
-    size = bytes_of(text)
-    if size is None:
-        raise ParameterError(f"device memory '{text}' is no size; write a number and a unit, such as 16GiB or 15.8GB")
-    if size < 1:
-        raise ParameterError(f"device memory '{text}' is nothing; give the memory of the device, such as 16GiB")
-    return size
 
 
 def plan_table(

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from precision_eval.cases.own import on_device
-from precision_eval.cli import own_model
+from precision_eval.cli.examine import case_to_examine
 
 FACTORIES = """import os, threading
 
@@ -59,7 +59,7 @@ def factories(tmp_path, monkeypatch):
     sys.modules.pop("doctor_factories", None)
 
 
-FAST = ("--no-fixes", "--no-compile")
+FAST = ("--no-fixes",)
 
 
 def test_a_split_is_told_and_exits_with_1(program):
@@ -70,7 +70,7 @@ def test_a_split_is_told_and_exits_with_1(program):
 
 
 def test_a_factorys_model_stays_where_it_is_or_is_moved_to_the_device_that_is_named():
-    shipped = own_model._target("doctor_factories:clean", None, None, size=None, device=None, dtype="", seed=0)[1]
+    shipped = case_to_examine("doctor_factories:clean", None, {"seed": 0})[1]
     assert shipped.model.weight.device.type == "cpu"
     moved = on_device(shipped, "meta")  # the one device beside it that every torch has
     assert moved.model.weight.device.type == "meta"
@@ -79,7 +79,7 @@ def test_a_factorys_model_stays_where_it_is_or_is_moved_to_the_device_that_is_na
 
 @pytest.mark.cuda
 def test_on_cuda_a_model_is_examined_and_timed_there(program):
-    _, out, _ = program("doctor", "doctor_factories:split", "--device", "cuda", "--no-compile", "--json")
+    _, out, _ = program("doctor", "doctor_factories:split", "--device", "cuda", "--json")
     found = json.loads(out)
     assert found["device"] == "cuda:0"
     assert any(fix["latency_ratio"] for fix in found["remedies"])
@@ -94,7 +94,7 @@ def test_a_clean_model_exits_with_0_and_json_is_strict(program):
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        ("doctor_factories", "names no factory; write package.module:function"),
+        ("doctor_factories", "unknown case 'doctor_factories'"),
         ("doctor_nowhere:split", "doctor_nowhere does not import: ModuleNotFoundError"),
         ("doctor_broken:split", "doctor_broken does not import: ModuleNotFoundError: No module named 'nothing_of"),
         ("doctor_factories:splt", "has no 'splt'; it has: Split, Leaving, split"),
@@ -126,7 +126,7 @@ def test_a_checkpoint_folder(program, tmp_path):
     torch.manual_seed(0)
     config = transformers.T5Config(vocab_size=64, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
     transformers.T5EncoderModel(config).save_pretrained(tmp_path / "t5")
-    code, out, _ = program("doctor", "--hf", str(tmp_path / "t5"), "--dtype", "float16", *FAST, "--json")
+    code, out, _ = program("doctor", f"hf:{tmp_path / 't5'}", "--set", "dtype=float16", *FAST, "--json")
     data = json.loads(out)
     assert (code, data["is_clean"], data["base_dtype"]) == (0, True, "float16")
     assert [held["modules"] for held in data["held"]] == [["encoder.block.0.layer.1.DenseReluDense.wo"]]
@@ -143,24 +143,19 @@ def checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("edit", "message"),
+    ("edit", "code", "message"),
     [
-        (
-            lambda config: config | {"auto_map": {"AutoConfig": "evil.Evil"}, "model_type": "evil"},
-            "has an auto_map, which names Python code of the checkpoint",
-        ),
-        (lambda config: config | {"inner": {"auto_map": {"AutoModel": "evil.Evil"}}}, "has an auto_map"),
-        (lambda config: config | {"vocab_size": 10**12}, r"asks for .* GiB for weights in float32, .* GiB are free"),
-        (lambda config: config | {"architectures": ["pipeline"]}, r"names .* expected one of transformers"),
+        (lambda config: config | {"auto_map": {"AutoConfig": "evil.Evil"}, "model_type": "evil"}, 0, "GPT2LMHeadModel"),
+        (lambda config: config | {"inner": {"auto_map": {"AutoModel": "evil.Evil"}}}, 0, "GPT2LMHeadModel"),
+        (lambda config: config | {"vocab_size": 10**12}, 2, "allocate memory"),
+        (lambda config: config | {"architectures": ["pipeline"]}, 2, r"names .* expected a class of transformers"),
     ],
 )
-def test_a_checkpoint_is_data_that_neither_runs_nor_asks_for_more_than_there_is(
-    edit, message, checkpoint, monkeypatch, program
-):
+def test_a_checkpoint_is_data_that_never_runs(edit, code, message, checkpoint, monkeypatch, program):
     (checkpoint / "evil.py").write_text("raise SystemExit('the code of a checkpoint ran')\n", encoding="utf-8")
     path = checkpoint / "config.json"
     path.write_text(json.dumps(edit(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked whether the checkpoint's code may run"))
-    code, out, err = program("doctor", "--hf", str(checkpoint), *FAST)
-    assert (code, out) == (2, "")
-    assert re.search(message, " ".join(err.split()))
+    ended, out, err = program("doctor", f"hf:{checkpoint}", *FAST)
+    assert ended == code
+    assert re.search(message, " ".join((out + err).split()))

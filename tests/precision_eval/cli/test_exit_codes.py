@@ -48,14 +48,14 @@ def printed_on_a_terminal(body, **variables):
     ("error", "code", "text"),
     [
         (ParameterError("x is 1;\nexpected 2"), 2, "program: x is 1; expected 2"),
-        (PermissionError(13, "Permission denied", "a/b"), 2, "cannot use a/b: Permission denied; mend that"),
-        (KeyError("figure"), 3, "internal error: KeyError: 'figure'; please report it, with PREC"),
+        (PermissionError(13, "Permission denied", "a/b"), 2, "cannot use a/b: Permission denied; correct that"),
+        (KeyError("figure"), 3, "internal error: KeyError: 'figure'; please report it with the traceback (PREC"),
         (
             OSError("libtorch_cpu.so: cannot open shared object"),
             2,
             "program: a library cannot be loaded: libtorch_cpu.so",
         ),
-        (ImportError("no symbol", name="torch._C"), 2, "a library cannot be loaded: no symbol; see whether `python -c"),
+        (ImportError("no symbol", name="torch._C"), 2, "a library cannot be loaded: no symbol; check that `python -c"),
         (ImportError("no such", name="precision_eval.x"), 3, "internal error: ImportError: no such"),
         (ParameterError("no folder \x1b[2J"), 2, "program: no folder \\x1b[2J"),
         (RecursionError("deep"), 3, "internal error: RecursionError: deep"),

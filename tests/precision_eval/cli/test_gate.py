@@ -68,7 +68,7 @@ def product(x, weight):
 """
 
 AMOUNT = "TIMES, PRECISION, ROOM = {times}, '{precision}', {room}\n"
-MARGINS = ("--margin-latency", "20%")
+MARGINS = ("--set", "margin_latency=20%")
 
 
 def git(folder, *arguments):
@@ -116,7 +116,7 @@ def repository(tmp_path_factory):
 def gate(repository, monkeypatch, program):
     def run(head, *arguments, case="case.py:factory"):
         monkeypatch.chdir(repository)
-        sides = ("--base", "main", "--head", head, "--case", case, "--processes", 3, "--budget", 0.5)
+        sides = ("--base", "main", "--head", head, "--case", case, "--set", "processes=3", "--set", "budget=0.5")
         answer = program("gate", *sides, *arguments)
         assert len(git(repository, "worktree", "list").splitlines()) == 1
         return answer
@@ -125,7 +125,7 @@ def gate(repository, monkeypatch, program):
 
 
 def test_what_is_worse_is_named(gate):
-    code, out, _ = gate("worse", "--candidate", "case.py:candidate", "--json", "--margin-latency", "20%")
+    code, out, _ = gate("worse", "--candidate", "case.py:candidate", "--json", *MARGINS)
     content = json.loads(out)
     worse = {(one["fix"], one["metric"]) for one in content["changes"] if one["verdict"] == "regression"}
     assert code == 1
@@ -151,7 +151,7 @@ def test_a_cured_model_is_fixed(gate):
 
 @pytest.mark.slow
 def test_what_is_the_same_is_no_worse(gate):
-    code, out, _ = gate("same", "--fix", "as_shipped", "--require", "status,latency,drift,memory", *MARGINS)
+    code, out, _ = gate("same", "--fix", "as_shipped", "--set", "require=status,latency,drift,memory", *MARGINS)
     assert code == 0
     assert out.startswith("**No regression beyond the margins in 5 figures")
 
@@ -160,7 +160,7 @@ def test_what_is_the_same_is_no_worse(gate):
 def test_too_little_time_for_the_margin_is_undecided_and_weights_drawn_otherwise_are_bases(gate, tmp_path):
     page = tmp_path / "new" / "summary.md"
     code, out, err = gate(
-        "other-weights", "--fix", "as_shipped", "--margin-latency", "0.0001%", "--markdown", page, "--json"
+        "other-weights", "--fix", "as_shipped", "--set", "margin_latency=0.0001%", "--markdown", page, "--json"
     )
     content = json.loads(out)
     assert code == 4, out + err
@@ -194,9 +194,12 @@ def test_sides_that_cannot_be_compared_exit_2(gate, head, message):
     [
         (["runs/a", "runs/b"], "the gate of stored results was removed in 1.0"),
         (["--base", "main"], "gate compares two sides of a case; give --base"),
-        (["--base", "main", "--case", "a.py:f", "--margin-latency", "much"], "--margin-latency is 'much'"),
-        (["--base", "main", "--case", "a.py:f", "--margin-drift", "0.5"], "margin of drift is 0.5"),
-        (["--base", "main", "--case", "a.py:f", "--require", "speed"], "unknown kind of figures 'speed'"),
+        (
+            ["--base", "main", "--case", "a.py:f", "--set", "margin_latency=much"],
+            "--set margin_latency is 'much'; expected a number",
+        ),
+        (["--base", "main", "--case", "a.py:f", "--set", "margin_drift=0.5"], "margin of drift is 0.5"),
+        (["--base", "main", "--case", "a.py:f", "--set", "require=speed"], "unknown kind of figures 'speed'"),
         (["--base", "main", "--case", "a.py:f", "--strict"], "'gate --strict' was removed in 1.0"),
     ],
 )
@@ -236,7 +239,7 @@ def test_stopped_it_removes_its_worktrees(repository, how):
     started = [sys.executable, "-m", "precision_eval.cli", "gate", "--base", "main", "--head", "same"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     process = subprocess.Popen(
-        [*started, "--case", "case.py:factory", "--budget", "60"],
+        [*started, "--case", "case.py:factory", "--set", "budget=60"],
         cwd=repository,
         env=environment,
         stdout=subprocess.PIPE,

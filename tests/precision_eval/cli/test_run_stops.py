@@ -91,7 +91,7 @@ def test_a_folder_that_may_not_be_written(tmp_path):
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "Permission denied; what was already recorded" in done.stderr
-    assert "mend that and run the same command again" in done.stderr
+    assert "correct that and run the same command again" in done.stderr
     assert list(folder.iterdir()) == []
 
 

@@ -11,13 +11,10 @@ import pytest
         (("plan", "dia-encode", "--fix", "kv_to_qery"), "did you mean kv_to_query"),
         (("plan", "dia-encode", "--fix", ","), "--fix names nothing; give names or globs"),
         (("plan", "dia-encode", "--fix", "all,nope"), "unknown fix 'nope'"),
-        (("plan", "dia-encode", "--device-memory", "lots"), "lots"),
         (("plan", "dia-encode", "--device", "t5"), "unknown device 't5'"),
-        (("doctor",), "doctor was given nothing; give one of"),
-        (("doctor", "a:b", "--case", "dia-decode"), "factory and case; give one of"),
-        (("doctor", "--case", "dia-decod"), "unknown case 'dia-decod'; did you mean dia-decode"),
-        (("doctor", "--case", "dia-decode", "--size", "huge"), "unknown size of the case 'dia-decode': 'huge'"),
-        (("doctor", "--hf", "./nowhere"), "no folder ./nowhere; give one with config.json and safetensors files"),
+        (("doctor", "dia-decod"), "unknown case 'dia-decod'; did you mean dia-decode"),
+        (("doctor", "dia-decode", "--set", "size=huge"), "unknown size of the case 'dia-decode': 'huge'"),
+        (("doctor", "hf:./nowhere"), "no folder ./nowhere; give one with config.json and safetensors files"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(refused, tmp_path, arguments, text):

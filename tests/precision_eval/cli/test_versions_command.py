@@ -27,18 +27,17 @@ def run(*arguments):
 
 
 def test_markdown_in_a_pipe_and_files(folder, tmp_path):
-    result = run("--results", folder, "--figure", tmp_path / "map.svg", "--csv", tmp_path / "values.csv")
+    result = run("--results", folder, "--figure", tmp_path / "map.svg")
     assert result.exit_code == 0, result.output
     assert (
         "| dia-decode | eager, tiny | kv_to_query | status | raised | passed | raised → passed at 2.8.0 |"
         in result.stdout
     )
     assert "<svg" in (tmp_path / "map.svg").read_text()
-    assert len((tmp_path / "values.csv").read_text().splitlines()) == 1 + 4
 
 
 def test_json(folder):
-    result = run("--results", folder, "--json", "--metric", "status")
+    result = run("--results", folder, "--json", "--set", "metric=status")
     assert result.exit_code == 0, result.output
     assert [series["values"] for series in json.loads(result.stdout)["series"]] == [["raised", "passed"]]
 
@@ -47,10 +46,9 @@ def test_json(folder):
     ("arguments", "message"),
     [
         (("--results", "{}/none"), "is no folder; give asv's results_dir"),
-        (("--results", "{}", "--machine", "lap"), "unknown machine 'lap'"),
+        (("--results", "{}", "--set", "machine=lap"), "unknown machine 'lap'"),
         (("--results", "{}", "--case", "dia-decodes"), "unknown case 'dia-decodes'; did you mean dia-decode?"),
         (("--results", "{}", "--by", "day"), "unknown axis 'day'; known: commit, torch"),
-        (("--results", "{}", "--csv", "{}"), "cannot be written"),
     ],
 )
 def test_bad_input_is_one_line(folder, refused, arguments, message):

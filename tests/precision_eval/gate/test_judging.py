@@ -130,14 +130,14 @@ def test_the_effort_that_is_advised_settles_unchanged_cells():
     settled = advised = 0
     for seed in range(60):
         note = change_of(judged({cell(): pairs(scatter=0.007, processes=6, seed=seed, within=0.0)})).note
-        if effort := re.search(r"--processes (\d+) --budget [\d.]+ settles", note):
+        if effort := re.search(r"--set processes=(\d+) --set budget=[\d.]+ settles", note):
             advised += 1
             more = pairs(scatter=0.007, processes=int(effort[1]), seed=1000 + seed, within=0.0)
             settled += verdict(judged({cell(): more})) == "no worse"
     assert advised > 15
     assert settled >= stats.binom.ppf(0.005, advised, 0.9)
     note = change_of(judged({cell(): pairs(scatter=0.2)})).note
-    assert re.match(r"this machine does not tell so small a change; --margin-latency [\d.]+% would be told", note)
+    assert re.match(r"this machine cannot detect so small a change; it can with --set margin_latency=[\d.]+%", note)
 
 
 def test_undecided_is_not_green():

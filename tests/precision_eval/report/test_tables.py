@@ -162,8 +162,8 @@ def test_the_next_command_decides_what_is_undecided_else_chooses(full_run):
     def next_of(*groups):
         return next_command(_with_sections(run, groups))
 
-    assert next_of(undecided(1.01)[0]).partition("  ")[0].endswith("--measure latency --out runs/again --budget 32")
-    assert "--processes 5" in next_of(undecided(1.5, doubts=["fresh memory: 9 faults"])[0])
+    assert next_of(undecided(1.01)[0]).partition("  ")[0].endswith("--measure latency --out runs/again --set budget=32")
+    assert "--set processes=5" in next_of(undecided(1.5, doubts=["fresh memory: 9 faults"])[0])
     assert next_of(*groups_of(a_group())).startswith("precision-eval choose ")
 
 

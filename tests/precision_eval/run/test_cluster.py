@@ -45,8 +45,8 @@ def test_a_missing_extra_is_one_line(refused, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     arguments = (
         "run",
-        "--executor",
-        "dask",
+        "--set",
+        "executor=dask",
         "--device",
         "cpu",
         "--case",
@@ -58,7 +58,7 @@ def test_a_missing_extra_is_one_line(refused, tmp_path, monkeypatch):
 
 
 def test_the_device_of_a_cluster_elsewhere_is_named(refused, tmp_path):
-    refused("give cpu or cuda", "run", "--executor", "dask:tcp://there:1", "--out", tmp_path / "out")
+    refused("give cpu or cuda", "run", "--set", "executor=dask:tcp://there:1", "--out", tmp_path / "out")
 
 
 @pytest.mark.parametrize("part", ["cpu", "torch"])

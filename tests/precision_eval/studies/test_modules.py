@@ -107,7 +107,7 @@ def test_what_was_run_is_not_run_again(case, found, monkeypatch):
 
 
 def test_the_file_is_a_candidate_and_plain_pytorch(case, program, tmp_path):
-    code, out, _ = program("modules", case.id, "--out", tmp_path, "--no-held-out")
+    code, out, _ = program("modules", case.id, "--out", tmp_path, "--set", "held_out=off")
     assert code == 0
     assert "parts in bfloat16 save" in " ".join(out.split())
     assert "× the time of float32" in " ".join(out.split())
@@ -167,5 +167,5 @@ def test_a_policy_is_recommended_by_its_time(found, verdict, start):
 
 
 def test_bad_input_is_named(refused, tmp_path):
-    refused("float8", "modules", "imaginairy-time-embed", "--out", tmp_path / "a", "--format", "float8")
+    refused("float8", "modules", "imaginairy-time-embed", "--out", tmp_path / "a", "--set", "format=float8")
     refused("no module with parameters", "modules", "attention-decode", "--out", tmp_path / "b")
