@@ -84,7 +84,9 @@ def doctor(model, *inputs, fixes=False):
 
 
 def test_all_lines_of_a_fault_are_mended_and_git_applies_them(models, tmp_path):
+    before = models.Reader.forward.__code__
     diagnosis = doctor(models.Reader(), torch.ones(1, 2, D))
+    assert models.Reader.forward.__code__ is before
     source = next(patch for patch in diagnosis.patches if patch.diff)
     assert source.verified
     added = [line[1:].strip() for line in source.diff.splitlines() if line.startswith("+ ")]
@@ -95,14 +97,6 @@ def test_all_lines_of_a_fault_are_mended_and_git_applies_them(models, tmp_path):
     del sys.modules["patched_models"]
     importlib.invalidate_caches()
     assert doctor(importlib.import_module("patched_models").Reader(), torch.ones(1, 2, D)).faults == ()
-
-
-def test_nothing_stays_edited(models):
-    before = models.Reader.forward.__code__
-    doctor(models.Reader(), torch.ones(1, 2, D))
-    assert models.Reader.forward.__code__ is before
-    with pytest.raises(RuntimeError, match="same dtype"):
-        models.Reader()(torch.ones(1, 2, D))
 
 
 def test_what_is_stored_is_the_other_choice(models):
@@ -142,22 +136,6 @@ def test_a_destination_is_never_cast():
     assert diagnosis.patch.code == "model.scratch.data = model.scratch.data.to(torch.float32)"
 
 
-def test_a_change_that_does_not_cure_says_what_is_left():
-    class Mixed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.project = nn.Linear(D, D).half()
-            self.project.bias.data = self.project.bias.data.float()
-
-        def forward(self, x):
-            return self.project(x)
-
-    diagnosis = doctor(Mixed(), torch.ones(2, D).half())
-    assert diagnosis.patch.verified
-    assert diagnosis.patch.code.startswith("model.project.bias.data")
-    assert not any(patch.diff for patch in diagnosis.patches)  # no cast of the input mends weights of two dtypes
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_drift_beyond_the_format_is_a_fault_where_it_enters(dtype):
     class Norm(nn.Module):
@@ -180,22 +158,6 @@ def test_drift_beyond_the_format_is_a_fault_where_it_enters(dtype):
     cures = {remedy.fix for remedy in diagnosis.remedies if remedy.cures}
     assert {"full_float32", "bfloat16"} <= cures
     assert "float16" not in cures
-
-
-def test_a_position_that_is_rounded_is_found_where_it_is_rounded():
-    class Clock(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.project = nn.Linear(16, D)
-
-        def forward(self, time):
-            time = time.to(self.project.weight.dtype)
-            angles = time[:, None] * torch.ones(16, dtype=time.dtype)
-            return self.project(angles.sin())
-
-    (fault,) = doctor(Clock().bfloat16(), torch.tensor([981.0])).faults
-    assert (fault.kind, fault.op) == ("drift", "to")
-    assert doctor(Clock().bfloat16(), torch.tensor([980.0])).faults == ()  # which bfloat16 holds exactly
 
 
 def test_a_code_chosen_at_a_near_tie_is_a_risk_and_no_fault():
