@@ -18,10 +18,10 @@ from precision_eval.doctor.diagnosis import Finding, Severity
 from precision_eval.doctor.error_budget import (
     Share,
     drift_between,
+    find_unseen_rounding,
     first_rounding,
     kept_results,
     largest_shares,
-    rounded_unseen,
     steps_of,
 )
 from precision_eval.doctor.source import source_line
@@ -95,7 +95,7 @@ def of_numbers(
     if reference.name == "float64":
         drift = output_error(outcome.outputs, reference.outputs)
         cost = _format_cost(outcome, reference, base)
-        share = _outweighing(subject, drift, base, cost, is_excess=excess is not None)
+        share = _find_outweighing(subject, drift, base, cost, is_excess=excess is not None)
         if drift is not None and share is not None:
             return excess or Excess(drift, drift / 2, base), (_finding_of_share(share, drift), share.step.event)
     unseen = None if reference.name == "float32" else _finding_of_unseen(subject)
@@ -103,11 +103,11 @@ def of_numbers(
         return excess, unseen or finding_of_drift(subject, excess)
     if reference.name != "float64":
         return None, None
-    return None, rounded_angle(subject, angles, base) or unseen
+    return None, find_rounded_angle(subject, angles, base) or unseen
 
 
 def _finding_of_unseen(subject: ExaminedModel) -> tuple[Finding, Event | None] | None:
-    found = rounded_unseen(subject)
+    found = find_unseen_rounding(subject)
     if found is None:
         return None
     step, dtype = found
@@ -115,7 +115,7 @@ def _finding_of_unseen(subject: ExaminedModel) -> tuple[Finding, Event | None] |
     return _finding(step, "risk", reason), None
 
 
-def _outweighing(
+def _find_outweighing(
     subject: ExaminedModel, drift: float | None, base: torch.dtype, cost: float, *, is_excess: bool
 ) -> Share | None:
     """What rounds to a narrow format and adds far more to a drift than all else; None where nothing does."""
@@ -138,7 +138,7 @@ def _outweighing(
 
 
 def _is_tie(subject: ExaminedModel) -> bool:
-    at = _entering(subject, HARDLY_A_DIGIT)
+    at = _find_entry(subject, HARDLY_A_DIGIT)
     return at is not None and at[0].name in LOOKUPS
 
 
@@ -167,7 +167,7 @@ def lost_before(subject: ExaminedModel, broken: Finding) -> Finding | None:
 
 
 def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, Event | None]:
-    at = _entering(subject, excess.allowed)
+    at = _find_entry(subject, excess.allowed)
     is_tie = at is not None and at[0].name in LOOKUPS
     rounded = None if is_tie else first_rounding(subject, drift_between, excess.allowed)[0]
     if rounded is not None:
@@ -187,7 +187,7 @@ def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, E
     return _finding(step, "risk" if is_tie else "fault", reason), None if is_tie else step.event
 
 
-def rounded_angle(
+def find_rounded_angle(
     subject: ExaminedModel, angles: list[Provenance], base: torch.dtype
 ) -> tuple[Finding, Event | None] | None:
     """Name where an angle is rounded so that its sine is hardly right, though the output drifts within its format."""
@@ -214,7 +214,7 @@ def _finding(at: TracedStep, severity: Severity, reason: str) -> Finding:
     )  # fmt: skip
 
 
-def _entering(subject: ExaminedModel, allowed: float) -> tuple[TracedStep, float] | None:
+def _find_entry(subject: ExaminedModel, allowed: float) -> tuple[TracedStep, float] | None:
     """The first result that is off beyond what is allowed, against a float64 copy; None where they went unlike ways."""
     results, exact = kept_results(subject)
     pairs = [(step, result, exact.get(step.identity)) for step, result in results]

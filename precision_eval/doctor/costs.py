@@ -106,10 +106,10 @@ class CostFlow(DtypeFlow):
         if result.dtype is torch.float32 and narrow.itemsize < result.dtype.itemsize:
             self.wide.append(WideProduct(self._event("wide", operation, result.dtype), narrow, autocast))
         if operation.kind is OperationKind.ATTENTION and self.backend == "math":
-            self.unfused.append((self._event("unfused", operation, result.dtype), _unfused_because(operation.operands)))
+            self.unfused.append((self._event("unfused", operation, result.dtype), _changes_to_fuse(operation.operands)))
 
 
-def _unfused_because(given: list[tuple[Key, torch.Tensor]]) -> dict[Key, str]:
+def _changes_to_fuse(given: list[tuple[Key, torch.Tensor]]) -> dict[Key, str]:
     """Say which operand keeps attention from a fused kernel that this machine may have, and what would let it in."""
     if given[0][1].dim() == 3:
         return {key: ".unsqueeze(0)" for key, tensor in given if tensor.dim() == 3}
@@ -139,13 +139,18 @@ def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[SilentCost, ...]:
             model, lambda: model(*model.tensors), model.tensors, base=base_dtype(model), values=False, flow=CostFlow
         )
     assert isinstance(observer, CostFlow)
-    suspects = [*_repeated(observer), *_there_and_back(observer), *_wide(observer), *_unfused(observer)]
-    suspects += [*_by_autocast(observer), *_by_hand(subject)]
+    suspects = [
+        *_repeated_casts(observer),
+        *_there_and_back(observer),
+        *_wide_products(observer),
+        *_unfused_attention(observer),
+    ]
+    suspects += [*_autocast_casts(observer), *_eager_attention(subject)]
     suspects = sorted(suspects, key=lambda suspect: -suspect.elements)[:MOST_SUSPECTS]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         known = set(left_faults(observer, ()))
-        tried = [(suspect, _first_that_runs(suspect, subject, trials, known)) for suspect in suspects]
+        tried = [(suspect, _find_change(suspect, subject, trials, known)) for suspect in suspects]
         repairs = [(suspect, repair) for suspect, repair in tried if repair is not None]
         prices = prices_of(subject, [repair for _, repair in repairs], trials) if repairs else []
     stored = sum(tensor.nbytes for tensor in floating_tensors(subject))
@@ -180,7 +185,7 @@ def _cost(suspect: Suspect, repair: Repair, price: Price) -> SilentCost:
 # Trying ---------------------------------------------------------------------------------------------------------------
 
 
-def _first_that_runs(suspect: Suspect, subject: ExaminedModel, trials: Trials, known: set[str]) -> Repair | None:
+def _find_change(suspect: Suspect, subject: ExaminedModel, trials: Trials, known: set[str]) -> Repair | None:
     for way in suspect.ways:
         try:
             repair = way()
@@ -220,7 +225,7 @@ def _runs(repair: Repair, subject: ExaminedModel, trials: Trials, known: set[str
     return drift <= trials.most_drift and excess_drift(subject, seen, trials.reference, narrow) is None
 
 
-def _edited(insertions: list[Insertion], stored: Stored | None = None) -> Repair | None:
+def _edit(insertions: list[Insertion], stored: Stored | None = None) -> Repair | None:
     """Make a change of the source and of what is stored; None where there is nothing to change."""
     if not insertions and not stored:
         return None
@@ -233,7 +238,7 @@ def _edited(insertions: list[Insertion], stored: Stored | None = None) -> Repair
 # Casts ----------------------------------------------------------------------------------------------------------------
 
 
-def _repeated(observer: CostFlow) -> Iterator[Suspect]:
+def _repeated_casts(observer: CostFlow) -> Iterator[Suspect]:
     """Casts of what is stored, which every call repeats, and of one tensor several times in a call."""
     large = [cast for cast in observer.casts if cast.elements >= LEAST_ELEMENTS]
     tensors = grouped(((id(c.record.parents[0]), c.address, c.elements, c.record.dtype), c) for c in large)
@@ -249,10 +254,10 @@ def _repeated(observer: CostFlow) -> Iterator[Suspect]:
             made.setdefault((source.code, source.instruction, after), []).extend(casts)
     for (_, after, _), casts in stored.items():
         changes: Stored = {(c.record.parents[0].kind, c.record.parents[0].name): after for c in casts}
-        yield _cast_suspect(casts, "what is stored is cast anew at each call", partial(_edited, [], changes))
+        yield _cast_suspect(casts, "what is stored is cast anew at each call", partial(_edit, [], changes))
     for (code, instruction, after), casts in made.items():
         change = list(with_result_cast(code, instruction, f"torch.{short(after)}"))
-        yield _cast_suspect(casts, "one tensor is cast several times in a call", partial(_edited, change))
+        yield _cast_suspect(casts, "one tensor is cast several times in a call", partial(_edit, change))
 
 
 def _is_own(code: CodeType) -> bool:
@@ -289,7 +294,7 @@ def _there_and_back(observer: CostFlow) -> Iterator[Suspect]:
     for line, casts in groups.items():
         before = casts[0].record.parents[0]
         change = [*without_cast(*line), *(without_cast(before.code, before.instruction) if before.code else ())]
-        suspect = _cast_suspect(casts, "widened and narrowed again", partial(_edited, change))
+        suspect = _cast_suspect(casts, "widened and narrowed again", partial(_edit, change))
         suspect.kind = "there_and_back"
         yield suspect
 
@@ -310,7 +315,7 @@ def _sources(record: Provenance) -> list[Provenance]:
     return found
 
 
-def _wide(observer: CostFlow) -> Iterator[Suspect]:
+def _wide_products(observer: CostFlow) -> Iterator[Suspect]:
     """Products in float32 whose input was half, or under autocast; those that share an input or a line are one."""
     groups: list[tuple[set[Any], list[tuple[WideProduct, list[Provenance]]]]] = []
     for product in observer.wide:
@@ -350,16 +355,16 @@ def _wide_suspect(products: list[WideProduct], sources: list[Provenance]) -> Sus
     casts = [source for source in sources if source.kind == "cast" and source.code is not None]
     if autocast:
         ways = [
-            lambda: _edited([], stored),
-            lambda: _edited(_given(events, narrow), stored),
-            lambda: _edited(_given(events, narrow, weights=True)),
+            lambda: _edit([], stored),
+            lambda: _edit(_cast_operands(events, narrow), stored),
+            lambda: _edit(_cast_operands(events, narrow, weights=True)),
         ]
     else:
         drops = [inserted for s in casts if s.code for inserted in without_cast(s.code, s.instruction)]
         ways = [
-            lambda: _edited(drops, stored),
-            lambda: _edited([*drops, *_results(events)], stored),
-            lambda: _edited([*_given(events, narrow, weights=True), *_results(events)], stored),
+            lambda: _edit(drops, stored),
+            lambda: _edit([*drops, *_cast_results(events)], stored),
+            lambda: _edit([*_cast_operands(events, narrow, weights=True), *_cast_results(events)], stored),
         ]
     names = ", ".join(dict.fromkeys(event.name for event in events))
     reason = f"{names} in float32 where {'autocast is' if autocast else 'all around is'} {short(narrow)}"
@@ -370,7 +375,7 @@ def _wide_suspect(products: list[WideProduct], sources: list[Provenance]) -> Sus
     return Suspect(kind, reason, line, events[0].call, ways, elements, len(events), lines)
 
 
-def _given(events: list[Event], narrow: torch.dtype, *, weights: bool = False) -> list[Insertion]:
+def _cast_operands(events: list[Event], narrow: torch.dtype, *, weights: bool = False) -> list[Insertion]:
     change: list[Insertion] = []
     for event in events:
         texts = [
@@ -382,14 +387,14 @@ def _given(events: list[Event], narrow: torch.dtype, *, weights: bool = False) -
     return change
 
 
-def _results(events: list[Event]) -> list[Insertion]:
+def _cast_results(events: list[Event]) -> list[Insertion]:
     return [inserted for event in events for inserted in with_calls(*event.line, {}, result=".to(torch.float32)")]
 
 
 # Attention ------------------------------------------------------------------------------------------------------------
 
 
-def _unfused(observer: CostFlow) -> Iterator[Suspect]:
+def _unfused_attention(observer: CostFlow) -> Iterator[Suspect]:
     """Attention that ran as plain products where a fused kernel may take it."""
     groups: dict[CodeLine, list[tuple[Event, dict[Any, str]]]] = {}
     for event, why in observer.unfused:
@@ -405,12 +410,12 @@ def _unfused(observer: CostFlow) -> Iterator[Suspect]:
         elements = len(members) * sum(_elements(shape) for _, shape, _ in event.operands)
         reason = "attention by plain products and a softmax, where a fused kernel takes what it is given"
         yield Suspect(
-            "slow_attention", reason, line, event.call, [partial(_edited, [*pinned, *opened])], elements, len(members),
+            "slow_attention", reason, line, event.call, [partial(_edit, [*pinned, *opened])], elements, len(members),
             {_line_of(*line)},
         )  # fmt: skip
 
 
-def _by_hand(subject: ExaminedModel) -> Iterator[Suspect]:
+def _eager_attention(subject: ExaminedModel) -> Iterator[Suspect]:
     """A model of transformers that attends by its eager functions, where its class has others."""
     for path, module in subject.named_modules():
         config: Any = getattr(module, "config", None)
@@ -428,10 +433,10 @@ def _by_hand(subject: ExaminedModel) -> Iterator[Suspect]:
         return
 
 
-def _by_autocast(observer: CostFlow) -> Iterator[Suspect]:
+def _autocast_casts(observer: CostFlow) -> Iterator[Suspect]:
     """Parameters that autocast casts at each call."""
     changes: Stored = {("parameter", name): dtype for name, dtype in observer.recast.items() if dtype in FLOATS}
     if changes:
         to = ", ".join(sorted({short(dtype) for dtype in changes.values()}))
         reason = f"autocast casts {len(changes)} parameters to {to} at each call: store them so"
-        yield Suspect("repeated_cast", reason, None, None, [partial(_edited, [], changes)], 1 << 40, len(changes))
+        yield Suspect("repeated_cast", reason, None, None, [partial(_edit, [], changes)], 1 << 40, len(changes))

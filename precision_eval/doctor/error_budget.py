@@ -45,7 +45,7 @@ class Share:
     work: torch.dtype  # the format of most products
 
 
-def stepped(
+def run_steps(
     model: ExaminedModel,
     inputs: tuple[torch.Tensor, ...],
     rounded: dict[int, TracedStep],
@@ -60,14 +60,14 @@ def stepped(
 
 def steps_of(subject: ExaminedModel) -> list[TracedStep]:
     model = copied(subject)
-    return stepped(model, model.tensors, {}).steps
+    return run_steps(model, model.tensors, {}).steps
 
 
-def rounded_run(subject: ExaminedModel, rounded: dict[int, TracedStep], **options: Any) -> Steps:
+def run_rounded(subject: ExaminedModel, rounded: dict[int, TracedStep], **options: Any) -> Steps:
     runs: list[Steps] = []
 
     def through(twin: ExaminedModel, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        runs.append(stepped(twin, inputs, rounded, **options))
+        runs.append(run_steps(twin, inputs, rounded, **options))
         return runs[-1].outputs
 
     run_as(subject, in_wide, torch.float64, through=through)
@@ -79,19 +79,19 @@ def kept_results(
 ) -> tuple[list[tuple[TracedStep, torch.Tensor]], dict[Hashable, torch.Tensor]]:
     """What each step of a model gave that makes new numbers, and what those of a float64 copy did, by identity."""
     model = copied(subject)
-    own, exact = stepped(model, model.tensors, {}, keeps=True), rounded_run(subject, {}, keeps=True)
+    own, exact = run_steps(model, model.tensors, {}, keeps=True), run_rounded(subject, {}, keeps=True)
     if min(own.room_bytes, exact.room_bytes) < 0:
         return [], {}
     return own.results, {step.identity: result for step, result in exact.results}
 
 
-def rounded_unseen(subject: ExaminedModel) -> tuple[TracedStep, torch.dtype] | None:
+def find_unseen_rounding(subject: ExaminedModel) -> tuple[TracedStep, torch.dtype] | None:
     """The first step that is given what was rounded out of torch's sight to fewer digits than it works in itself."""
     model = copied(subject)
     origins: TensorMap[bool] = TensorMap()
     for _, _, tensor in named_tensors(model, model.tensors):
         origins[tensor] = True
-    run = stepped(model, model.tensors, {}, origins=origins)
+    run = run_steps(model, model.tensors, {}, origins=origins)
     given = ((run.steps[at], dtype) for at, dtype in run.unseen if at < len(run.steps))
     return next(((step, dtype) for step, dtype in given if rounding(dtype) > rounding(step.dtype)), None)
 
@@ -107,14 +107,14 @@ def first_rounding(
     all bring; None where rounding results does not.
     """
     steps = steps_of(subject)
-    exact = rounded_run(subject, {})
+    exact = run_rounded(subject, {})
     low, high = 0, len(steps)
-    total = error(rounded_run(subject, dict(enumerate(steps))), exact)
+    total = error(run_rounded(subject, dict(enumerate(steps))), exact)
     if not total > most or not steps:
         return None, total
     while high - low > 1:
         middle = (low + high) // 2
-        is_beyond = error(rounded_run(subject, dict(enumerate(steps[:middle]))), exact) > most
+        is_beyond = error(run_rounded(subject, dict(enumerate(steps[:middle]))), exact) > most
         low, high = (low, middle) if is_beyond else (middle, high)
     return steps[high - 1], total
 
@@ -122,10 +122,10 @@ def first_rounding(
 class _Budget:
     def __init__(self, subject: ExaminedModel, steps: list[TracedStep]) -> None:
         self.subject, self.steps = subject, steps
-        self.exact = rounded_run(subject, {})
+        self.exact = run_rounded(subject, {})
 
     def error(self, chosen: Collection[int]) -> float:
-        return drift_between(rounded_run(self.subject, {at: self.steps[at] for at in chosen}), self.exact)
+        return drift_between(run_rounded(self.subject, {at: self.steps[at] for at in chosen}), self.exact)
 
     def largest(
         self, chosen: Sequence[int], key: Callable[[TracedStep], Hashable], least: float
@@ -181,7 +181,7 @@ def largest_shares(subject: ExaminedModel) -> Iterator[Share]:
         # A line that adds little is not where the drift begins.
         first = min(at for at, adds in shares if adds >= ALIKE * shares[0][1])
         first = budget.first_alike(line, own, narrow) if count == 1 else first
-        alone = rounded_run(subject, {at: steps[at] for at in chosen})
+        alone = run_rounded(subject, {at: steps[at] for at in chosen})
         own = drift_between(alone, budget.exact)
         yield Share(steps[first], count, own, others, alone.rounds_whole_numbers, work)
         if not is_most:

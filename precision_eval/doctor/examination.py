@@ -120,7 +120,7 @@ def examine(
     repeats = run_twice(subject)
     _check_repeats(subject, repeats, strict=fixes)
     costs = fixes and latency if costs is None else costs
-    diagnosis, reference, repairs, excess = _diagnosed(
+    diagnosis, reference, repairs, excess = _diagnose(
         subject, repeats, compiled=compiled, available_bytes=memory, first=first
     )
     if not fixes and not costs:
@@ -186,7 +186,7 @@ def _with_fix(diagnosis: Diagnosis) -> Diagnosis:
     return replace(diagnosis, patches=(patch, *diagnosis.patches))
 
 
-def _diagnosed(
+def _diagnose(
     subject: ExaminedModel,
     repeats: Repeatability,
     *,
@@ -195,7 +195,7 @@ def _diagnosed(
     first: Callable[[Diagnosis], None],
 ) -> tuple[Diagnosis, Reference, list[Repair], Excess | None]:
     base = base_dtype(subject)
-    observer, seen, raised = _observed(subject, base)
+    observer, seen, raised = _observe(subject, base)
     reference = _reference(subject, repeats, available_bytes=available_bytes)
     broken, total = repeats.outcome.broken(reference.outputs)
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
@@ -205,7 +205,7 @@ def _diagnosed(
         findings = findings if noted is None else _with_numbers(findings, noted[0])
     if raised is None:
         findings = _with_lost_before(findings, subject, reference)
-    doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
+    doubts = (*_doubts(subject, repeats, seen), *_infinity_doubts(repeats.outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
         model=type(subject.own).__name__,
         status="raised" if raised is not None else "non_finite" if broken else "passed",
@@ -238,7 +238,7 @@ def _diagnosed(
     return diagnosis, reference, repairs, excess
 
 
-def _observed(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, CallOutcome, Event | None]:
+def _observe(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, CallOutcome, Event | None]:
     fresh = copied(subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -280,7 +280,7 @@ def _reference(subject: ExaminedModel, repeats: Repeatability, *, available_byte
     return reference_of(subject, available_bytes=available_bytes, draws=draws)
 
 
-def _meant(outcome: CallOutcome, broken: int) -> tuple[str, ...]:
+def _infinity_doubts(outcome: CallOutcome, broken: int) -> tuple[str, ...]:
     infinite, total = outcome.broken()
     if infinite == broken:
         return ()

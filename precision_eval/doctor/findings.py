@@ -22,7 +22,7 @@ from precision_eval.doctor.diagnosis import (
     Severity,
     SourceLine,
 )
-from precision_eval.doctor.source import called, expressions, python_frames, source_line
+from precision_eval.doctor.source import callee, expressions, python_frames, source_line
 from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, inside_event, is_internal
 from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names
 from precision_eval.trace.provenance import Provenance, ancestors, dtype_bringer, dtype_chain, origin_of
@@ -66,7 +66,7 @@ def _python_event(observer: DtypeFlow, error: BaseException) -> Event:
             of_module = is_internal(frame.f_code.co_filename)
         trace = trace.tb_next
     frames = python_frames(error)
-    code, instruction = (frames[-1][0], frames[-1][1]) if frames else (_python_event.__code__, 0)
+    line = frames[-1] if frames else (_python_event.__code__, 0)
     given = local.get("args", ())  # a tuple in the call of a module that is no Python inside
     values = [*local.items(), *((f"input {at}", v) for at, v in enumerate(given if isinstance(given, tuple) else ()))]
     named = {name: value for name, value in values if isinstance(value, torch.Tensor)}
@@ -81,10 +81,10 @@ def _python_event(observer: DtypeFlow, error: BaseException) -> Event:
     call = None if module is None else observer.modules.called(module)
     name = type(module).__name__ if module is not None else "the model"
     result = operands[0][2].dtype if operands else observer.base
-    line, sort = (code, instruction), OperationKind.SKIP
-    event = Event("raise", observer.number + 1, name, sort, line, call, operands, result, of_module=of_module)
+    number, sort = observer.number + 1, OperationKind.SKIP
+    event = Event("raise", number, name, sort, line, call, operands, result, of_module=of_module)
     if not of_module and len(frames) > 1:
-        event.caller = (frames[-2][0], frames[-2][1])
+        event.caller = frames[-2]
     return event
 
 
@@ -113,7 +113,7 @@ def findings_of(
     _spread(events, observer.base)
     groups: dict[Any, list[Event]] = {}
     for event in sorted(events, key=lambda e: e.number):
-        severity, reason = _judged(event)
+        severity, reason = _judge(event)
         dtypes = tuple(record.dtype for _, _, record in event.operands)
         groups.setdefault((event.kind, event.line, event.name, dtypes, event.result, severity, reason), []).append(
             event
@@ -151,7 +151,7 @@ def _broken_events(broken: list[Provenance], outputs: list[Provenance], number: 
     return [] if record is None or record.code is None else [inside_event("first_non_finite", record, number)]
 
 
-def _judged(event: Event) -> tuple[Severity, str]:
+def _judge(event: Event) -> tuple[Severity, str]:
     if event.kind == "raise":
         return "fault", "it raised"
     if event.kind == "promotion":
@@ -224,7 +224,7 @@ def written_operands(event: Event) -> list[str]:
         return [str(key[0]) if event.caller else "" for key in keys]
     texts = expressions(*event.line, event.name, keys, of_module=event.of_module)
     if event.of_module:
-        owner = owner_of(called(*event.line), event.call.path if event.call else "")
+        owner = owner_of(callee(*event.line), event.call.path if event.call else "")
         for index, (_, _, record) in enumerate(event.operands):
             if owner and not texts[index] and record.kind in ("parameter", "buffer"):
                 texts[index] = f"{owner}.{record.name.rpartition('.')[2]}"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import CodeType, FunctionType
 
-from precision_eval.doctor.source import Insertion, forget_source, shortened
+from precision_eval.doctor.source import Insertion, forget_source, short_path
 from precision_eval.trace.dtype_flow import is_installed
 
 _CHANGES_NOTHING = re.compile(r"\s*(\w+) = \1\s*")
@@ -69,11 +69,11 @@ class PatchedSource:
         """Write a unified diff, with paths below the working directory or below site-packages."""
         parts: list[str] = []
         for file in self._edited:
-            name = shortened(file)
-            parts += difflib.unified_diff(self._original[file], self._written(file), f"a/{name}", f"b/{name}")
+            name = short_path(file)
+            parts += difflib.unified_diff(self._original[file], self._lines_to_show(file), f"a/{name}", f"b/{name}")
         return "".join(part if part.endswith("\n") else f"{part}\n\\ No newline at end of file\n" for part in parts)
 
-    def _written(self, file: str) -> list[str]:
+    def _lines_to_show(self, file: str) -> list[str]:
         """Lines without those that a cast taken out leaves as ``t = t``, unless their block has no other."""
         lines = list(self._edited[file])
         for line in sorted(self._at[file], reverse=True):

@@ -67,22 +67,22 @@ def try_fixes(
     """Try every fix but the control, and measure the verified changes with them; also return doubts."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a model's own were shown when it first ran
-        remedies = [_tried(fix, subject, trials) for fix in FIXES if fix.id != "as_shipped"]
+        remedies = [_try_fix(fix, subject, trials) for fix in FIXES if fix.id != "as_shipped"]
         verified = {repair.title: repair for repair in repairs if repair.verified}
-        remedies += [_repaired(repair, subject, trials) for repair in verified.values()]
+        remedies += [_measure_repair(repair, subject, trials) for repair in verified.values()]
         doubts: tuple[str, ...] = ()
         if not trials.repeats:
             doubts = ("the model carries state from call to call, so latency and memory were not measured",)
         elif trials.times:
-            remedies, doubts = _timed(subject, remedies, trials, verified)
-    return tuple(_ranked(remedies)), doubts
+            remedies, doubts = _time_cures(subject, remedies, trials, verified)
+    return tuple(_rank(remedies)), doubts
 
 
 def _mode(fix: Fix) -> str:
     return "eager" if "eager" in fix.modes else "compiled"
 
 
-def _applied(fix: Fix, model: ExaminedModel) -> AppliedFix:
+def _apply_fix(fix: Fix, model: ExaminedModel) -> AppliedFix:
     check_format(fix, _device(model))
     return AppliedFix(fix, model, mode=_mode(fix), backend=BACKEND)
 
@@ -91,19 +91,19 @@ def _device(model: ExaminedModel) -> str:
     return next((str(tensor.device) for tensor in model.tensors), "cpu")
 
 
-def _tried(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
+def _try_fix(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
     remedy = Remedy(fix=fix.id, title=fix.title, mode=_mode(fix), status="unsupported")
     if remedy.mode == "compiled" and not trials.compiles:
         return replace(remedy, reason="it has a meaning under the compiler only, which was not asked for")
     model = copied(subject)
     try:
-        with _applied(fix, model) as applied:
+        with _apply_fix(fix, model) as applied:
             inputs = applied.prepare(model.tensors)
             outcome = attempt(lambda: applied(*inputs))
     except Exception as error:  # noqa: BLE001 - a fix enters the model's own code, which may raise anything
         outcome = CallOutcome(None, error)
     if outcome.error is not None:
-        return _failed(remedy, outcome.error)
+        return _note_failure(remedy, outcome.error)
     broken, total = outcome.broken(trials.reference.outputs)
     if broken:
         return replace(remedy, status="non_finite", reason=f"{broken} of {total} output values are not finite")
@@ -121,7 +121,7 @@ def _tried(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
         return _with_peak(remedy, candidate, model)
 
 
-def _failed(remedy: Remedy, error: Exception) -> Remedy:
+def _note_failure(remedy: Remedy, error: Exception) -> Remedy:
     refused = isinstance(error, PrecisionEvalError)
     status = "unsupported" if refused else failure_of(remedy.fix, error).status
     reason = first_line(error, empty=type(error).__name__)
@@ -133,7 +133,7 @@ def _left(fix: Fix, subject: ExaminedModel) -> list[str]:
     only compiles leaves those of the model as it is.
     """
     model = copied(subject)
-    with _applied(fix_by_id("as_shipped") if _mode(fix) == "compiled" else fix, model) as applied:
+    with _apply_fix(fix_by_id("as_shipped") if _mode(fix) == "compiled" else fix, model) as applied:
         inputs = applied.prepare(model.tensors)
         base = applied.dtype or base_dtype(model)
         observer, outcome = observe_call(model, lambda: applied(*inputs), inputs, base=base, values=False)
@@ -143,12 +143,12 @@ def _left(fix: Fix, subject: ExaminedModel) -> list[str]:
 def _candidate(fix: Fix, subject: ExaminedModel, stack: ExitStack) -> tuple[ExaminedModel, Candidate]:
     """Put a fix on a copy for as long as the stack lives."""
     model = copied(subject)
-    applied = _applied(fix, model)
+    applied = _apply_fix(fix, model)
     stack.enter_context(applied.stored())
     return model, Candidate(partial(applied, *applied.prepare(model.tensors)), applied.agreeing)
 
 
-def _repaired_candidate(
+def _repair_candidate(
     repair: Repair, subject: ExaminedModel, shared: ExaminedModel | None = None
 ) -> tuple[ExaminedModel, Candidate]:
     model = repair.copy(subject)
@@ -177,7 +177,7 @@ def _with_peak(remedy: Remedy, candidate: Candidate, model: ExaminedModel) -> Re
     return replace(remedy, allocated_peak_bytes=memory.allocated_peak_bytes, stored_bytes=memory.storage_bytes)
 
 
-def _repaired(repair: Repair, subject: ExaminedModel, trials: Trials) -> Remedy:
+def _measure_repair(repair: Repair, subject: ExaminedModel, trials: Trials) -> Remedy:
     assert repair.outputs is not None
     remedy = Remedy(
         fix=repair.title, title="a change of the source or of what is stored", mode="eager", status="passed",
@@ -185,11 +185,11 @@ def _repaired(repair: Repair, subject: ExaminedModel, trials: Trials) -> Remedy:
     )  # fmt: skip
     if not trials.repeats:
         return remedy
-    model, candidate = _repaired_candidate(repair, subject)
+    model, candidate = _repair_candidate(repair, subject)
     return _with_peak(remedy, candidate, model)
 
 
-def _timed(
+def _time_cures(
     subject: ExaminedModel, remedies: list[Remedy], trials: Trials, repairs: dict[str, Repair]
 ) -> tuple[list[Remedy], tuple[str, ...]]:
     cures = [remedy for remedy in remedies if remedy.cures]
@@ -207,7 +207,7 @@ def _timed(
     with ExitStack() as stack, torch.no_grad():  # as fixes call a model: autograd is a fifth of a short call
         for name in (remedy.fix for remedy in cures):
             _, candidates[name] = (
-                _repaired_candidate(repairs[name], subject)
+                _repair_candidate(repairs[name], subject)
                 if name in repairs
                 else _candidate(fix_by_id(name), subject, stack)
             )
@@ -270,14 +270,14 @@ def prices_of(subject: ExaminedModel, repairs: list[Repair], trials: Trials) -> 
     candidates = {AS_IT_IS: Candidate(partial(model, *model.tensors))}
     now = _with_peak(Remedy(fix=AS_IT_IS, title="", mode="eager", status="passed"), candidates[AS_IT_IS], model)
     with torch.no_grad():
-        candidates |= {name: _repaired_candidate(repair, subject, model)[1] for name, repair in verified.items()}
+        candidates |= {name: _repair_candidate(repair, subject, model)[1] for name, repair in verified.items()}
         if MIN_BLOCKS * sum(map(_block_s, candidates.values())) > OVER_BUDGET * trials.budget_s:
             return prices
         ratios = _ratios(candidates, AS_IT_IS, subject, trials)
     error = output_error(trials.shipped, trials.reference.outputs)
     for name, repair in verified.items():
         place = LAYOUT if repair.changes_tensors else 0.0
-        prices[int(name)] = _price(ratios[name], _repaired(repair, subject, trials), now, error, place=place)
+        prices[int(name)] = _price(ratios[name], _measure_repair(repair, subject, trials), now, error, place=place)
     return prices
 
 
@@ -308,7 +308,7 @@ def _dominates(better: Remedy, other: Remedy) -> bool:
     return bool(pairs) and all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
-def _ranked(remedies: list[Remedy]) -> list[Remedy]:
+def _rank(remedies: list[Remedy]) -> list[Remedy]:
     cures = [remedy for remedy in remedies if remedy.cures]
     marked = [
         replace(remedy, is_best=remedy.cures and not any(_dominates(other, remedy) for other in cures))

@@ -26,7 +26,7 @@ from precision_eval.doctor.findings import findings_of, owner_of, raised_event, 
 from precision_eval.doctor.patched import PatchedSource
 from precision_eval.doctor.source import (
     Insertion,
-    called,
+    callee,
     dtype_of,
     expressions,
     imports_torch,
@@ -113,13 +113,13 @@ def repairs_of(subject: ExaminedModel, reference: Reference, *, drifts: bool = F
         repairs = [] if drifts else _repairs_of_dtypes(subject, reference)
         if any(repair.verified for repair in repairs):
             return repairs
-        widened = _followed("widened", _widened, subject, reference)
+        widened = _follow("widened", _widen, subject, reference)
     return [widened] if widened.verified else repairs
 
 
 def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Repair]:
     meeting, origin, stored = (
-        _followed(way, step, subject, reference)
+        _follow(way, step, subject, reference)
         for way, step in (("meeting", _at_meeting), ("origin", _at_origin), ("stored", _as_stored))
     )
     shorter = origin.verified and origin.source and origin.source.size < meeting.source.size
@@ -127,12 +127,12 @@ def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Rep
         meeting = origin
     changes = [repair for repair in (meeting, stored) if repair.source or repair.stored]
     changes = [repair for repair in changes if repair.verified] or changes[:1]
-    drifts = [not _explained(repair, subject, reference) for repair in changes]
+    drifts = [not _is_explained(repair, subject, reference) for repair in changes]
     ranked = sorted(zip(drifts, changes, strict=True), key=lambda p: (not p[1].verified, p[0], p[1].source.of_library))
     return [repair for _, repair in ranked]
 
 
-def _explained(repair: Repair, subject: ExaminedModel, reference: Reference) -> bool:
+def _is_explained(repair: Repair, subject: ExaminedModel, reference: Reference) -> bool:
     """Whether a change leaves no drift beyond the format: a cast that says aloud what was lost in silence does."""
     outcome = CallOutcome(repair.outputs, None)
     return excess_drift(subject, outcome, reference, base_dtype(subject)) is None
@@ -144,7 +144,7 @@ def _as_exact(one: Repair, other: Repair, reference: Reference) -> bool:
     return one_error is None or other_error is None or one_error <= 2 * other_error
 
 
-def _followed(way: str, step: Step, subject: ExaminedModel, reference: Reference) -> Repair:
+def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference) -> Repair:
     """Cure one fault after the other until none is left, or until one cannot be cured this way."""
     repair = Repair()
     cured: set[object] = set()
@@ -152,7 +152,7 @@ def _followed(way: str, step: Step, subject: ExaminedModel, reference: Reference
     for _ in range(MOST_STEPS + 1):
         with repair.source.active():
             model = repair.copy(subject)
-            faults, outcome = _observed(model, base, reference, numbers=way == "widened")
+            faults, outcome = _observe(model, base, reference, numbers=way == "widened")
             if not faults:
                 repair.outputs, repair.left = outcome.outputs, _still_wrong(outcome, reference)
                 return repair
@@ -178,7 +178,7 @@ def _followed(way: str, step: Step, subject: ExaminedModel, reference: Reference
     return repair
 
 
-def _observed(
+def _observe(
     model: ExaminedModel, base: torch.dtype, reference: Reference, *, numbers: bool
 ) -> tuple[Faults, CallOutcome]:
     """Observe a copy; return its faults and, if asked for, what is wrong by the numbers where none is left."""
@@ -274,7 +274,7 @@ def _at_meeting(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
         return _around_module(event, event.caller, path="", cast_result=False)
     if event.of_module:
         of_norm = event.sort is OperationKind.NORM and event.kind != "raise"
-        if by_keyword := _given_by_keyword(event, base):
+        if by_keyword := _cast_keyword(event, base):
             return by_keyword
         return _around_module(event, event.line, path=path, cast_result=of_norm)
     if any(key == ("out",) for key, _, _ in event.operands):
@@ -282,7 +282,7 @@ def _at_meeting(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
     if event.kind == "downcast" and event.name not in ASSIGNMENTS:
         return ()  # a cast of what is added would hide that the sum is held in less
     written = written_operands(event)
-    keep = _kept(event, base)
+    keep = _index_to_keep(event, base)
     to = event.operands[keep][2].dtype
     dtype = _dtype_text(written[keep], to, event.line[0].co_filename)
     casts = {
@@ -295,12 +295,12 @@ def _at_meeting(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
 
 def _dtype_text(expression: str, dtype: torch.dtype, file: str) -> str:
     """Write a dtype as an operand's own where that costs nothing to read, else by its name."""
-    if expression and _costs_nothing(expression):
+    if expression and _is_dotted_name(expression):
         return dtype_of(expression)
     return f"torch.{short(dtype)}" if imports_torch(file) or not expression else dtype_of(expression)
 
 
-def _costs_nothing(expression: str) -> bool:
+def _is_dotted_name(expression: str) -> bool:
     try:
         node: ast.AST = ast.parse(expression, mode="eval").body
     except SyntaxError:
@@ -314,7 +314,7 @@ def _around_module(event: Event, line: CodeLine, *, path: str, cast_result: bool
     """Cast what a module is given to its weight's dtype, or what it returns to its input's."""
     code, instruction = line
     (given,) = expressions(code, instruction, "", [(0,)], of_module=True)
-    owner = called(code, instruction)
+    owner = callee(code, instruction)
     if not given or not owner:
         return ()
     if cast_result:
@@ -322,7 +322,7 @@ def _around_module(event: Event, line: CodeLine, *, path: str, cast_result: bool
     return with_casts(code, instruction, {given: _weight_dtype(event, owner_of(owner, path), code.co_filename)})
 
 
-def _given_by_keyword(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+def _cast_keyword(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
     """Cast what a module is given by a keyword and hands on under the same name; what it is called on is no stray."""
     if event.sort is not OperationKind.ATTENTION or event.operands[0][2].dtype is not base:
         return ()
@@ -349,7 +349,7 @@ def _weight_dtype(event: Event, owner: str, file: str) -> str:
     return f"next({owner}.parameters()).dtype"
 
 
-def _kept(event: Event, base: torch.dtype) -> int:
+def _index_to_keep(event: Event, base: torch.dtype) -> int:
     """Index of the operand whose dtype the others are cast to."""
     dtypes = [record.dtype for _, _, record in event.operands]
     if event.sort is OperationKind.WRITE or event.sort is OperationKind.ATTENTION:
@@ -365,7 +365,7 @@ WIDE = "torch.float32"
 _INSIDE = ("drift", "first_non_finite")
 
 
-def _widened(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
+def _widen(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
     """Have an operation that loses digits or range keep them; what is wrong by its dtypes is cast where they meet."""
     if event.kind == "raise" and not event.of_module and event.caller is None:
         return _wide(event)  # it stays wide until a module with weights of its own

@@ -21,7 +21,7 @@ from precision_eval.trace.operations import CASTS
 from precision_eval.trace.replay import line_of
 
 
-def shortened(file: str) -> str:
+def short_path(file: str) -> str:
     """Shorten a path: below site-packages, or below the working directory, else its last two parts."""
     path = Path(file)
     for marker in ("site-packages", "dist-packages"):
@@ -44,7 +44,7 @@ def _span(code: CodeType, instruction: int) -> tuple[int, int, int, int] | None:
 def source_line(code: CodeType, instruction: int) -> SourceLine:
     line = line_of(code, instruction)
     text = linecache.getline(code.co_filename, line).strip()
-    return SourceLine(file=shortened(code.co_filename), line=line, function=code.co_qualname, text=text)
+    return SourceLine(file=short_path(code.co_filename), line=line, function=code.co_qualname, text=text)
 
 
 @lru_cache(maxsize=64)
@@ -87,7 +87,7 @@ def _text(file: str, node: ast.AST) -> str:
     return (ast.get_source_segment(parsed[0], node) or "") if parsed else ""
 
 
-def _written(node: ast.AST | None) -> dict[tuple[int | str, ...], ast.expr]:
+def _operands_of(node: ast.AST | None) -> dict[tuple[int | str, ...], ast.expr]:
     """Operands of a call as written, by position (a method's object is the first) or by keyword."""
     if isinstance(node, ast.BinOp):
         return {(0,): node.left, (1,): node.right}
@@ -121,20 +121,14 @@ def _names_of_torch(file: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _is_method(node: ast.AST | None, op: str, file: str) -> bool:
-    """Whether the call is of a tensor's method, so that its object is the first operand."""
+def _owner_of_method(node: ast.AST | None, op: str, file: str) -> ast.expr | None:
+    """The tensor whose method is called, which is the first operand; None where no tensor's is."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != op:
-        return False
-    root = node.func.value
+        return None
+    owner = root = node.func.value
     while isinstance(root, ast.Attribute):
         root = root.value
-    return not (isinstance(root, ast.Name) and root.id in _names_of_torch(file))
-
-
-def _object_of(node: ast.AST | None) -> ast.expr:
-    assert isinstance(node, ast.Call)
-    assert isinstance(node.func, ast.Attribute)
-    return node.func.value
+    return None if isinstance(root, ast.Name) and root.id in _names_of_torch(file) else owner
 
 
 def expressions(
@@ -143,11 +137,13 @@ def expressions(
     """Tell how operands are written at a line."""
     node = _node(code, instruction)
     if of_module:
-        return [_text(code.co_filename, part) if part else "" for part in _of_module(node, len(keys))]
-    written = _written(node)
-    if _is_method(node, op, code.co_filename):
+        first = node.args[0] if isinstance(node, ast.Call) and node.args else None
+        given = "" if first is None or isinstance(first, ast.Starred) else _text(code.co_filename, first)
+        return [given, *[""] * (len(keys) - 1)]
+    written = _operands_of(node)
+    if owner := _owner_of_method(node, op, code.co_filename):
         shifted = {((k[0] + 1, *k[1:]) if isinstance(k[0], int) else k): part for k, part in written.items()}
-        written = {(0,): _object_of(node), **shifted}
+        written = {(0,): owner, **shifted}
     return [_text(code.co_filename, written[key]) if key in written else "" for key in keys]
 
 
@@ -162,17 +158,12 @@ def variables(code: CodeType, instruction: int, op: str, keys: list[tuple[int | 
     return [text for text in expressions(code, instruction, op, keys, of_module=False) if text]
 
 
-def _of_module(node: ast.AST | None, count: int) -> list[ast.expr | None]:
-    first = node.args[0] if isinstance(node, ast.Call) and node.args else None
-    return [None if isinstance(first, ast.Starred) else first, *[None] * (count - 1)]
-
-
-def called(code: CodeType, instruction: int) -> str:
+def callee(code: CodeType, instruction: int) -> str:
     node = _node(code, instruction)
     return _text(code.co_filename, node.func) if isinstance(node, ast.Call) else ""
 
 
-def _wrapped(expression: str) -> str:
+def _parenthesize(expression: str) -> str:
     """Put parentheses around what a method cannot be called on as it stands."""
     try:
         node = ast.parse(expression, mode="eval").body
@@ -184,7 +175,7 @@ def _wrapped(expression: str) -> str:
 
 def dtype_of(expression: str) -> str:
     """Write the dtype of an operand: ``x.dtype``, ``(x * 2).dtype``."""
-    return f"{_wrapped(expression)}.dtype"
+    return f"{_parenthesize(expression)}.dtype"
 
 
 @dataclass(frozen=True)
@@ -200,7 +191,7 @@ class Insertion:
 
 def _parts_to_cast(node: ast.AST, file: str, casts: dict[str, str]) -> list[tuple[str, ast.expr]]:
     """Find the operands to cast, all of them; what is no operand of its own is cast where it first occurs."""
-    operands = [(_text(file, part), part) for part in _written(node).values() if not isinstance(part, ast.Starred)]
+    operands = [(_text(file, part), part) for part in _operands_of(node).values() if not isinstance(part, ast.Starred)]
     parts = [(text, part) for text, part in operands if text in casts]
     rest = set(casts) - {text for text, _ in parts}
     for part in ast.walk(node):
@@ -224,10 +215,10 @@ def with_calls(code: CodeType, instruction: int, calls: dict[str, str], *, resul
     parts = _parts_to_cast(node, file, calls) if node is not None else []
     if {text for text, _ in parts} != set(calls):
         return ()
-    ends = tuple(inserted for text, part in parts for inserted in _called(file, part, calls[text]))
+    ends = tuple(inserted for text, part in parts for inserted in _append_call(file, part, calls[text]))
     if not result:
         return ends
-    return (*ends, *_called(file, node, result)) if isinstance(node, ast.expr) else ()
+    return (*ends, *_append_call(file, node, result)) if isinstance(node, ast.expr) else ()
 
 
 def with_backend(code: CodeType, instruction: int, backend: str) -> tuple[Insertion, ...]:
@@ -277,7 +268,7 @@ def with_keyword_cast(code: CodeType, instruction: int, words: tuple[str, ...], 
     """Write a cast around what a call is given by one of some keywords."""
     node = _node(code, instruction)
     given = [word.value for word in node.keywords if word.arg in words] if isinstance(node, ast.Call) else []
-    return tuple(inserted for part in given for inserted in _called(code.co_filename, part, f".to({dtype})"))
+    return tuple(inserted for part in given for inserted in _append_call(code.co_filename, part, f".to({dtype})"))
 
 
 def imports_torch(file: str) -> bool:
@@ -287,7 +278,7 @@ def imports_torch(file: str) -> bool:
     return any(alias.name == "torch" and alias.asname is None for node in imports for alias in node.names)
 
 
-def _called(file: str, part: ast.expr, call: str) -> tuple[Insertion, ...]:
+def _append_call(file: str, part: ast.expr, call: str) -> tuple[Insertion, ...]:
     assert part.end_lineno is not None
     assert part.end_col_offset is not None
     if isinstance(part, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
@@ -305,13 +296,13 @@ def forget_source() -> None:
     _names_of_torch.cache_clear()
 
 
-def python_frames(error: BaseException) -> list[tuple[CodeType, int, dict[str, object]]]:
-    """List the frames of an error outside torch, outermost first, with their local variables."""
+def python_frames(error: BaseException) -> list[tuple[CodeType, int]]:
+    """List the lines of an error outside torch, outermost first."""
     frames = []
     trace = error.__traceback__
     while trace is not None:
         frame = trace.tb_frame
         if not is_internal(frame.f_code.co_filename):
-            frames.append((frame.f_code, trace.tb_lasti, dict(frame.f_locals)))
+            frames.append((frame.f_code, trace.tb_lasti))
         trace = trace.tb_next
     return frames

@@ -186,7 +186,7 @@ def test_ranking_puts_the_undominated_first_by_drift():
             latency_ratio=ratio, allocated_peak_bytes=peak, stored_bytes=1,
         )  # fmt: skip
 
-    found = remedies._ranked(
+    found = remedies._rank(
         [
             remedy("slow and coarse", 0.1, 2.0, 9),
             remedy("fast", 0.01, 0.5, 5),

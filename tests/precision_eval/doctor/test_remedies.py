@@ -60,16 +60,16 @@ class Filling(nn.Linear):
 
 def test_want_of_memory_is_no_fault_of_the_fix():
     subject = subject_of(Filling(D, D), (torch.ones(2, D),))
-    tried = remedies._tried(fix_by_id("bfloat16"), subject, trials())
+    tried = remedies._try_fix(fix_by_id("bfloat16"), subject, trials())
     assert (tried.status, tried.reason) == ("out_of_memory", "no room")
 
 
 def test_a_slip_of_the_suite_is_said_to_be_one(subject, monkeypatch):
-    monkeypatch.setattr(remedies, "_applied", lambda fix, model: None)
-    tried = remedies._tried(fix_by_id("bfloat16"), subject, trials())
+    monkeypatch.setattr(remedies, "_apply_fix", lambda fix, model: None)
+    tried = remedies._try_fix(fix_by_id("bfloat16"), subject, trials())
     assert tried.status == "crashed"
     assert tried.reason.startswith(SUITE_FAILED)
-    assert remedies._ranked([tried, remedy("autocast")])[-1] == tried
+    assert remedies._rank([tried, remedy("autocast")])[-1] == tried
 
 
 def test_bytes_of_copies_side_by_side_by_hand(subject):
@@ -83,11 +83,11 @@ def test_copies_that_do_not_fit_are_not_timed(subject, compared, monkeypatch):
     clock(monkeypatch, 1e-3)
     found = [remedy("full_float32"), remedy("autocast")]
     needed = remedies._needed_bytes(subject, found)
-    same, doubts = remedies._timed(subject, found, trials(available_bytes=needed - 1), {})
+    same, doubts = remedies._time_cures(subject, found, trials(available_bytes=needed - 1), {})
     assert (same, compared) == (found, [])
     assert len(doubts) == 1
     assert doubts[0].startswith("latency was not measured: copies of the model for 2 fixes side by side need")
-    remedies._timed(subject, found, trials(available_bytes=needed), {})
+    remedies._time_cures(subject, found, trials(available_bytes=needed), {})
     assert compared == [["full_float32", "autocast"]]
 
 
@@ -95,13 +95,13 @@ def test_blocks_far_over_the_budget_are_not_timed(subject, compared, monkeypatch
     found = [remedy("full_float32"), remedy("autocast")]
     most_s = remedies.OVER_BUDGET * 0.5 / (2 * MIN_BLOCKS)  # a call of each, at which the limit is reached
     clock(monkeypatch, 1.01 * most_s)
-    same, doubts = remedies._timed(subject, found, trials(), {})
+    same, doubts = remedies._time_cures(subject, found, trials(), {})
     assert (same, compared) == (found, [])
     assert doubts == (
         f"latency was not measured: {MIN_BLOCKS} blocks of each fix take 5.05 s or more, 0.5 s are allowed",
     )
     clock(monkeypatch, 0.99 * most_s)
-    remedies._timed(subject, found, trials(), {})
+    remedies._time_cures(subject, found, trials(), {})
     assert compared == [["full_float32", "autocast"]]
 
 
