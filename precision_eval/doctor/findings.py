@@ -211,7 +211,7 @@ def operands_of(event: Event, base: torch.dtype) -> tuple[OperandHistory, ...]:
             dtype=short(record.dtype),
             shape=shape,
             expression=text,
-            brought_by=brought_by(record),
+            brought_by=_words_of(origin_of(record)),
             history=history_of(record, base),
         )
         for name, (_, shape, record), text in zip(names, event.operands, written, strict=True)
@@ -247,10 +247,6 @@ def left_faults(observer: DtypeFlow, outputs: tuple[torch.Tensor, ...]) -> list[
     """Name the faults that an observed call still has, for instance under a fix."""
     findings, _ = findings_of(observer, outputs, None, broken=False)
     return [f"{finding.kind} at {finding.place}" for finding in findings if finding.severity == "fault"]
-
-
-def brought_by(record: Provenance) -> str:
-    return _words_of(origin_of(record))
 
 
 def _words_of(record: Provenance) -> str:

@@ -18,12 +18,12 @@ from torch._ops import OpOverload, OpOverloadPacket
 from precision_eval.fixes.sites import Site
 
 FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
+# Dtype of a tensor that is followed → the dtype of its values, or of their real and imaginary parts.
 PART_DTYPES = {dtype: dtype for dtype in FLOATS} | {
     torch.complex32: torch.float16,
     torch.complex64: torch.float32,
     torch.complex128: torch.float64,
 }
-"""Dtype of a tensor that is followed → the dtype of its values, or of their real and imaginary parts."""
 
 _PRECISION = {
     torch.float16: (11, 15),

@@ -212,18 +212,19 @@ def test_base_is_what_most_elements_are_in():
     assert base_dtype(ExaminedModel(nn.Identity(), (torch.ones(2).bfloat16(),), {})) is torch.bfloat16
 
 
-def split_model(part=None):
+class Split(nn.Module):
     """A float32 gain in a half model, before a part."""
 
-    class Split(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.project, self.gain = nn.Linear(D, D) if part is None else part, nn.Parameter(torch.ones(D))
+    def __init__(self, part):
+        super().__init__()
+        self.project, self.gain = part, nn.Parameter(torch.ones(D))
 
-        def forward(self, x):
-            return self.project(x * self.gain)
+    def forward(self, x):
+        return self.project(x * self.gain)
 
-    model = Split().half()
+
+def split_model(part=None):
+    model = Split(part or nn.Linear(D, D)).half()
     model.gain.data = model.gain.data.float()
     return model.eval().requires_grad_(False)
 
@@ -287,7 +288,7 @@ def test_what_is_compiled_is_examined_in_eager(how):
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*")
 def test_a_scripted_model_has_no_line_and_gets_a_change_of_what_is_stored():
-    found = quick(torch.jit.script(split_scripted()), torch.ones(2, D).half())
+    found = quick(torch.jit.script(split_model()), torch.ones(2, D).half())
     assert (found.status, found.first_split.place) == ("raised", None)
     assert any("inside ScriptModules are not seen" in doubt for doubt in found.doubts)
     assert found.patch.code == "model.gain.data = model.gain.data.to(torch.float16)"
@@ -319,21 +320,6 @@ def test_a_line_is_none_of_the_hooks_that_take_a_forwards_place(tmp_path):
     found = quick(Hooked(), torch.ones(2, D))
     assert found.first_split.place.text == "return self.net[0](x)"
     assert "self.net[0](x.to(self.net[0].weight.dtype))" in next(patch.diff for patch in found.patches if patch.diff)
-
-
-class Scriptable(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.project, self.gain = nn.Linear(D, D), nn.Parameter(torch.ones(D))
-
-    def forward(self, x):
-        return self.project(x * self.gain)
-
-
-def split_scripted():
-    model = Scriptable().half().eval().requires_grad_(False)
-    model.gain.data = model.gain.data.float()
-    return model
 
 
 @pytest.mark.filterwarnings("ignore:.*quantiz.*", "ignore:.*torch.ao.*")

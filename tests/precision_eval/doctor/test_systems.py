@@ -24,7 +24,7 @@ def operands_of(finding):
             "linear", "+ self.speaker_projection(speaker.to(self.speaker_projection.weight.dtype))",
         ),
         (
-            "metavoice-decode-float32", ("downcast", "__setitem__", "layers.0.attention.cache"),
+            "metavoice-decode-float32", ("downcast", "__setitem__", "layers.0.attention"),
             {"cache": ("float16", "buffer layers.0.attention.cache.key")}, "scaled_dot_product_attention", "",
         ),
         (
