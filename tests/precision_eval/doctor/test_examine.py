@@ -224,7 +224,7 @@ class Split(nn.Module):
 
 
 def split_model(part=None):
-    model = Split(part or nn.Linear(D, D)).half()
+    model = Split(nn.Linear(D, D) if part is None else part).half()
     model.gain.data = model.gain.data.float()
     return model.eval().requires_grad_(False)
 
