@@ -208,8 +208,9 @@ def test_bad_options_exit_2_in_one_line(refused, arguments, message):
 
 
 def test_margins_as_the_help_says():
-    assert _margins(None, "1.1", "1%") == Margins()
-    assert _margins("2%", "×1.2", "0.01") == Margins(latency=0.02, clear=None, drift=1.2)
+    assert _margins({"margin_latency": 0.02, "margin_drift": 1.2, "margin_memory": 0.01}) == Margins(
+        latency=0.02, clear=None, drift=1.2, memory=0.01
+    )
 
 
 def test_names_that_installed_packages_give_are_taken(monkeypatch):

@@ -116,7 +116,7 @@ def test_evaluate_asks_for_what_run_does(folder, monkeypatch, given):
         monkeypatch.setattr(
             module, "run_selection", lambda selection, *rest, tier, **more: asked.append((selection, tier)) or ()
         )
-    for name in ("loading.load", "writer.write_report", "html.write_html"):
+    for name in ("loading.load", "writer.write_report"):
         monkeypatch.setattr(f"precision_eval.report.{name}", lambda folder: folder)
     flags = {name: value for name, value in given.items() if value is True}
     settings = [f"{name.removesuffix('_s')}={value}" for name, value in given.items() if value is not True]

@@ -139,8 +139,8 @@ def test_the_package_own_registries_can_be_planned():
 
 def test_the_fork_server_imports_libraries_and_nothing_of_somebody_elses():
     own = replace(MEASURES[0], name="mine", place="my_measures:mine", everywhere=True, after=())
-    plan = make_plan(Selection(cases=("zoo-dia",)), measures=(*MEASURES, own))
+    plan = make_plan(Selection(cases=("attention-decode",)), measures=(*MEASURES, own))
     assert {cell.measure for cell in plan.cells} >= {"drift", "mine"}
-    assert {"precision_eval.measure.generic", "transformers.models.dia.modeling_dia"} <= set(plan.modules)
+    assert "precision_eval.measure.generic" in plan.modules
     assert not [name for name in plan.modules if name.startswith("my_measures")]
     assert "transformers" not in str(make_plan(Selection(cases=("attention-decode",))).modules)
