@@ -144,10 +144,14 @@ DOCTOR = (
 COMPARE = (replace(BUDGET, help="timing of all calls together; default 2", default=2.0), SEED)
 
 PLAN = (
-    Setting("dtype", "as_shipped, float16, bfloat16 or float32", str, "of the weights; default as_shipped"),
-    Setting("kv_dtype", "as_shipped, float16, bfloat16 or float32", str, "of the KV cache; default as_shipped"),
-    Setting("batch", "a count from 1", _count, "sequences; default 1"),
-    Setting("tokens", "a count from 1", _count, "tokens per call: 1 is decode, more is prefill; default 1"),
+    Setting(
+        "dtype", "as_shipped, float16, bfloat16 or float32", str, "of the weights; default as_shipped", "as_shipped"
+    ),
+    Setting(
+        "kv_dtype", "as_shipped, float16, bfloat16 or float32", str, "of the KV cache; default as_shipped", "as_shipped"
+    ),
+    Setting("batch", "a count from 1", _count, "sequences; default 1", 1),
+    Setting("tokens", "a count from 1", _count, "tokens per call: 1 is decode, more is prefill; default 1", 1),
 )
 
 MODULES = (

@@ -61,7 +61,9 @@ def test_what_asv_writes_is_read(tmp_path):
 def test_one_machine_and_one_kind_of_build_are_asked_for(tmp_path, write, run_type):
     values = {DRIFT: {CELL: 1.0}}
     write(tmp_path / "a", [run_type(torch="2.8.0", machine=name, values=values) for name in ("lab", "laptop")])
-    with pytest.raises(ParameterError, match=r"results of 2 machines \(lab, laptop\); name one with --set machine=NAME"):
+    with pytest.raises(
+        ParameterError, match=r"results of 2 machines \(lab, laptop\); name one with --set machine=NAME"
+    ):
         read_results(tmp_path / "a")
     assert read_results(tmp_path / "a", machine="laptop")[0].machine == "laptop"
     with pytest.raises(UnknownNameError, match="unknown machine 'labtop'; did you mean"):
