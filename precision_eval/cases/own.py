@@ -238,11 +238,11 @@ def _of_pair(target: str, model: Any, inputs: Any) -> OwnCase:
 
 def built(target: str, size: str, *, device: str, seed: int) -> BuiltCase:
     """Build the case of a target: a module that takes tensors, and those tensors."""
-    from precision_eval.fixes.packing import packed
+    from precision_eval.fixes.packing import pack
 
     own = own_case(target, seed=seed)
     moved = on_device(own, device, seed=seed)
-    subject = packed(moved.module(), moved.arguments())
+    subject = pack(moved.module(), moved.arguments())
     return BuiltCase(subject, subject.tensors, replace(own, model=moved.model))
 
 

@@ -175,7 +175,7 @@ def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, E
         return _finding(rounded, "fault", reason), rounded.event
     if at is None:
         finding = Finding(
-            kind="drift", severity="fault", op="", module="", module_class=type(subject.own).__name__, place=None,
+            kind="drift", severity="fault", op="", module="", module_class=type(subject.unwrapped).__name__, place=None,
             operands=(), result=short(excess.base), reason=str(excess),
         )  # fmt: skip
         return finding, None

@@ -38,7 +38,7 @@ from precision_eval.fixes.storage import floating_tensors
 from precision_eval.measure.model_calls import (
     CallOutcome,
     base_dtype,
-    copied,
+    copy_model,
     difference,
     observe_call,
     output_error,
@@ -132,7 +132,7 @@ class Suspect:
 
 
 def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[SilentCost, ...]:
-    model = copied(subject)
+    model = copy_model(subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own were shown when it first ran
         observer, _ = observe_call(

@@ -16,7 +16,7 @@ import torch
 
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import in_wide, run_as
-from precision_eval.measure.model_calls import attempt, copied, module_paths, relative_error
+from precision_eval.measure.model_calls import attempt, copy_model, module_paths, relative_error
 from precision_eval.trace.observer import TensorMap
 from precision_eval.trace.operations import OperationKind
 from precision_eval.trace.provenance import named_tensors
@@ -59,7 +59,7 @@ def run_steps(
 
 
 def steps_of(subject: ExaminedModel) -> list[TracedStep]:
-    model = copied(subject)
+    model = copy_model(subject)
     return run_steps(model, model.tensors, {}).steps
 
 
@@ -78,7 +78,7 @@ def kept_results(
     subject: ExaminedModel,
 ) -> tuple[list[tuple[TracedStep, torch.Tensor]], dict[Hashable, torch.Tensor]]:
     """What each step of a model gave that makes new numbers, and what those of a float64 copy did, by identity."""
-    model = copied(subject)
+    model = copy_model(subject)
     own, exact = run_steps(model, model.tensors, {}, keeps=True), run_rounded(subject, {}, keeps=True)
     if min(own.room_bytes, exact.room_bytes) < 0:
         return [], {}
@@ -87,7 +87,7 @@ def kept_results(
 
 def find_unseen_rounding(subject: ExaminedModel) -> tuple[TracedStep, torch.dtype] | None:
     """The first step that is given what was rounded out of torch's sight to fewer digits than it works in itself."""
-    model = copied(subject)
+    model = copy_model(subject)
     origins: TensorMap[bool] = TensorMap()
     for _, _, tensor in named_tensors(model, model.tensors):
         origins[tensor] = True

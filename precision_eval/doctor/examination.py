@@ -49,7 +49,7 @@ from precision_eval.measure.model_calls import (
     Repeatability,
     attempt,
     base_dtype,
-    copied,
+    copy_model,
     difference,
     observe_call,
     run_twice,
@@ -167,7 +167,7 @@ def _check_fits(subject: ExaminedModel, available_bytes: int) -> None:
     needed_bytes = sum(tensor.nbytes for tensor in held)
     if needed_bytes > available_bytes:
         raise ParameterError(
-            f"a copy of {type(subject.own).__name__} needs {memory_text(needed_bytes)}, "
+            f"a copy of {type(subject.unwrapped).__name__} needs {memory_text(needed_bytes)}, "
             f"{memory_text(available_bytes)} are free; each run is on a copy: examine it with fewer layers, which have "
             "the same dtypes"
         )
@@ -207,7 +207,7 @@ def _diagnose(
         findings = _with_lost_before(findings, subject, reference)
     doubts = (*_doubts(subject, repeats, seen), *_infinity_doubts(repeats.outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
-        model=type(subject.own).__name__,
+        model=type(subject.unwrapped).__name__,
         status="raised" if raised is not None else "non_finite" if broken else "passed",
         message=_message(seen, broken, total),
         base_dtype=short(base),
@@ -215,7 +215,7 @@ def _diagnose(
         explanation=None if seen.error is None else explain(seen.error).to_dict(),
         held=_held(subject, base),
         autocast=autocast_of(observer),
-        recast=recast_of(observer, subject.own),
+        recast=recast_of(observer, subject.unwrapped),
         backends=backends_of(observer),
         dead_casts=dead_casts_of(observer),
         ranges=ranges_of(observer),
@@ -239,7 +239,7 @@ def _diagnose(
 
 
 def _observe(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, CallOutcome, Event | None]:
-    fresh = copied(subject)
+    fresh = copy_model(subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=True)
@@ -290,7 +290,7 @@ def _infinity_doubts(outcome: CallOutcome, broken: int) -> tuple[str, ...]:
 def _check_repeats(subject: ExaminedModel, repeats: Repeatability, *, strict: bool) -> None:
     if strict and repeats.difference > REPEATABLE:
         raise ParameterError(
-            f"{type(subject.own).__name__} does not repeat: two calls from the same state with the same seeds differ "
+            f"{type(subject.unwrapped).__name__} does not repeat: two calls from the same state and seeds differ "
             f"by {repeats.difference:.2g} relative; take the randomness out, or examine it without trying fixes"
         )
 
@@ -320,7 +320,7 @@ def _message(seen: CallOutcome, broken: int, total: int) -> str:
 
 def _held(subject: ExaminedModel, base: torch.dtype) -> tuple[Held, ...]:
     """Group modules whose own tensors are in another dtype than most of the model."""
-    named = named_tensors(subject.own, ())
+    named = named_tensors(subject.unwrapped, ())
     groups = grouped((short(t.dtype), (name.rpartition(".")[0], t)) for _, name, t in named if t.dtype is not base)
     return tuple(
         Held(
@@ -369,7 +369,7 @@ def _patches(split: Finding | None, event: Event | None, repairs: list[Repair], 
 
 
 def _compiled(subject: ExaminedModel, eager: CallOutcome, reference: Reference) -> Compiled:
-    model = copied(subject)
+    model = copy_model(subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with AppliedFix(fix_by_id("as_shipped"), model, mode="compiled", backend=BACKEND) as call:

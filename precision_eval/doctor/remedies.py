@@ -33,7 +33,7 @@ from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.generic import check_format
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import call_memory
-from precision_eval.measure.model_calls import CallOutcome, attempt, base_dtype, copied, observe_call, output_error
+from precision_eval.measure.model_calls import CallOutcome, attempt, base_dtype, copy_model, observe_call, output_error
 from precision_eval.stats import MIN_BLOCKS, PairedRatio
 from precision_eval.trace.provenance import named_tensors
 
@@ -95,7 +95,7 @@ def _try_fix(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
     remedy = Remedy(fix=fix.id, title=fix.title, mode=_mode(fix), status="unsupported")
     if remedy.mode == "compiled" and not trials.compiles:
         return replace(remedy, reason="it has a meaning under the compiler only, which was not asked for")
-    model = copied(subject)
+    model = copy_model(subject)
     try:
         with _apply_fix(fix, model) as applied:
             inputs = applied.prepare(model.tensors)
@@ -132,7 +132,7 @@ def _left(fix: Fix, subject: ExaminedModel) -> list[str]:
     """Observe the model under a fix; name the faults that are left. The compiler changes no dtype, so that one that
     only compiles leaves those of the model as it is.
     """
-    model = copied(subject)
+    model = copy_model(subject)
     with _apply_fix(fix_by_id("as_shipped") if _mode(fix) == "compiled" else fix, model) as applied:
         inputs = applied.prepare(model.tensors)
         base = applied.dtype or base_dtype(model)
@@ -142,7 +142,7 @@ def _left(fix: Fix, subject: ExaminedModel) -> list[str]:
 
 def _candidate(fix: Fix, subject: ExaminedModel, stack: ExitStack) -> tuple[ExaminedModel, Candidate]:
     """Put a fix on a copy for as long as the stack lives."""
-    model = copied(subject)
+    model = copy_model(subject)
     applied = _apply_fix(fix, model)
     stack.enter_context(applied.stored())
     return model, Candidate(partial(applied, *applied.prepare(model.tensors)), applied.agreeing)
@@ -266,7 +266,7 @@ def prices_of(subject: ExaminedModel, repairs: list[Repair], trials: Trials) -> 
     prices: list[Price | None] = [None] * len(repairs)
     if not (trials.times and trials.repeats and verified) or (len(verified) + 1) * copy_bytes > trials.available_bytes:
         return prices
-    model = copied(subject)
+    model = copy_model(subject)
     candidates = {AS_IT_IS: Candidate(partial(model, *model.tensors))}
     now = _with_peak(Remedy(fix=AS_IT_IS, title="", mode="eager", status="passed"), candidates[AS_IT_IS], model)
     with torch.no_grad():

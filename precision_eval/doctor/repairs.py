@@ -41,7 +41,7 @@ from precision_eval.doctor.source import (
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import tensors_in
 from precision_eval.measure.float64_reference import Reference
-from precision_eval.measure.model_calls import CallOutcome, base_dtype, copied, observe_call, output_error
+from precision_eval.measure.model_calls import CallOutcome, base_dtype, copy_model, observe_call, output_error
 from precision_eval.trace.dtype_flow import CodeLine, Event, inside_event, is_internal
 from precision_eval.trace.operations import ASSIGNMENTS, SLOTS, OperationKind, loses, operand_names
 from precision_eval.trace.provenance import Provenance, named_tensors, origin_of
@@ -71,7 +71,7 @@ class Repair:
         return "suggested change" if self.source else "stored otherwise"
 
     def copy(self, subject: ExaminedModel) -> ExaminedModel:
-        model = copied(subject)
+        model = copy_model(subject)
         if self.change is not None:
             self.change(model)
         given = dict(zip(model.names, model.tensors, strict=True))
@@ -182,7 +182,7 @@ def _observe(
     model: ExaminedModel, base: torch.dtype, reference: Reference, *, numbers: bool
 ) -> tuple[Faults, CallOutcome]:
     """Observe a copy; return its faults and, if asked for, what is wrong by the numbers where none is left."""
-    fresh = copied(model) if numbers else model
+    fresh = copy_model(model) if numbers else model
     observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=True)
     raised = None if seen.error is None else raised_event(observer, seen.error)
     broken, _ = seen.broken(reference.outputs)

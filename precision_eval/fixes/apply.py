@@ -28,23 +28,23 @@ from torch import nn
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, UnsupportedError
 from precision_eval.core.targets import first_line
 from precision_eval.fixes.choices import FixChoices
-from precision_eval.fixes.compute import computed_as
-from precision_eval.fixes.narrow import held_narrow
+from precision_eval.fixes.compute import compute_with
+from precision_eval.fixes.narrow import narrow_caches
 from precision_eval.fixes.packing import Packed, in_dtype
 from precision_eval.fixes.patches import (
     AgreementMode,
     Swap,
-    casting_writes,
+    add_write_casts,
     eager_swaps,
+    install_swaps,
     modes_see_writes,
     no_fused_encoder,
-    swapped,
 )
-from precision_eval.fixes.pins import sdpa_pinned
-from precision_eval.fixes.sites import agreed
-from precision_eval.fixes.storage import stored_as
+from precision_eval.fixes.pins import pin_sdpa
+from precision_eval.fixes.sites import site_wrapper
+from precision_eval.fixes.storage import store_as
 
-#: Compiled variants that one function may have. Dynamo's own limit of 8 sends the ninth to eager without a word.
+# Compiled variants that one function may have. Dynamo's limit of 8 sends the ninth to eager without a word.
 RECOMPILE_LIMIT = 64
 
 _agreeing: list[AppliedFix] = []  # at most one: attributes are swapped for the whole process
@@ -61,8 +61,8 @@ def _device_type(model: nn.Module) -> str:
     return torch.get_default_device().type
 
 
-def _own(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Copy a closure with a code object of its own; Dynamo keeps its cache, and its limits, per code object."""
+def _with_new_code(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Copy a closure with another code object; Dynamo keeps its cache, and its limits, per code object."""
     assert isinstance(function, FunctionType)
     code = function.__code__.replace(co_name=f"{name}_{next(_serial)}")
     return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
@@ -81,8 +81,8 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _autocast_restored(device_type: str) -> Iterator[None]:
-    """Leave autocast as it was found."""
+def _restore_autocast(device_type: str) -> Iterator[None]:
+    """Undo what a compiled graph leaves of its autocast."""
     enabled = torch.is_autocast_enabled(device_type)
     dtype = torch.get_autocast_dtype(device_type)
     depth = torch.autocast_increment_nesting() - 1
@@ -112,10 +112,10 @@ def _upstream(model: nn.Module) -> AbstractContextManager[None]:
 Context = AbstractContextManager[Any]
 
 
-def changed(model: nn.Module, fix: FixChoices) -> tuple[nn.Module, Context | None]:
-    """Return a copy of a model with a fix's own change made, and the context that the change asks calls to be made in.
+def make_change(model: nn.Module, fix: FixChoices) -> tuple[nn.Module, Context | None]:
+    """Return a changed copy of a model, and the context that the change asks calls to be made in.
 
-    Where the fix makes none, the model itself is returned.
+    The model itself where the fix changes nothing.
     """
     if fix.change is None:
         return model, None
@@ -131,15 +131,15 @@ def changed(model: nn.Module, fix: FixChoices) -> tuple[nn.Module, Context | Non
             f"the candidate {fix.id} returns a {type(result).__name__}; expected a model, None where it changed the "
             "model in place, or a context manager"
         )
-    if isinstance(result, nn.Module):
-        if isinstance(held, Packed):
-            held.model = result
-        else:
-            held = result
-    return held, result if isinstance(result, AbstractContextManager) else None
+    if not isinstance(result, nn.Module):
+        return held, result
+    if not isinstance(held, Packed):
+        return result, None
+    held.model = result
+    return held, None
 
 
-def _entered_anew(context: Context | None) -> Context:
+def _enterable_again(context: Context | None) -> Context:
     """Return a context to enter once more: one that a generator makes can be entered only once."""
     recreate = getattr(context, "_recreate_cm", None)  # what contextlib itself uses where one is a decorator
     return nullcontext() if context is None else recreate() if recreate else context
@@ -171,11 +171,10 @@ class AppliedFix:
         self.dtype: torch.dtype | None = getattr(torch, fix.storage, None)
         self._stored = False
         self._entered: ExitStack | None = None
-        self._context: Context | None = None  # of a change of one's own; in force around calls only
+        self._context: Context | None = None  # of a user's change; in force around calls only
         self._put_on(model)
 
     def _put_on(self, model: nn.Module) -> None:
-        """Make the call of a model."""
         self.model = model
         self.function = self._function()
         self._swaps = self._eager_swaps()
@@ -188,13 +187,13 @@ class AppliedFix:
     def _eager_swaps(self) -> list[Swap]:
         if not self._casts or self.mode != "eager":
             return []
-        return eager_swaps(self.model, lambda site, original: agreed(site, self.fix.agreement, original))
+        return eager_swaps(self.model, lambda site, original: site_wrapper(site, self.fix.agreement, original))
 
     def _compiled(self) -> Callable[..., Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own parts, imported here
             through_graph = self._casts and not modes_see_writes()
-            backend = casting_writes(self.backend) if through_graph else self.backend
+            backend = add_write_casts(self.backend) if through_graph else self.backend
             return torch.compile(self.function, backend=backend)
 
     def _function(self) -> Callable[..., Any]:
@@ -207,7 +206,7 @@ class AppliedFix:
                 with torch.autocast(device_type):
                     return model(*inputs)
 
-            return _own(autocast_call, self.fix.id)
+            return _with_new_code(autocast_call, self.fix.id)
         if self.mode == "eager":
             return model
         if not self._casts:
@@ -215,17 +214,16 @@ class AppliedFix:
             def plain_call(*inputs: torch.Tensor) -> Any:
                 return model(*inputs)
 
-            return _own(plain_call, self.fix.id)
+            return _with_new_code(plain_call, self.fix.id)
         agreement = AgreementMode(self.fix.agreement)
 
-        def agreed_call(*inputs: torch.Tensor) -> Any:
+        def agreeing_call(*inputs: torch.Tensor) -> Any:
             with agreement:
                 return model(*inputs)
 
-        return _own(agreed_call, self.fix.id)
+        return _with_new_code(agreeing_call, self.fix.id)
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
-        """Run the model once with the fix in force."""
         if not _agreeing or _agreeing[0] is not self:
             raise FixStateError(f"'{self.fix.id}' is not in force; call inside `with` it, or inside its agreeing()")
         if self._is_pin_held:
@@ -235,34 +233,33 @@ class AppliedFix:
 
     @contextmanager
     def around_call(self) -> Iterator[None]:
-        """Have in force what is around each call beyond casts: the pin, and how it computes."""
-        with sdpa_pinned(self.sdpa_backend), computed_as(self.fix.compute):
+        """Pin the kernel of attention and set how it computes, around one call."""
+        with pin_sdpa(self.sdpa_backend), compute_with(self.fix.compute):
             yield
 
     def prepare(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Bring stored inputs into the storage dtype; to be done once, outside timing."""
-        prepared: tuple[Any, ...] = in_dtype(inputs, self.dtype)
-        return prepared
+        return cast(tuple[Any, ...], in_dtype(inputs, self.dtype))
 
     @contextmanager
     def stored(self) -> Iterator[AppliedFix]:
         """Hold the model in the fix's storage dtype for the time of a block."""
         if self._stored:
             raise FixStateError(f"'{self.fix.id}' already holds this model's storage; leave that block first")
-        self._stored, given = True, self.model
+        self._stored, model = True, self.model
         try:
-            with self._holding(given) as (held, self._context):
-                if held is not given:
+            with self._holding(model) as (held, self._context):
+                if held is not model:
                     self._put_on(held)
                 yield self
         finally:
             self._stored, self._context = False, None
-            if self.model is not given:
-                self._put_on(given)
+            if self.model is not model:
+                self._put_on(model)
 
     @contextmanager
     def holding(self, model: nn.Module) -> Iterator[nn.Module]:
-        """Hold a model as the fix stores it; yields a changed copy where the fix is a change of one's own."""
+        """Hold a model as the fix stores it; yields a copy where the fix is a user's change."""
         with self._holding(model) as (held, context), context or nullcontext():
             yield held
 
@@ -272,8 +269,8 @@ class AppliedFix:
             with _upstream(model):
                 yield model, None
             return
-        held, context = changed(model, self.fix)
-        with stored_as(held, self.dtype), held_narrow(held, self.fix.caches):
+        held, context = make_change(model, self.fix)
+        with store_as(held, self.dtype), narrow_caches(held, self.fix.caches):
             yield held, context
 
     @contextmanager
@@ -284,9 +281,9 @@ class AppliedFix:
         _agreeing.append(self)
         try:
             unfused = no_fused_encoder() if self._casts else nullcontext()
-            restored = _autocast_restored(_device_type(self.model)) if self.mode == "compiled" else nullcontext()
-            own, computed = _entered_anew(self._context), computed_as(self.fix.compute)
-            with torch.no_grad(), restored, unfused, swapped(self._swaps), self._runtime(), own, computed:
+            restored = _restore_autocast(_device_type(self.model)) if self.mode == "compiled" else nullcontext()
+            change, compute = _enterable_again(self._context), compute_with(self.fix.compute)
+            with torch.no_grad(), restored, unfused, install_swaps(self._swaps), self._runtime(), change, compute:
                 yield self
         finally:
             _agreeing.clear()
@@ -294,13 +291,13 @@ class AppliedFix:
     @contextmanager
     def blocked(self) -> Iterator[AppliedFix]:
         """Have the fix in force for a block of timed calls, and the pin around them all."""
-        free = self._is_pin_held
-        with sdpa_pinned(self.sdpa_backend), self.agreeing():
+        was_held = self._is_pin_held
+        with pin_sdpa(self.sdpa_backend), self.agreeing():
             self._is_pin_held = True
             try:
                 yield self
             finally:
-                self._is_pin_held = free
+                self._is_pin_held = was_held
 
     @contextmanager
     def _runtime(self) -> Iterator[None]:

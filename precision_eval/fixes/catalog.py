@@ -1,10 +1,9 @@
 """The candidate remedies as plain data; this module loads no torch.
 
-A fix is independent choices: *storage* (the dtype of parameters and buffers), narrower *caches* and *weights*,
-*agreement* (what happens where operands disagree), *compute* (how attention and float32 products are computed) and
-*runtime* (eager, compiled, compiled with Dynamo's ``suppress_errors``). Dtypes are named by strings. ``FIXES`` are
-what a run measures unless told otherwise; its order is the order of every table. ``MORE_FIXES`` are measured where
-they are named, as in ``--fix 'cache_*_token'``.
+A fix is independent choices: *storage* (the dtype of parameters and buffers), narrower *caches*, *agreement* (what
+happens where operands disagree), *compute* (how attention is computed) and *runtime* (eager, compiled, compiled with
+Dynamo's ``suppress_errors``). Dtypes are named by strings. ``FIXES`` are what a run measures by default; its order is
+the order of every table. ``MORE_FIXES`` are measured where they are named, as in ``--fix 'cache_*_token'``.
 """
 
 from __future__ import annotations

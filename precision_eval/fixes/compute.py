@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from precision_eval.core.errors import UnsupportedError, check_known
-from precision_eval.fixes.pins import SDPA_BACKENDS, sdpa_pinned
+from precision_eval.fixes.pins import SDPA_BACKENDS, pin_sdpa
 
 
 class AttentionCall(NamedTuple):
@@ -41,7 +41,6 @@ class SoftmaxInFloat32(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Attend in steps; everything else as it is."""
         if func is F.scaled_dot_product_attention or getattr(func, "__name__", "") == "scaled_dot_product_attention":
             return self._attend(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
@@ -66,11 +65,10 @@ class SoftmaxInFloat32(TorchFunctionMode):
 SETTINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "": nullcontext,
     "softmax_float32": SoftmaxInFloat32,
-    **{f"sdpa_{backend}": partial(sdpa_pinned, backend) for backend in SDPA_BACKENDS},
+    **{f"sdpa_{backend}": partial(pin_sdpa, backend) for backend in SDPA_BACKENDS},
 }
 
 
-def computed_as(setting: str) -> AbstractContextManager[Any]:
-    """Return the context of a setting."""
+def compute_with(setting: str) -> AbstractContextManager[Any]:
     check_known("setting of compute", setting, SETTINGS)
     return SETTINGS[setting]()

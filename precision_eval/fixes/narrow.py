@@ -47,7 +47,7 @@ _VIEWS = frozenset(
         *("movedim", "moveaxis", "unsqueeze", "squeeze", "select", "narrow", "unbind", "chunk", "split"),
     )
 )
-#: Operation → the dimension that it sums over, of its first operand, its second and its third.
+#: Product → the dimension that it sums over, of its first operand, its second and its third.
 _SUMS = {"scaled_dot_product_attention": (-1, -1, -2), **dict.fromkeys(("matmul", "__matmul__", "bmm", "mm"), (-1, -2))}
 _CASTS = ("to", "type_as", "float", "half", "bfloat16", "double")
 _METHODS = ("__setitem__", "__getitem__", "copy_", "index_copy_", "index_put_", *_CASTS)
@@ -66,7 +66,7 @@ class NarrowTensor(torch.Tensor):
     """A tensor kept as codes and a scale; reading gives plain tensors."""
 
     codes: torch.Tensor
-    scale: torch.Tensor | None
+    scale: torch.Tensor
     held_format: str
     is_partial_view: bool
     part: str
@@ -78,11 +78,11 @@ class NarrowTensor(torch.Tensor):
         """Write, cast or index the codes; for everything else, read them."""
         kwargs = kwargs or {}
         name = _name_of(func)
-        first, asked = args[0] if args else None, name
+        first, attribute = args[0] if args else None, name
         if name == "__get__":
-            asked = getattr(getattr(func, "__self__", None), "__name__", name)
-            name = asked if asked in _VIEWS else name
-        if asked in _ALIKE and isinstance(first, NarrowTensor):
+            attribute = getattr(getattr(func, "__self__", None), "__name__", name)
+            name = attribute if attribute in _VIEWS else name
+        if attribute in _ALIKE and isinstance(first, NarrowTensor):
             return func(first.codes, *args[1:], **kwargs)  # Dynamo would come by here again
         if name in _METADATA:
             with torch._C.DisableTorchFunctionSubclass():
@@ -94,70 +94,58 @@ class NarrowTensor(torch.Tensor):
                 target = _cast_dtype(name, args, kwargs)
                 if target is not None:
                     return read(first, target)
-            written = _written(name, args, kwargs)
-            if written is not None:
-                _write(first, *written)
+            write = _index_and_value(name, args, kwargs)
+            if write is not None:
+                _write(first, *write)
                 return first
-            if name == "__set__" and isinstance(args[1], torch.Tensor):  # .data, as Module.double() exchanges it
-                with torch._C.DisableTorchFunctionSubclass():
-                    func(*args, **kwargs)
-                first.codes, first.scale = args[1], None
-                return None
             if name == "zero_":
                 first.codes.zero_()
                 return first
             if (name.endswith("_") and not name.endswith("__")) or re.fullmatch("__i[a-z]+__", name):
                 raise UnsupportedError(f"a cache in {first.held_format} knows no {name}; it knows assignment by index")
-        if name in _SUMS or name == "einsum":
-            _check_operands(name, args, kwargs)
+        for operand, summed in zip(args, _SUMS.get(name, ()), strict=False):
+            check_layout(operand, summed)
         plain = tuple(_read_inside(value) for value in args)
         return func(*plain, **{key: _read_inside(value) for key, value in kwargs.items()})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NarrowTensor:
-        """Copy codes and scale."""
         if id(self) not in memo:
-            scale = None if self.scale is None else self.scale.clone()
-            memo[id(self)] = _made(self, self.codes.clone(), scale, self.held_format)
+            memo[id(self)] = _assemble(self, self.codes.clone(), self.scale.clone(), self.held_format)
         return memo[id(self)]
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"NarrowTensor({self.held_format}, {tuple(self.shape)})"
 
 
-def _made(like: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor | None, held_format: str) -> NarrowTensor:
+def _assemble(like: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor, held_format: str) -> NarrowTensor:
     """Put codes and scale into a tensor of their shape, with the dtype of another, that has no memory of its own."""
     with _disable_current_modes() if isinstance(codes, FakeTensor) else nullcontext():  # a fake one has no subclass
-        made = torch.empty((), dtype=like.dtype, device=codes.device).expand(codes.shape).as_subclass(NarrowTensor)
-    made.codes, made.scale, made.held_format, made.is_partial_view = codes, scale, held_format, False
-    made.part = like.part if isinstance(like, NarrowTensor) else ""
-    return made
+        tensor = torch.empty((), dtype=like.dtype, device=codes.device).expand(codes.shape).as_subclass(NarrowTensor)
+    tensor.codes, tensor.scale, tensor.held_format, tensor.is_partial_view = codes, scale, held_format, False
+    tensor.part = like.part if isinstance(like, NarrowTensor) else ""
+    return tensor
 
 
 def parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """List the tensors in which a tensor's values are kept: itself, or codes and scale."""
-    if not isinstance(tensor, NarrowTensor):
-        return (tensor,)
-    return (tensor.codes,) if tensor.scale is None else (tensor.codes, tensor.scale)
+    return (tensor.codes, tensor.scale) if isinstance(tensor, NarrowTensor) else (tensor,)
 
 
 def read(tensor: NarrowTensor, dtype: torch.dtype) -> torch.Tensor:
     """Return the values: codes · scale in float32, rounded once."""
-    if tensor.scale is None:
-        return tensor.codes.to(dtype)
     return tensor.codes.to(torch.float32).mul_(tensor.scale).to(dtype)
 
 
-def narrowed(tensor: torch.Tensor, held_format: str) -> NarrowTensor:
-    """Keep a tensor's values in a format, with a scale per token."""
+def narrow(tensor: torch.Tensor, held_format: str) -> NarrowTensor:
     values = tensor.detach().to(torch.float32)
     scale = values.abs().amax(-1, keepdim=True) / LARGEST[held_format][1]
     try:
-        return _made(tensor, _coded(values, scale, held_format), scale, held_format)
+        return _assemble(tensor, _encode(values, scale, held_format), scale, held_format)
     except TypeError as error:  # such as mps, which has no 8-bit floating point
         raise UnsupportedError(f"{held_format} on {tensor.device.type}: {first_line(error)}") from error
 
 
-def _coded(values: torch.Tensor, scale: torch.Tensor, held_format: str) -> torch.Tensor:
+def _encode(values: torch.Tensor, scale: torch.Tensor, held_format: str) -> torch.Tensor:
     dtype, largest = LARGEST[held_format]
     scaled = (values / torch.where(scale > 0, scale, torch.ones_like(scale))).clamp(-largest, largest)
     return (scaled.round() if dtype is torch.int8 else scaled).to(dtype)
@@ -183,32 +171,29 @@ def _read_inside(value: Any) -> Any:
 
 
 def _is_basic(index: Any) -> bool:
-    """Say whether an index gives a view."""
     parts = index if isinstance(index, tuple) else (index,)
     return all(part is None or isinstance(part, int | slice | type(...)) for part in parts)
 
 
 def _view(tensor: NarrowTensor, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """View codes and scale alike."""
-    assert tensor.scale is not None  # caches have one
     codes, scale = (func(part, *args, **kwargs) for part in (tensor.codes, tensor.scale.expand(tensor.codes.shape)))
     if isinstance(codes, torch.Tensor):
-        return _viewed(tensor, codes, scale)
-    return tuple(_viewed(tensor, *parts) for parts in zip(codes, scale, strict=True))
+        return _assemble_view(tensor, codes, scale)
+    return tuple(_assemble_view(tensor, *parts) for parts in zip(codes, scale, strict=True))
 
 
-def _viewed(tensor: NarrowTensor, codes: torch.Tensor, scale: torch.Tensor) -> NarrowTensor:
+def _assemble_view(tensor: NarrowTensor, codes: torch.Tensor, scale: torch.Tensor) -> NarrowTensor:
     """Make a view, which can be written to where it has the rows that share a scale whole."""
-    made, shared = _made(tensor, codes, scale, tensor.held_format), _shared(tensor)
-    own = _shared(made)
-    made.is_partial_view = shared is None or own is None or codes.shape[own] != tensor.codes.shape[shared]
-    return made
+    view = _assemble(tensor, codes, scale, tensor.held_format)
+    before, after = _row_dimension(tensor), _row_dimension(view)
+    view.is_partial_view = before is None or after is None or codes.shape[after] != tensor.codes.shape[before]
+    return view
 
 
-def _shared(tensor: NarrowTensor) -> int | None:
-    """Return the dimension whose values share a scale per token, below 0; None where there is none."""
+def _row_dimension(tensor: NarrowTensor) -> int | None:
+    """Return the dimension whose values share a scale, below 0; None where there is none."""
     scale = tensor.scale
-    if tensor.is_partial_view or scale is None:
+    if tensor.is_partial_view:
         return None
     sizes = zip(range(-scale.ndim, 0), tensor.codes.shape, scale.shape, scale.stride(), strict=True)
     dims = [dim for dim, size, scales, stride in sizes if size > 1 and (scales == 1 or stride == 0)]
@@ -223,25 +208,12 @@ def check_layout(tensor: torch.Tensor, summed: int) -> None:
     """
     if not isinstance(tensor, NarrowTensor) or tensor.part not in ("keys", "values"):
         return
-    shared = _shared(tensor)
-    if shared is not None and (tensor.part == "keys") != (shared == summed):
+    row = _row_dimension(tensor)
+    if row is not None and (tensor.part == "keys") != (row == summed):
         raise UnsupportedError(
             f"{tensor.part} are kept with channels before slots, so that a scale per row is one per channel and not "
             "per token; keep slots before channels"
         )
-
-
-def _check_operands(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if name != "einsum":
-        given = (*args, *(kwargs[key] for key in ("query", "key", "value") if key in kwargs))
-        for operand, summed in zip(given, _SUMS[name], strict=False):
-            check_layout(operand, summed)
-    elif isinstance(args[0], str):
-        letters, _, output = args[0].replace(" ", "").partition("->")
-        for own, operand in zip(letters.split(","), args[1:], strict=False):
-            shared = _shared(operand) if isinstance(operand, NarrowTensor) else None
-            if shared is not None and -shared <= len(own):
-                check_layout(operand, 0 if own[shared] in output else shared)
 
 
 def _keeps_rows(index: Any, ndim: int) -> bool:
@@ -251,7 +223,7 @@ def _keeps_rows(index: Any, ndim: int) -> bool:
     return not reaches or parts[-1] is ... or parts[-1] == slice(None)
 
 
-def _written(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+def _index_and_value(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
     """Return the index and the value that a call writes, None where it is no write."""
     if name == "__setitem__":
         return args[1], args[2]
@@ -265,21 +237,17 @@ def _written(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
 
 
 def _write(tensor: NarrowTensor, index: Any, value: Any) -> None:
-    """Write values: codes, and the scale where the write brings one."""
     codes = tensor.codes  # asked in the tensor's place: a frame that is compiled alone would take it for an input
-    if not _keeps_rows(index, codes.ndim) or _shared(tensor) not in (-1, None):
+    if not _keeps_rows(index, codes.ndim) or _row_dimension(tensor) not in (-1, None):
         raise UnsupportedError(f"a cache in {tensor.held_format} is written in whole rows of its last dimension")
+    if tensor.is_partial_view:
+        raise UnsupportedError("a cache is written through a slice of it; that takes whole rows")
     if isinstance(value, NarrowTensor):
         value = read(value, value.dtype)
     values = torch.as_tensor(value, device=codes.device).to(tensor.dtype).to(torch.float32)
-    largest = LARGEST[tensor.held_format][1]
-    scale = tensor.scale
-    assert scale is not None
-    if tensor.is_partial_view:
-        raise UnsupportedError("a cache is written through a slice of it; that takes whole rows")
-    brought = values.abs().amax(-1, keepdim=True) / largest
-    scale[..., :1][index] = brought
-    codes[index] = _coded(values, brought, tensor.held_format)
+    scale = values.abs().amax(-1, keepdim=True) / LARGEST[tensor.held_format][1]
+    tensor.scale[..., :1][index] = scale
+    codes[index] = _encode(values, scale, tensor.held_format)
 
 
 def cache_part(name: str) -> str | None:
@@ -302,13 +270,13 @@ def _stores(model: nn.Module) -> Iterator[dict[str, Any]]:
         if isinstance(owner, list | tuple):
             pending += [value for value in owner if hasattr(value, "__dict__")]
             continue
-        own = vars(owner)
-        if isinstance(owner, nn.Module):
-            yield owner._buffers
-            # the inputs of a packed model are among what a model may hold
-            own = own | {str(index): leaf[0] for index, leaf in enumerate(own.get("_others", ())) if leaf}
         yield vars(owner)
-        pending += [value for value in own.values() if _is_cache_object(value, inside=not isinstance(owner, nn.Module))]
+        values = list(vars(owner).values())
+        is_module = isinstance(owner, nn.Module)
+        if is_module:
+            yield owner._buffers
+            values += [leaf[0] for leaf in vars(owner).get("_others", ()) if leaf]  # the inputs of a packed model
+        pending += [value for value in values if _is_cache_object(value, inside=not is_module)]
 
 
 def _is_cache_object(value: Any, *, inside: bool) -> bool:
@@ -318,39 +286,39 @@ def _is_cache_object(value: Any, *, inside: bool) -> bool:
     return "cache" in type(value).__name__.lower() and hasattr(value, "__dict__") and not isinstance(value, nn.Module)
 
 
-def _narrowed_caches(model: nn.Module, caches: str) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
-    """Narrow the caches of a model in place; returns where each was, with its original."""
+def _replace_caches(model: nn.Module, caches: str) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
+    """Narrow the caches of a model in place; return where each was, with its original."""
     held_format, _, per = caches.partition("/")
     if held_format not in LARGEST or per != "token":
         raise ParameterError(f"caches '{caches}'; expected int8/token or e4m3/token")
-    done: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+    originals: list[tuple[dict[str, Any], str, torch.Tensor]] = []
     for store in _stores(model):
         for name, tensor in list(store.items()):
             if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point() or tensor.ndim < 3:
                 continue
-            kind = cache_part(name)
-            if kind is not None:
-                made = store[name] = narrowed(tensor, held_format)
-                made.part = kind
-                done.append((store, name, tensor))
-    if not done:
+            part = cache_part(name)
+            if part is not None:
+                store[name] = cache = narrow(tensor, held_format)
+                cache.part = part
+                originals.append((store, name, tensor))
+    if not originals:
         raise UnsupportedError(
             f"no keys or values to keep in {held_format}: the model has no buffer, attribute or cache object named "
             "key, value, k_cache, of three dimensions or more"
         )
-    return done
+    return originals
 
 
 @contextmanager
-def held_narrow(model: nn.Module, caches: str) -> Iterator[None]:
+def narrow_caches(model: nn.Module, caches: str) -> Iterator[None]:
     """Keep a model's caches in a narrow format for the time of a block; then the originals are back."""
-    done: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+    originals: list[tuple[dict[str, Any], str, torch.Tensor]] = []
     try:
-        done += _narrowed_caches(model, caches) if caches else []
+        originals += _replace_caches(model, caches) if caches else []
         yield
-        lost = [name for store, name, _ in done if type(store[name]) in (torch.Tensor, nn.Parameter)]
+        lost = [name for store, name, _ in originals if type(store[name]) in (torch.Tensor, nn.Parameter)]
         if lost:
             raise UnsupportedError(f"the model puts a new tensor in the place of '{lost[0]}', which is not kept narrow")
     finally:
-        for store, name, tensor in done:
+        for store, name, tensor in originals:
             store[name] = tensor

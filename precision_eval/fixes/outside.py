@@ -15,7 +15,7 @@ from torch import nn
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.catalog import Fix, fix_by_id
-from precision_eval.fixes.packing import Packed, copied, in_dtype
+from precision_eval.fixes.packing import Packed, copy_model, in_dtype
 
 
 class _PackedCall(Packed):
@@ -29,7 +29,7 @@ class Fixed:
     """A copy of a model with a fix in force at each call; :func:`fixed` makes it."""
 
     def __init__(self, model: nn.Module, fix: Fix) -> None:
-        self.model = copied(model)
+        self.model = copy_model(model)
         self.applied = fix.applied(_PackedCall(self.model))
         self._held = ExitStack()
         self._held.enter_context(self.applied.stored())
@@ -44,7 +44,7 @@ class Fixed:
         return partial(self.model, *args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the copy. The casts are put in place before the call and taken away after it."""
+        # The casts are put in place before the call and taken away after it.
         with self.applied.agreeing():
             return self.bound(args, kwargs)()
 

@@ -39,23 +39,24 @@ class ExaminedModel(Packed):
 
     def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().__init__(model)
-        self.prefix, own = "model.", model  # what the paths of the user's model begin with here
-        while isinstance(own, Packed):
-            self.prefix, own = self.prefix + "model.", own.model
-        paths, shape = pytree.tree_flatten_with_path((args, kwargs))
-        self._rebuild = _Rebuild(shape)
+        self.prefix = "model."  # what the paths of the user's model begin with here
+        inner = model
+        while isinstance(inner, Packed):
+            self.prefix, inner = self.prefix + "model.", inner.model
+        paths, spec = pytree.tree_flatten_with_path((args, kwargs))
+        self._rebuild = _Rebuild(spec)
         leaves = [leaf for _, leaf in paths]
         names = [_name(path, _parameters(model)) for path, _ in paths]
         self.names = tuple(name for name, leaf in zip(names, leaves, strict=True) if isinstance(leaf, torch.Tensor))
         self._other_names = names
         self.listener: Callable[[str, Any], None] | None = None
-        self.drawn: tuple[torch.dtype, ...] | None = None  # formats in which it draws, once they are known
+        self.drawn: tuple[torch.dtype, ...] | None = None  # formats in which it draws, once it has been called
         self.tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         self._others = [None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves]
 
     @property
-    def own(self) -> nn.Module:
-        """The user's model, out of what calls it."""
+    def unwrapped(self) -> nn.Module:
+        """The user's model."""
         return self.get_submodule(self.prefix.rstrip("."))
 
     def arguments(self, tensors: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -89,18 +90,17 @@ class ExaminedModel(Packed):
 class _Rebuild:
     """Puts leaves together again; one for all copies, as torch's tree specs copy with a warning."""
 
-    def __init__(self, shape: Any) -> None:
-        self._shape = shape
+    def __init__(self, spec: Any) -> None:
+        self._spec = spec
 
     def __call__(self, leaves: list[Any]) -> Any:
-        return pytree.tree_unflatten(leaves, self._shape)
+        return pytree.tree_unflatten(leaves, self._spec)
 
     def __deepcopy__(self, memo: Any) -> _Rebuild:
         return self
 
 
 def _parameters(model: nn.Module) -> list[str]:
-    """Names of the positional parameters of a model's forward."""
     try:
         return list(inspect.signature(model.forward).parameters)
     except (TypeError, ValueError):
@@ -134,14 +134,14 @@ def in_dtype(values: Any, dtype: torch.dtype | None) -> Any:
     if dtype is None:
         return values
 
-    def brought(value: Any) -> Any:
+    def cast(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return value.to(dtype) if value.is_floating_point() else value
         for _, tensor in tensors_in("", value):
             tensor.data = tensor.data.to(dtype)
         return value
 
-    return pytree.tree_map(brought, values)
+    return pytree.tree_map(cast, values)
 
 
 def as_arguments(inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -151,7 +151,7 @@ def as_arguments(inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, An
     return inputs, {}
 
 
-def packed(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
+def pack(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
     """Put a model and its inputs together; one dict alone holds inputs by name."""
     if not isinstance(model, nn.Module):
         raise ParameterError(f"the model is a {type(model).__name__}; expected a torch.nn.Module")
@@ -159,9 +159,9 @@ def packed(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
     try:
         inspect.signature(model.forward).bind(*args, **kwargs)
     except TypeError as error:
-        given = f"{len(args)} positional and {', '.join(kwargs) or 'no'} keyword inputs"
+        kinds = f"{len(args)} positional and {', '.join(kwargs) or 'no'} keyword inputs"
         raise ParameterError(
-            f"{type(model).__name__}.forward cannot be called with the inputs given ({given}): {error}; give the "
+            f"{type(model).__name__}.forward cannot be called with the inputs given ({kinds}): {error}; give the "
             "factory's inputs as a tuple in the order of its parameters, or as a dict by their names"
         ) from error
     except ValueError:  # no signature to be had, as of a ScriptModule
@@ -169,7 +169,7 @@ def packed(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
     return ExaminedModel(model, args, kwargs)
 
 
-def copied(model: Model) -> Model:
+def copy_model(model: Model) -> Model:
     """Copy a model, and what weight_norm and others compute and keep as attributes; torch alone copies leaves only."""
     values = [value for module in model.modules() for value in vars(module).values()]
     computed = [value for value in values if isinstance(value, torch.Tensor) and not value.is_leaf]

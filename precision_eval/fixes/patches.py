@@ -22,13 +22,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
-from precision_eval.fixes.sites import SITES, Function, Site, agreed, indexes_with_tensor, original_of
+from precision_eval.fixes.sites import SITES, Function, Site, differ, indexes_with_tensor, original_of, site_wrapper
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Swap:
     replacement: Function
 
     def install(self) -> Callable[[], None]:
-        """Exchange the name."""
+        """Exchange the name; returns what puts it back."""
         owner, name = self.owner, self.name
         had = name in vars(owner)
         original = vars(owner).get(name)
@@ -61,8 +61,8 @@ def _packages(model: nn.Module) -> tuple[ModuleType, ...]:
 @lru_cache(maxsize=8)
 def _modules_of(roots: frozenset[str], imported: tuple[str, ...]) -> tuple[ModuleType, ...]:
     """Modules of those packages among the imported ones; kept until something more is imported."""
-    found = (sys.modules[name] for name in imported if name.partition(".")[0] in roots)
-    return tuple(module for module in found if isinstance(module, ModuleType))
+    modules = (sys.modules[name] for name in imported if name.partition(".")[0] in roots)
+    return tuple(module for module in modules if isinstance(module, ModuleType))
 
 
 @cache
@@ -95,7 +95,7 @@ def eager_swaps(model: nn.Module | None, replace: Callable[[Site, Function], Fun
 
 
 @contextmanager
-def swapped(swaps: list[Swap]) -> Iterator[None]:
+def install_swaps(swaps: list[Swap]) -> Iterator[None]:
     """Hold names exchanged for the time of a block."""
     restore: list[Callable[[], None]] = []
     try:
@@ -119,33 +119,28 @@ def no_fused_encoder() -> Iterator[None]:
 
 
 class AgreementMode(TorchFunctionMode):
-    """Routes each site to its agreed function; meant to be traced by Dynamo, not to run."""
+    """Routes each site to its wrapper; meant to be traced by Dynamo, not to run."""
 
     def __init__(self, agreement: str) -> None:
         super().__init__()
-        self._agreed = {
-            original: agreed(site, agreement, original)
-            for site in SITES
-            for original in (original_of(getattr(site.owner, site.name)),)
+        originals = [original_of(getattr(site.owner, site.name)) for site in SITES]
+        self._wrappers = {
+            original: site_wrapper(site, agreement, original) for site, original in zip(SITES, originals, strict=True)
         }
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call the site's agreed function, or what was called if it is no site."""
-        return self._agreed.get(func, func)(*args, **(kwargs or {}))
-
-
-_MODES_SEE_WRITES_UP_TO = (2, 13)
+        return self._wrappers.get(func, func)(*args, **(kwargs or {}))
 
 
 def modes_see_writes() -> bool:
-    """Say whether this torch's Dynamo routes an assignment with a tensor index to function modes."""
+    """Whether this torch's Dynamo routes an assignment with a tensor index to function modes, as up to 2.13."""
     major, minor = torch.__version__.split(".")[:2]
-    return (int(major), int(minor)) <= _MODES_SEE_WRITES_UP_TO
+    return (int(major), int(minor)) <= (2, 13)
 
 
-def casting_writes(backend: str) -> Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]:
+def add_write_casts(backend: str) -> Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]:
     """Make a compiler backend that first casts what is written with a tensor index."""
 
     def compiled(graph_module: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
@@ -153,9 +148,8 @@ def casting_writes(backend: str) -> Callable[[fx.GraphModule, list[Any]], Callab
             if node.op == "call_function" and node.target is operator.setitem:
                 _cast_value(node)
         graph_module.recompile()
-        compile_graph = torch._dynamo.lookup_backend(backend)
-        made: Callable[..., Any] = compile_graph(graph_module, inputs)
-        return made
+        compile_graph: Any = torch._dynamo.lookup_backend(backend)
+        return cast(Callable[..., Any], compile_graph(graph_module, inputs))
 
     return compiled
 
@@ -163,18 +157,18 @@ def casting_writes(backend: str) -> Callable[[fx.GraphModule, list[Any]], Callab
 def _cast_value(write: fx.Node) -> None:
     """Cast the value of an assignment to the dtype of what it is assigned to, where both float and differ."""
     target, index, value = write.args
-    into, wrote = (_example(part) for part in (target, value))
-    if into is None or wrote is None or not indexes_with_tensor(fx.node.map_arg(index, _example)):
+    into, source = (_example(part) for part in (target, value))
+    if into is None or source is None or not indexes_with_tensor(fx.node.map_arg(index, _example)):
         return
-    if into.dtype is wrote.dtype or not (into.is_floating_point() and wrote.is_floating_point()):
+    if not differ(into, source):
         return
     with write.graph.inserting_before(write):
-        cast = write.graph.call_method("to", (value, into.dtype))
-    cast.meta["example_value"] = wrote.to(into.dtype)
-    write.args = (target, index, cast)
+        node = write.graph.call_method("to", (value, into.dtype))
+    node.meta["example_value"] = source.to(into.dtype)
+    write.args = (target, index, node)
 
 
 def _example(node: Any) -> torch.Tensor | None:
     """Return the fake tensor that Dynamo keeps with a node."""
-    found = node.meta.get("example_value") if isinstance(node, fx.Node) else None
-    return found if isinstance(found, torch.Tensor) else None
+    example = node.meta.get("example_value") if isinstance(node, fx.Node) else None
+    return example if isinstance(example, torch.Tensor) else None

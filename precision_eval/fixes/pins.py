@@ -10,25 +10,22 @@ from typing import Any
 from precision_eval.core.cells import WARNED, cause_of
 from precision_eval.core.errors import ParameterError, UnsupportedError
 
+# Name here and in the trace → name in ``torch.nn.attention.SDPBackend``.
 SDPA_BACKENDS: Mapping[str, str] = {
     "math": "MATH",
     "flash": "FLASH_ATTENTION",
     "efficient": "EFFICIENT_ATTENTION",
     "cudnn": "CUDNN_ATTENTION",
 }
-"""Name here and in the trace → name in ``torch.nn.attention.SDPBackend``."""
-
+# Torch's choice, where a run has pinned backends too.
 ANY = "any"
-"""Torch's own choice, beside pinned backends."""
-
+# Options that change what runs; a measure that does not name them among its options is not run under a pin.
 PINS: tuple[str, ...] = ("sdpa_backend", "tf32")
-"""Options that change what runs; a measure that does not name them among its options is not run under a pin."""
 
 _TF32_CAPABILITY = (8, 0)
 
 
 def check_tf32(tf32: str | None, device: str) -> None:
-    """Refuse a TF32 mode where there is none."""
     if tf32 is not None and device != "auto" and not device.startswith("cuda"):
         raise ParameterError(f"--set tf32={tf32} is a mode of CUDA devices, the device is {device}; leave it out")
 
@@ -40,10 +37,10 @@ def set_tf32(tf32: str | None, device: str) -> None:
     import torch
 
     if tf32 == "on":
-        found = torch.cuda.get_device_capability(device) if device.startswith("cuda") else (0, 0)
-        if found < _TF32_CAPABILITY:
+        major, minor = torch.cuda.get_device_capability(device) if device.startswith("cuda") else (0, 0)
+        if (major, minor) < _TF32_CAPABILITY:
             raise UnsupportedError(
-                f"{device} has no TF32: compute capability {found[0]}.{found[1]}, it takes 8.0; leave tf32 out"
+                f"{device} has no TF32: compute capability {major}.{minor}, it takes 8.0; leave tf32 out"
             )
     torch.set_float32_matmul_precision("high" if tf32 == "on" else "highest")
     cudnn: Any = torch.backends.cudnn
@@ -56,18 +53,18 @@ def set_tf32(tf32: str | None, device: str) -> None:
 
 
 @contextmanager
-def sdpa_pinned(backend: str | None) -> Iterator[None]:
+def pin_sdpa(backend: str | None) -> Iterator[None]:
     """Allow attention one backend for the time of a block; None allows all that were allowed before."""
     if backend is None:
         yield
         return
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    with _uncached(), _warnings_noted(), sdpa_kernel(getattr(SDPBackend, SDPA_BACKENDS[backend])):
+    with _without_autograd_cache(), _note_warnings(), sdpa_kernel(getattr(SDPBackend, SDPA_BACKENDS[backend])):
         yield
 
 
-def _uncached() -> AbstractContextManager[None]:
+def _without_autograd_cache() -> AbstractContextManager[None]:
     """Keep ahead-of-time autograd from handing over what was compiled for another backend."""
     from torch._functorch import config
 
@@ -78,16 +75,16 @@ def _uncached() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _warnings_noted() -> Iterator[None]:
+def _note_warnings() -> Iterator[None]:
     """Add torch's warnings to an error as notes: it says there, and not in the error, why it passed over a kernel."""
     show = warnings.showwarning
     reasons: dict[str, None] = {}
 
-    def noted(message: Any, *args: Any, **kwargs: Any) -> None:
+    def note(message: Any, *args: Any, **kwargs: Any) -> None:
         reasons[" ".join(str(message).split())] = None
         show(message, *args, **kwargs)
 
-    warnings.showwarning = noted
+    warnings.showwarning = note
     try:
         yield
     except Exception as error:
@@ -105,5 +102,5 @@ def unlike_pin(backend: str | None, traced: Mapping[str, Any]) -> str | None:
         return None
     if not traced.get("sdpa"):
         return f"attention is pinned to {backend}, but the call has no scaled_dot_product_attention"
-    found = traced.get("backend")
-    return None if found == backend else f"attention is pinned to {backend}, but {found} ran"
+    actual = traced.get("backend")
+    return None if actual == backend else f"attention is pinned to {backend}, but {actual} ran"

@@ -1,12 +1,15 @@
 """The operations where dtypes meet, and the cast that each of them needs.
 
-At each site one operand is the *activation* and the others are *storage*:
+At each site one operand is the *activation* (the query, an input, the left factor of a product, what is written to a
+cache) and the others are *storage* (key and value, weights, the right factor, the cache). A wrapper casts one to the
+other's dtype. It costs no more than the source's own cast would, so dtypes are compared before anything is called.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -35,8 +38,7 @@ def _sdpa(original: Function, storage: bool) -> Function:
         enable_gqa: bool = False,
     ) -> torch.Tensor:
         dtype = key.dtype if storage else query.dtype
-        if query.dtype is not dtype:
-            query = query.to(dtype)
+        query = query if query.dtype is dtype else query.to(dtype)
         if key.dtype is not dtype:
             check_layout(key, -1)
             key = key.to(dtype)
@@ -53,10 +55,8 @@ def _sdpa(original: Function, storage: bool) -> Function:
 def _linear(original: Function, storage: bool) -> Function:
     def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         dtype = weight.dtype if storage else input.dtype
-        if input.dtype is not dtype:
-            input = input.to(dtype)
-        if weight.dtype is not dtype:
-            weight = weight.to(dtype)
+        input = input if input.dtype is dtype else input.to(dtype)
+        weight = weight if weight.dtype is dtype else weight.to(dtype)
         if bias is not None and bias.dtype is not dtype:
             bias = bias.to(dtype)
         return original(input, weight, bias)
@@ -64,13 +64,13 @@ def _linear(original: Function, storage: bool) -> Function:
     return linear
 
 
-def _differ(left: torch.Tensor, right: torch.Tensor) -> bool:
+def differ(left: torch.Tensor, right: torch.Tensor) -> bool:
     return left.dtype is not right.dtype and left.is_floating_point() and right.is_floating_point()
 
 
 def _matmul(original: Function, storage: bool) -> Function:
     def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
-        if _differ(input, other):
+        if differ(input, other):
             check_layout(input, -1)
             check_layout(other, -2)
             input, other = (input.to(other.dtype), other) if storage else (input, other.to(input.dtype))
@@ -82,7 +82,7 @@ def _matmul(original: Function, storage: bool) -> Function:
 def _mat2(original: Function, storage: bool) -> Function:
     # the rest: out_dtype and out, which not every supported torch has
     def product(input: torch.Tensor, mat2: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
-        if _differ(input, mat2):
+        if differ(input, mat2):
             check_layout(input, -1)
             check_layout(mat2, -2)
             input, mat2 = (input.to(mat2.dtype), mat2) if storage else (input, mat2.to(input.dtype))
@@ -102,8 +102,7 @@ def _norm(original: Function, storage: bool) -> Function:
         **options: Any,
     ) -> torch.Tensor:
         dtype = weight.dtype if storage and weight is not None else input.dtype
-        if input.dtype is not dtype:
-            input = input.to(dtype)
+        input = input if input.dtype is dtype else input.to(dtype)
         if weight is not None and weight.dtype is not dtype:
             weight = weight.to(dtype)
         if isinstance(bias, torch.Tensor) and bias.dtype is not dtype:
@@ -126,7 +125,7 @@ def _rms_norm(original: Function, storage: bool) -> Function:
 
 def _index_put(original: Function, _: bool) -> Function:
     def index_put_(self: torch.Tensor, indices: Any, values: torch.Tensor, accumulate: bool = False) -> torch.Tensor:
-        if values.dtype is not self.dtype and _differ(values, self):
+        if values.dtype is not self.dtype and differ(values, self):
             values = values.to(self.dtype)
         return original(self, indices, values, accumulate)
 
@@ -135,7 +134,7 @@ def _index_put(original: Function, _: bool) -> Function:
 
 def _index_copy(original: Function, _: bool) -> Function:
     def index_copy_(self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-        if source.dtype is not self.dtype and _differ(source, self):
+        if source.dtype is not self.dtype and differ(source, self):
             source = source.to(self.dtype)
         return original(self, dim, index, source)
 
@@ -143,7 +142,7 @@ def _index_copy(original: Function, _: bool) -> Function:
 
 
 def indexes_with_tensor(index: Any) -> bool:
-    """Say whether an index holds a tensor, so that assigning through it is an index_put and not a copy."""
+    """Whether an index holds a tensor, so that assigning through it is an index_put and not a copy."""
     if not isinstance(index, tuple):
         return isinstance(index, (torch.Tensor, list))
     for part in index:  # a loop, since a generator would cost as much as the assignment itself  # noqa: SIM110
@@ -156,7 +155,7 @@ def _set_item(original: Function, _: bool) -> Function:
     # Assignment to a plain slice casts by itself, in the copy; only one with a tensor index is an index_put.
     # Not named __setitem__: Dynamo refuses to inline a function of that name.
     def assign(self: torch.Tensor, index: Any, value: Any) -> None:
-        if indexes_with_tensor(index) and isinstance(value, torch.Tensor) and _differ(value, self):
+        if indexes_with_tensor(index) and isinstance(value, torch.Tensor) and differ(value, self):
             value = value.to(self.dtype)
         original(self, index, value)
 
@@ -196,26 +195,23 @@ SITES: tuple[Site, ...] = (
 )
 
 
-def make_agreed(site: Site, agreement: str, original: Function) -> Function:
-    """Make a function that casts and then calls the original; a new one each time."""
+def wrap_site(site: Site, agreement: str, original: Function) -> Function:
+    """Make a function that casts as an agreement says and then calls the original; a new one each time."""
     if agreement not in ("activation_to_storage", "storage_to_activation"):
         return original
     return site.make(original, agreement == "activation_to_storage")
 
 
-_AGREED: dict[tuple[Site, str, Function], Function] = {}
 _ORIGINAL: dict[Function, Function] = {}
 
 
-def agreed(site: Site, agreement: str, original: Function) -> Function:
-    """Make, or find again, the function that casts and then calls the original."""
-    key = (site, agreement, original)
-    if key not in _AGREED:
-        _AGREED[key] = make_agreed(site, agreement, original)
-        _ORIGINAL[_AGREED[key]] = original
-    return _AGREED[key]
+@cache
+def site_wrapper(site: Site, agreement: str, original: Function) -> Function:
+    """Return the one function of :func:`wrap_site` that is put in the original's place."""
+    wrapper = wrap_site(site, agreement, original)
+    _ORIGINAL[wrapper] = original
+    return wrapper
 
 
 def original_of(function: Function) -> Function:
-    """Find what an agreed function calls."""
     return _ORIGINAL.get(function, function)

@@ -19,12 +19,11 @@ from torch import nn
 
 from precision_eval.fixes.narrow import parts_of
 
+# Containers within containers that are searched for tensors.
 DEEPEST = 8
-"""Containers within containers that are searched for tensors."""
 
 
 def floating_tensors(model: nn.Module) -> list[torch.Tensor]:
-    """List a model's floating parameters and buffers, each once."""
     unique = {id(t): t for t in chain(model.parameters(), model.buffers()) if t.is_floating_point()}
     return list(unique.values())
 
@@ -78,12 +77,12 @@ def tensors_within(
 
 
 @contextmanager
-def stored_as(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
+def store_as(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
     """Hold a model's floating tensors in another dtype for a block, those of caches it is called with too."""
-    given = [tensor for _, tensor in tensors_in("", vars(model).get("_others", ()))]  # of a packed model
+    inputs = [tensor for _, tensor in tensors_in("", vars(model).get("_others", ()))]  # of a packed model
     originals: list[tuple[torch.Tensor, torch.Tensor]] = []
     try:
-        for tensor in (*floating_tensors(model), *given) if dtype is not None else ():
+        for tensor in (*floating_tensors(model), *inputs) if dtype is not None else ():
             originals.append((tensor, tensor.data))
             tensor.data = tensor.data.to(dtype)
         yield

@@ -54,10 +54,10 @@ from precision_eval.gate.sides import (
     own_module,
 )
 from precision_eval.gate.source_trees import ModuleTree, SourceTree, source_trees
-from precision_eval.measure.allocator import GROWN, memory_held
-from precision_eval.measure.blocks import judged_clock
+from precision_eval.measure.allocator import GROWN, in_memory_state
+from precision_eval.measure.blocks import choose_clock
 from precision_eval.measure.float64_reference import check_available
-from precision_eval.measure.latency import sized_rounds, take_random_memory
+from precision_eval.measure.latency import size_rounds, take_random_memory
 from precision_eval.measure.memory import call_memory, peak_rss_bytes
 from precision_eval.measure.model_calls import output_error, relative_error
 from precision_eval.measure.timers import timer_for
@@ -197,7 +197,7 @@ def _admit(tree: SourceTree, plan: GatePlan, case: str) -> None:
     torch.set_num_threads(plan.threads)
     modules = ModuleTree(tree)
     with blaming(tree), modules.active():
-        own_module("measure.admission").admitted_case(case, plan.device, plan.seed)
+        own_module("measure.admission").admit_case(case, plan.device, plan.seed)
 
 
 def _are_same(trees: tuple[SourceTree, SourceTree], plan: GatePlan, case: str) -> bool:
@@ -293,10 +293,10 @@ def _time_pair(
     if isinstance(base, SideFigures) or isinstance(head, SideFigures):
         return None, {}
     candidates = {BASE: base.candidate, HEAD: head.candidate}
-    with memory_held(GROWN):
-        rounds = sized_rounds(candidates, timer_for(plan.device), baseline=BASE, seed=plan.seed + process)
+    with in_memory_state(GROWN):
+        rounds = size_rounds(candidates, timer_for(plan.device), baseline=BASE, seed=plan.seed + process)
         rounds.run_until(plan.budget_s / plan.processes, min_rounds=MIN_ROUNDS)
-    times_s = rounds.times_s[judged_clock(rounds, HEAD, BASE)]
+    times_s = rounds.times_s[choose_clock(rounds, HEAD, BASE)]
     seconds = {role: float(np.median(times_s[role])) for role in candidates}
     return student_location(paired_log_ratios(times_s[HEAD], times_s[BASE])), seconds
 

@@ -23,7 +23,7 @@ from precision_eval.core.cells import failure_of
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import short
 from precision_eval.core.targets import first_line, is_target
-from precision_eval.fixes.packing import floating_leaves, packed
+from precision_eval.fixes.packing import floating_leaves, pack
 from precision_eval.fixes.storage import storage_bytes
 from precision_eval.gate.result import GatePlan, SideFigures
 from precision_eval.gate.source_trees import ModuleTree, SourceTree
@@ -67,7 +67,7 @@ class GateSide:
     def reference(self, inputs: Tensors) -> Reference:
         """Run the model in float64 on the inputs as stored."""
         with self.modules.active():
-            subject = self.model if hasattr(self.model, "tensors") else packed(self.model, inputs)
+            subject = self.model if hasattr(self.model, "tensors") else pack(self.model, inputs)
             return reference_of(subject, available_bytes=check_available(None))  # type: ignore[arg-type]
 
     @contextmanager

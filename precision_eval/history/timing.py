@@ -28,7 +28,7 @@ from precision_eval.history.tracking import (
     numbers_of_processes,
     raise_unless_passed,
 )
-from precision_eval.measure.generic import BASELINE, MARGIN, called, in_process, prepared
+from precision_eval.measure.generic import BASELINE, MARGIN, call_once, in_process, prepare_candidate
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.stats import PairedRatio
 
@@ -51,10 +51,10 @@ def timed_once(cell: Cell, process: int) -> dict[str, Outcome]:
     torch.set_num_threads(cell.threads)
     built = case_by_id(cell.case).build(cell.size, device=cell.device, seed=cell.options.seed)
     with ExitStack() as stack:
-        ready = {fix: prepared(cell, fix, built, stack) for fix in dict.fromkeys((*cell.fixes, BASELINE))}
+        ready = {fix: prepare_candidate(cell, fix, built, stack) for fix in dict.fromkeys((*cell.fixes, BASELINE))}
         candidates = {fix: candidate for fix, candidate in ready.items() if isinstance(candidate, Candidate)}
         outcomes = {fix: outcome for fix, outcome in ready.items() if isinstance(outcome, Outcome)}
-        twin = prepared(cell, BASELINE, built, stack) if BASELINE in candidates else None
+        twin = prepare_candidate(cell, BASELINE, built, stack) if BASELINE in candidates else None
         if candidates:
             ratios = compare_latency(
                 candidates | {ANCHOR: Candidate(anchor_call())},
@@ -131,7 +131,7 @@ def ready(place: TrackedCell, label: str, *, stack: ExitStack, effort: Effort = 
     )  # fmt: skip
     try:
         built = where.entry.build(where.size, device=DEVICE, seed=effort.options.seed)
-        candidate = called(cell, fix.id, built, stack)
+        candidate = call_once(cell, fix.id, built, stack)
     except Exception as error:  # whatever a model raises under a fix is that fix's result
         raise_unless_passed(failure_of(fix.id, error))
         raise

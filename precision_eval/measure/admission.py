@@ -23,7 +23,7 @@ from precision_eval.core.cells import Cell, Options
 from precision_eval.core.environment import resolved_device
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import first_line, is_target, source_digest
-from precision_eval.fixes.apply import changed
+from precision_eval.fixes.apply import make_change
 from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
 from precision_eval.fixes.choices import Mode, Storage
 from precision_eval.fixes.packing import floating_leaves
@@ -51,7 +51,7 @@ class AdmittedCandidate:
     storage: Storage
 
 
-def admitted_case(target: str, device: str, seed: int) -> AdmittedCase:
+def admit_case(target: str, device: str, seed: int) -> AdmittedCase:
     """Call a factory twice and its model several times; refuse what does not repeat."""
     device = resolved_device(device)
     case = built(target, SIZE, device=device, seed=seed)
@@ -66,36 +66,35 @@ def admitted_case(target: str, device: str, seed: int) -> AdmittedCase:
     return AdmittedCase(target, digest, case.own.measures, parts_of(case))
 
 
-def admitted_candidate(target: str, case_id: str, size: str, device: str, seed: int) -> AdmittedCandidate:
+def admit_candidate(target: str, case_id: str, size: str, device: str, seed: int) -> AdmittedCandidate:
     """Put a candidate on a case's model and call it; refuse one that breaks it, or leaves it as it was."""
     fix = fix_by_id(target)
     case = case_by_id(case_id).build(size, device=resolved_device(device), seed=seed)
     mode = "eager" if "eager" in fix.modes else None
     if mode is not None:
-        shipped, under = _tried(case, fix_by_id("as_shipped")), _tried(case, fix)
-        if isinstance(under.error, ParameterError):
-            raise under.error
-        if under.error is not None:
-            alike = str(under.error) == str(shipped.error)
+        shipped, outcome = _try(case, fix_by_id("as_shipped")), _try(case, fix)
+        error = outcome.error
+        if isinstance(error, ParameterError):
+            raise error
+        if error is not None:
+            what = "the same as without it" if str(error) == str(shipped.error) else "an error"
             raise ParameterError(
-                f"under the candidate {target} the model raises {'the same as without it' if alike else 'an error'}: "
-                f"{type(under.error).__name__}: {first_line(under.error)}"
+                f"under the candidate {target} the model raises {what}: {type(error).__name__}: {first_line(error)}"
             )
-        if fix.change is not None and shipped.error is None and difference(shipped, under) == 0:
+        if fix.change is not None and shipped.error is None and difference(shipped, outcome) == 0:
             _check_change(target, case.model, fix)
     digest = source_digest(target)[:16]
     return AdmittedCandidate(target, digest, fix.modes, fix.storage)
 
 
 def _check_model(target: str, case: BuiltCase) -> None:
-    own = case.own
-    if own.model.training:
+    if case.own.model.training:
         raise ParameterError(
             f"the model of {target} is in training mode, where dropout draws and norms change; call .eval() on it"
         )
     if not case.inputs:
-        raise ParameterError(f"the inputs of {target} hold no tensor; a call without one cannot be held to a reference")
-    subject_of(own.module(), own.arguments())  # refuses dtypes that nothing here can compute
+        raise ParameterError(f"the inputs of {target} hold no tensor; a call without one has no reference")
+    subject_of(case.own.module(), case.own.arguments())  # refuses dtypes that nothing here can compute
     try:
         copy.deepcopy(case.model)
     except Exception as error:
@@ -110,19 +109,19 @@ def _check_calls(target: str, case: BuiltCase) -> str | None:
     for fix in FIXES:
         if "eager" not in fix.modes or fix.storage == "per_case":
             continue
-        first = _tried(case, fix)
+        first = _try(case, fix)
         if first.outputs is not None:
             break
     else:
         return None  # nothing cures it, which is a result
     if not first.outputs:
         raise ParameterError(f"a call of {target} returns no floating tensor, so there is nothing to compare")
-    if difference(first, _tried(case, fix, seed=1)) > REPEAT_TOLERANCE:
+    if difference(first, _try(case, fix, seed=1)) > REPEAT_TOLERANCE:
         raise ParameterError(
             f"a call of {target} draws random numbers: two seeds give other outputs; give it a generator of its own, "
             "seeded in the call, or hand what it draws in as an input"
         )
-    if difference(first, _tried(case, fix, calls=2)) > REPEAT_TOLERANCE:
+    if difference(first, _try(case, fix, calls=2)) > REPEAT_TOLERANCE:
         raise ParameterError(
             f"a call of {target} keeps state: the second call gives another output than the first; reset it in "
             "OwnCase(call=...), which is called as call(model, *inputs)"
@@ -163,8 +162,8 @@ def _check_hooks(target: str, case: BuiltCase, cured: str | None, seed: int) -> 
         ) from error
 
 
-def _tried(case: BuiltCase, fix: Fix, *, seed: int = 0, calls: int = 1) -> CallOutcome:
-    """Call a copy of a case's model under a fix; the outcome of the last of so many calls."""
+def _try(case: BuiltCase, fix: Fix, *, seed: int = 0, calls: int = 1) -> CallOutcome:
+    """Call a copy of a case's model under a fix; return the outcome of the last of so many calls."""
     applied = fix.applied(copy.deepcopy(case.model))
 
     def call() -> tuple[torch.Tensor, ...]:
@@ -178,7 +177,7 @@ def _tried(case: BuiltCase, fix: Fix, *, seed: int = 0, calls: int = 1) -> CallO
 
 def _check_change(target: str, model: nn.Module, fix: Fix) -> None:
     """Refuse a candidate after which a model that has the same outputs is also built and stored as before."""
-    held, context = changed(model, fix)
+    held, context = make_change(model, fix)
     if context is None and _fingerprint(held) == _fingerprint(model):
         raise ParameterError(
             f"the candidate {target} changes nothing: the model's parts, tensors and output are as without it; "
@@ -203,11 +202,11 @@ def _fingerprint(model: nn.Module) -> list[Any]:
     return parts
 
 
-def admitted(
+def admit(
     cases: Sequence[str], candidates: Sequence[str], subject: tuple[str, str], device: str, seed: int
 ) -> tuple[list[AdmittedCase], list[AdmittedCandidate]]:
     """Admit cases, then candidates on the case and size named by `subject`."""
     return (
-        [admitted_case(target, device, seed) for target in cases if is_target(target)],
-        [admitted_candidate(target, *subject, device, seed) for target in candidates],
+        [admit_case(target, device, seed) for target in cases if is_target(target)],
+        [admit_candidate(target, *subject, device, seed) for target in candidates],
     )

@@ -34,10 +34,10 @@ _LEAST_CALLS, _MOST_CALLS, _PROBE_S = 6, 64, 0.02
 
 
 @contextmanager
-def memory_held(state: str) -> Iterator[None]:
+def in_memory_state(state: str) -> Iterator[None]:
     """Time in a state of the allocator: put it there, for good, and for the block take what is free of large room."""
     hold_memory(state)
-    with large_room_taken(state):
+    with take_large_room(state):
         yield
 
 
@@ -46,7 +46,7 @@ def hold_memory(state: str) -> None:
     check_known("state of memory", state, MEMORY_STATES)
     library = _c_library()
     if state == GROWN:
-        with large_room_taken(GROWN):  # or the block comes from the heap's free room, and freeing it sets nothing
+        with take_large_room(GROWN):  # or the block comes from the heap's free room, and freeing it sets nothing
             library.free(library.malloc(_JUST_BELOW_LARGEST_BYTES))
         return
     if platform.libc_ver()[0] != "glibc":
@@ -57,7 +57,7 @@ def hold_memory(state: str) -> None:
 
 
 @contextmanager
-def large_room_taken(state: str) -> Iterator[int]:
+def take_large_room(state: str) -> Iterator[int]:
     """Leave the heap no free room for a block of 32 MiB; give back what was taken."""
     library = _c_library()
     if state != GROWN or not _is_glibc(library):
@@ -81,7 +81,7 @@ def page_faults_without_room(candidate: Candidate) -> float:
     """Count the page faults of a warm call that finds no room for a block of 32 MiB in the heap."""
     with candidate.block():
         candidate.call()
-        with large_room_taken(GROWN):
+        with take_large_room(GROWN):
             # Within some calls small blocks find another place for good, and large ones never do. Where the heap is in
             # many pieces that takes one call for each place that a call before cut too short for the next.
             least, calls, end_s = math.inf, 0, time.perf_counter() + _PROBE_S
@@ -106,15 +106,15 @@ def _c_library() -> Any:
 
 
 def _is_glibc(library: Any) -> bool:
-    """Say whether this process's malloc is glibc's own, and not that of a library loaded before it."""
+    """Whether this process's malloc is glibc's, and not that of a library loaded before it."""
     if platform.libc_ver()[0] != "glibc":
         return False
-    own, used = ctypes.CDLL("libc.so.6").malloc, library.malloc
-    return ctypes.cast(own, ctypes.c_void_p).value == ctypes.cast(used, ctypes.c_void_p).value
+    glibc = ctypes.cast(ctypes.CDLL("libc.so.6").malloc, ctypes.c_void_p)
+    return glibc.value == ctypes.cast(library.malloc, ctypes.c_void_p).value
 
 
 def _is_mapped(block: int | None) -> bool:
-    """Say whether a block of glibc's came from the system by itself; so does none at all, for want of memory."""
+    """Whether a block of glibc's came from the system by itself; so does none at all, for want of memory."""
     if block is None:
         return True
     return bool(ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value & _IS_MAPPED)

@@ -30,22 +30,20 @@ from precision_eval.measure.timers import (
 )
 from precision_eval.stats import MIN_BLOCKS, paired_log_ratios, student_location
 
+# Least duration of a block. Short blocks make many pairs close in time: on calls of 0.03 to 0.2 ms, blocks of 0.5 ms
+# gave half the standard error of blocks of 2 ms in the same 2 s.
 BLOCK_S = 0.0005
-"""Least duration of a block. Short blocks make many pairs close in time: on calls of 0.03 to 0.2 ms, blocks of 0.5 ms
-gave half the standard error of blocks of 2 ms in the same 2 s."""
 
+# Blocks of calls shorter than this hold at least three, whose median forgives one; longer calls are a block each. Every
+# block has an odd number of calls. Of calls in two states in turn, a block then begins with the one and the next with
+# the other; with an even number each candidate kept the state it began in, and equal calls were 0.8 % apart.
 MIN_CALLS, MANY_CALLS_UP_TO_S = 3, 0.0025
-"""Blocks of calls shorter than this hold at least three, whose median forgives one; longer calls are a block each.
 
-Every block has an odd number of calls. Of calls in two states in turn, a block then begins with the one and the next
-with the other; with an even number each candidate kept the state it happened to begin in, and as a block's first call
-finds the caches as another candidate left them, equal calls were 0.8 % apart (Intel Xeon)."""
-
+# Most time that sizing takes where every call is short: longer than the bursts of other processes that were seen.
 SIZING_S = 0.06
-"""Most time that sizing takes where every call is short: longer than the bursts of other processes that were seen."""
 
+# Candidates whose blocks differ by less than this factor get the baseline's number of calls.
 SIMILAR = 1.5
-"""Candidates whose blocks differ by less than this factor get the baseline's number of calls."""
 
 T = TypeVar("T")
 Reader = Callable[[Callable[[], object], int], Any]
@@ -79,15 +77,14 @@ class Candidate:
 
 
 def read_block(name: str, candidate: Candidate, read: Callable[[Callable[[], object], int], T], calls: int) -> T:
-    """Run one block and return what the timer read."""
     try:
         if candidate.block is nullcontext:  # the less runs between two blocks, the less a block's first calls lack
             return read(candidate.call, calls)
         with candidate.block():
             return read(candidate.call, calls)
     except Exception as error:
-        raised = f"{type(error).__name__}: {error}"
-        raise CandidateError(f"candidate '{name}' raised while it was timed: {raised}") from error
+        message = f"candidate '{name}' raised while it was timed: {type(error).__name__}: {error}"
+        raise CandidateError(message) from error
 
 
 def block_sizes(
@@ -99,22 +96,22 @@ def block_sizes(
     sizing_s: float = SIZING_S,
 ) -> dict[str, int]:
     """Warm the candidates up and return the number of calls in a block of each."""
-    fastest_s = {name: _first_call_s(name, one, timer) for name, one in candidates.items()}
+    fastest_s = {name: _first_call_s(name, candidate, timer) for name, candidate in candidates.items()}
     passes, started = 0, time.perf_counter()
     while passes < _PASSES or time.perf_counter() - started < sizing_s:
-        for name, one in candidates.items():
+        for name, candidate in candidates.items():
             if fastest_s[name] < _LONG_S:  # a longer call is a block by itself however long
-                fastest_s[name] = min(fastest_s[name], _shortest_s(name, one, timer, 5))
+                fastest_s[name] = min(fastest_s[name], _shortest_s(name, candidate, timer, 5))
         passes += 1
         if all(shortest >= _LONG_S for shortest in fastest_s.values()):
             break
     calls = {name: _calls(shortest, block_s) for name, shortest in fastest_s.items()}
-    own = calls[baseline]
-    return {name: own if own / SIMILAR < count < own * SIMILAR else count for name, count in calls.items()}
+    base = calls[baseline]
+    return {name: base if base / SIMILAR < count < base * SIMILAR else count for name, count in calls.items()}
 
 
 def alternates(name: str, candidate: Candidate, timer: HostTimer) -> bool:
-    """Say whether every second call of a short candidate lasts longer, as where two buffers are used in turn.
+    """Whether every second call of a short candidate lasts longer, as where two buffers are used in turn.
 
     Of calls that only scatter, two thirds lie above or below both their neighbours; of calls in two states, all but
     those that something else disturbs. Taking the former for the latter costs an interval that is a fifth wider.
@@ -169,7 +166,7 @@ class Rounds:
         self.times_s: dict[str, dict[str, list[float]]] = {clock: defaultdict(list) for clock in self.timer.clocks}
 
     def run_until(self, elapsed_s: float, *, min_rounds: int = MIN_BLOCKS) -> None:
-        """Add rounds until so much time was spent in rounds, and so many there are."""
+        """Add rounds until that much time was spent in them, and at least `min_rounds`."""
         started = time.perf_counter() - self.elapsed_s
         while len(self.order) < min_rounds or self.elapsed_s < elapsed_s:
             self._add_slice(started, elapsed_s, min_rounds)
@@ -192,7 +189,7 @@ class Rounds:
             self._evaluate(name, self.timer.blocks(blocks) if isinstance(self.timer, HostTimer) else blocks_of(blocks))
 
     def _readers(self) -> tuple[int, Reader, Reader]:
-        """Return how to read a block with its counts and without, and once in how many rounds to count."""
+        """Return once in how many rounds to count, and how to read a block with its counts and without."""
         if not isinstance(self.timer, HostTimer):
             return 1, self.timer, self.timer
         return 1 if self.timer.cpu_per_call else COUNTED_EVERY, self.timer.raw, self.timer.raw_times
@@ -207,8 +204,8 @@ class Rounds:
 
     def page_faults_per_call(self, name: str) -> float | None:
         """Median over a candidate's counted blocks; None where the timer does not count them."""
-        middle = float(np.median(self.page_faults[name]))
-        return None if math.isnan(middle) else middle
+        median = float(np.median(self.page_faults[name]))
+        return None if math.isnan(median) else median
 
     def preempted_fraction(self, names: Sequence[str]) -> float:
         """Share of the counted blocks of these candidates in which the processor was taken away."""
@@ -218,11 +215,11 @@ class Rounds:
 def _orders(names: tuple[str, ...], rng: np.random.Generator) -> Iterator[tuple[str, ...]]:
     """Yield the candidates in random order without end, drawn ahead: a draw costs as much as reading all clocks."""
     while True:
-        drawn = rng.permuted(np.tile(np.arange(len(names)), (_ORDERS, 1)), axis=1)  # (orders, candidates)
-        yield from [tuple(names[index] for index in order) for order in drawn.tolist()]
+        orders = rng.permuted(np.tile(np.arange(len(names)), (_ORDERS, 1)), axis=1)  # (orders, candidates)
+        yield from [tuple(names[index] for index in order) for order in orders.tolist()]
 
 
-def judged_clock(rounds: Rounds, name: str, baseline: str) -> str:
+def choose_clock(rounds: Rounds, name: str, baseline: str) -> str:
     """Choose the clock that a pair's ratio rests on."""
     clocks, pair = rounds.timer.clocks, (name, baseline)
     if len(clocks) == 1 or not all(_only_computes(rounds, who) for who in pair):
@@ -241,6 +238,6 @@ def judged_clock(rounds: Rounds, name: str, baseline: str) -> str:
 
 
 def _only_computes(rounds: Rounds, name: str) -> bool:
-    """Say whether a candidate neither waits nor leaves work to other threads."""
+    """Whether a candidate neither waits nor leaves work to other threads."""
     waits = float(np.mean(rounds.waited[name]))
     return waits <= _WAITING_BLOCKS and float(np.median(rounds.other_threads[name])) <= _OTHER_THREADS

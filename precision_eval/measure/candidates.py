@@ -23,30 +23,30 @@ from precision_eval.core.targets import first_line
 from precision_eval.measure.blocks import Candidate, read_block
 from precision_eval.measure.timers import HostTimer, Timer
 
+# Relative distance of two outputs that still counts as a repetition: kernels with atomics differ in the last bits.
 REPEAT_TOLERANCE = 1e-3
-"""Relative distance of two outputs that still counts as a repetition: kernels with atomics differ in the last bits."""
 
 _REMEDY = "pass a copy of your own, on tensors of its own: noise_floor=Candidate(copy)"
 
 SHORTEST_IN_EMPTY_CALLS = 10.0
+# Two calls settle it where they last this many times what is asked of one.
 SURELY = 100.0
-"""Times what a clock resolves beyond which two calls settle it."""
 
+# Documented of ``cudaEventElapsedTime``.
 CUDA_EVENT_RESOLUTION_S = 0.5e-6
-"""``cudaEventElapsedTime``'s documented resolution."""
 
 
 def check_candidate(name: str, candidate: Candidate) -> None:
-    """Call a candidate twice and hold the calls to each other."""
+    """Call a candidate twice; refuse one that does not repeat or changes its inputs."""
     inputs = dict(inputs_of(candidate.call))
     before = {where: _checksum(value) for where, value in inputs.items()}
-    first = [_copied(leaf) for leaf in _leaves(_called(name, candidate))]
-    second = [_copied(leaf) for leaf in _leaves(_called(name, candidate))]
+    first = [_copy_value(leaf) for leaf in _leaves(_call(name, candidate))]
+    second = [_copy_value(leaf) for leaf in _leaves(_call(name, candidate))]
     for where, value in inputs.items():
         if _checksum(value) != before[where]:
             raise CandidateError(
-                f"candidate '{name}' changes its input: {where}, {_described(value)}; every call would see another "
-                "input, so let it work on a copy (or pass check=False where that is meant)"
+                f"candidate '{name}' changes its input: {where}, {value.dtype} of shape {tuple(value.shape)}; every "
+                "call would see another input, so let it work on a copy (or pass check=False where that is meant)"
             )
     if len(first) != len(second) or not all(_repeats(a, b) for a, b in zip(first, second, strict=True)):
         raise CandidateError(
@@ -77,7 +77,7 @@ def check_resolvable(name: str, candidate: Candidate, timer: Timer) -> None:
 
 
 def inputs_of(call: Callable[..., object]) -> Iterator[tuple[str, Any]]:
-    """Yield the tensors and arrays that a callable carries along, with where they were found."""
+    """Yield the tensors and arrays that a callable carries along, with where they are."""
     if isinstance(call, functools.partial):
         yield from inputs_of(call.func)
         for index, value in enumerate(call.args):
@@ -97,58 +97,58 @@ def inputs_of(call: Callable[..., object]) -> Iterator[tuple[str, Any]]:
         yield from _tensors(f"default {index}", value)
 
 
-def own_copy(name: str, candidate: Candidate) -> Candidate:
+def copy_candidate(name: str, candidate: Candidate) -> Candidate:
     """Copy a candidate with all that it carries along, so that both find the caches alike."""
     memo: dict[int, Any] = {}  # one for both: a block may belong to the object that the call is a method of
     try:
-        return Candidate(_copied_call(candidate.call, memo), _copied_call(candidate.block, memo))
+        return Candidate(_copy_call(candidate.call, memo), _copy_call(candidate.block, memo))
     except CandidateError as error:
         raise CandidateError(f"candidate '{name}' {error}; {_REMEDY}") from None
     except Exception as error:
         raise CandidateError(f"candidate '{name}' cannot be copied ({first_line(error)}); {_REMEDY}") from error
 
 
-def _copied_call(value: Any, memo: dict[int, Any]) -> Any:
+def _copy_call(value: Any, memo: dict[int, Any]) -> Any:
     """Copy a callable; functions too, which ``copy.deepcopy`` hands back as they are."""
     if id(value) in memo:
         return memo[id(value)]
     if isinstance(value, functools.partial):
         return functools.partial(
-            _copied_call(value.func, memo),
-            *(_copied_call(arg, memo) for arg in value.args),
-            **{key: _copied_call(one, memo) for key, one in value.keywords.items()},
+            _copy_call(value.func, memo),
+            *(_copy_call(arg, memo) for arg in value.args),
+            **{key: _copy_call(arg, memo) for key, arg in value.keywords.items()},
         )
     if isinstance(value, MethodType):
         return MethodType(value.__func__, copy.deepcopy(value.__self__, memo))
     if isinstance(value, FunctionType):
-        return _copied_function(value, memo)
+        return _copy_function(value, memo)
     return copy.deepcopy(value, memo)
 
 
-def _copied_function(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
+def _copy_function(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
     """Copy a function, its code included (which caches what it has seen), and what it closes over."""
     for variable in function.__code__.co_names:
         value = function.__globals__.get(variable)
         if isinstance(value, np.ndarray) or _is_tensor(value) or hasattr(value, "named_parameters"):
             raise CandidateError(f"reads the global '{variable}', which a copy would share")
     cells = function.__closure__ or ()
-    made = FunctionType(
+    twin = FunctionType(
         function.__code__.replace(),
         function.__globals__,
         function.__name__,
         function.__defaults__,
         tuple(CellType() for _ in cells),
     )
-    memo[id(function)] = made  # before the cells: a function may close over itself
-    for own, cell in zip(made.__closure__ or (), cells, strict=True):
-        own.cell_contents = _copied_call(cell.cell_contents, memo)
-    made.__defaults__ = tuple(_copied_call(one, memo) for one in function.__defaults__ or ())
-    made.__kwdefaults__ = {key: _copied_call(one, memo) for key, one in (function.__kwdefaults__ or {}).items()}
-    made.__dict__.update(function.__dict__)
-    return made
+    memo[id(function)] = twin  # before the cells: a function may close over itself
+    for new, cell in zip(twin.__closure__ or (), cells, strict=True):
+        new.cell_contents = _copy_call(cell.cell_contents, memo)
+    twin.__defaults__ = tuple(_copy_call(value, memo) for value in function.__defaults__ or ())
+    twin.__kwdefaults__ = {key: _copy_call(value, memo) for key, value in (function.__kwdefaults__ or {}).items()}
+    twin.__dict__.update(function.__dict__)
+    return twin
 
 
-def _called(name: str, candidate: Candidate) -> object:
+def _call(name: str, candidate: Candidate) -> object:
     try:
         with candidate.block():
             output = candidate.call()
@@ -205,7 +205,7 @@ def _checksum(value: Any) -> int:
     return zlib.crc32(array.data.cast("B")) if array.size else 0
 
 
-def _copied(leaf: Any) -> Any:
+def _copy_value(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray | np.generic | float | int | complex) or _is_tensor(leaf):
         return _array(leaf).copy()
     return leaf
@@ -213,7 +213,7 @@ def _copied(leaf: Any) -> Any:
 
 def _repeats(first: Any, second: Any) -> bool:
     if not isinstance(first, np.ndarray) or not isinstance(second, np.ndarray):
-        return type(first) is type(second)  # an object of the caller's own: nothing to compare by
+        return type(first) is type(second)  # an object of another kind: nothing to compare by
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     if not np.issubdtype(first.dtype, np.inexact):
@@ -223,7 +223,3 @@ def _repeats(first: Any, second: Any) -> bool:
         return False
     a, b = (part[finite].astype(np.complex128) for part in (first, second))
     return float(np.linalg.norm(a - b)) <= REPEAT_TOLERANCE * max(float(np.linalg.norm(a)), math.ulp(0.0))
-
-
-def _described(value: Any) -> str:
-    return f"{value.dtype} of shape {tuple(value.shape)}"

@@ -1,8 +1,8 @@
 """Drift of a tensor from its reference: the same computation in float64, on the same stored inputs.
 
-Conventions: everything here is computed in float64 on the CPU. *found* is a cell's output in its own dtype, *reference*
-the float64 output, *noise* their difference. Three other outputs split the noise, each one step further from the
-reference:
+Conventions: everything here is computed in float64 on the CPU. *output* is what a cell returns, in its dtype,
+*reference* the float64 output, *noise* their difference. What float64 arithmetic gives on the operands as cast splits
+the noise: input cast before it, compute and output rounding after it.
 """
 
 from __future__ import annotations
@@ -51,10 +51,8 @@ class Drift:
 
 
 def over_seeds(errors: Sequence[float]) -> dict[str, Any]:
-    """Geometric mean of a relative error over seeds, with the 95 % Student interval of its logarithm.
-
-    Nothing of one seed, of an error of zero, or where every seed gives the same: then the case draws nothing from it.
-    """
+    """Geometric mean of a relative error over seeds, with the 95 % Student interval of its logarithm."""
+    # Where every seed gives the same error, the case draws nothing from it.
     if len(errors) < 2 or min(errors) <= 0.0 or len(set(errors)) == 1:
         return {}
     logs, count = [math.log(error) for error in errors], len(errors)
@@ -66,7 +64,6 @@ def over_seeds(errors: Sequence[float]) -> dict[str, Any]:
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
-    """Bring a tensor to float64 on the CPU."""
     return tensor.detach().to("cpu", torch.float64)
 
 
@@ -74,39 +71,37 @@ def _mean_square(tensor: torch.Tensor) -> float:
     return float(tensor.square().mean())
 
 
-def split_noise(found: torch.Tensor, reference: torch.Tensor, on_cast_inputs: torch.Tensor) -> Split:
-    """Split the noise into input cast, compute and output rounding."""
+def split_noise(output: torch.Tensor, reference: torch.Tensor, on_cast_inputs: torch.Tensor) -> Split:
     reference, on_cast_inputs = wide(reference), wide(on_cast_inputs)
     input_cast = on_cast_inputs - reference
-    output_rounding = wide(on_cast_inputs.to(found.dtype)) - on_cast_inputs
-    compute = wide(found) - reference - input_cast - output_rounding
+    output_rounding = wide(on_cast_inputs.to(output.dtype)) - on_cast_inputs
+    compute = wide(output) - reference - input_cast - output_rounding
     pairs = input_cast * compute + compute * output_rounding + input_cast * output_rounding
     return Split(
         input_cast_mse=_mean_square(input_cast),
         compute_mse=_mean_square(compute),
         output_rounding_mse=_mean_square(output_rounding),
         cross_mse=2.0 * float(pairs.mean()),
-        total_mse=_mean_square(wide(found) - reference),
+        total_mse=_mean_square(wide(output) - reference),
     )
 
 
 def tensor_drift(
-    found: torch.Tensor,
+    output: torch.Tensor,
     reference: torch.Tensor,
     *,
     yardstick: torch.Tensor,
     on_cast_inputs: torch.Tensor | None = None,
 ) -> Drift:
-    """Hold a tensor to its reference."""
-    _check(found, reference, yardstick)
+    _check(output, reference, yardstick)
     truth = wide(reference).reshape(-1)
-    output = wide(found).reshape(-1)
-    noise = output - truth
+    values = wide(output).reshape(-1)
+    noise = values - truth
     rms = math.sqrt(_mean_square(noise))
     same_operands = truth if on_cast_inputs is None else wide(on_cast_inputs).reshape(-1)
     yardstick_rms = math.sqrt(_mean_square(wide(yardstick).reshape(-1) - same_operands))
-    arithmetic_rms = math.sqrt(_mean_square(output - same_operands))
-    in_ulps = noise.abs() / ulp(truth, short(found.dtype))
+    arithmetic_rms = math.sqrt(_mean_square(values - same_operands))
+    in_ulps = noise.abs() / ulp(truth, short(output.dtype))
     ordered = in_ulps.sort().values
     return Drift(
         relative_error=float(noise.norm() / truth.norm()),
@@ -117,36 +112,36 @@ def tensor_drift(
         relative_bias=float(noise.dot(truth) / truth.dot(truth)),
         ulp_quantiles={str(q): float(ordered[math.ceil(q * len(ordered)) - 1]) for q in QUANTILES},
         max_abs_error=float(noise.abs().max()),
-        cosine_distance=_cosine_distance(output, truth),
-        split=None if on_cast_inputs is None else split_noise(found, reference, on_cast_inputs),
+        cosine_distance=_cosine_distance(values, truth),
+        split=None if on_cast_inputs is None else split_noise(output, reference, on_cast_inputs),
     )
 
 
-def _check(found: torch.Tensor, reference: torch.Tensor, yardstick: torch.Tensor) -> None:
-    if not found.shape == reference.shape == yardstick.shape:
+def _check(output: torch.Tensor, reference: torch.Tensor, yardstick: torch.Tensor) -> None:
+    if not output.shape == reference.shape == yardstick.shape:
         raise ParameterError(
-            f"found {tuple(found.shape)}, reference {tuple(reference.shape)} and yardstick {tuple(yardstick.shape)} "
+            f"output {tuple(output.shape)}, reference {tuple(reference.shape)} and yardstick {tuple(yardstick.shape)} "
             "differ in shape; they have to be the same call's outputs"
         )
     if reference.dtype is not torch.float64:
         raise ParameterError(f"the reference is {reference.dtype}; compute it in float64")
     if not reference.isfinite().all():
         raise UnsupportedError("the reference itself is not finite, so nothing can be held to it; use other inputs")
-    if not all(bool(t.isfinite().all()) for t in (found, yardstick)):
+    if not all(bool(t.isfinite().all()) for t in (output, yardstick)):
         raise ParameterError("an output is not finite; that is the status non_finite and has no drift")
     if not reference.any():
         raise UnsupportedError("the reference is zero everywhere, so no relative error exists; use other inputs")
 
 
 def _bias_z(signed: torch.Tensor) -> float:
-    """Mean over its standard error; zero where nothing varies and nothing is there."""
+    """Mean over its standard error; zero where nothing varies."""
     spread = float(signed.std()) / math.sqrt(len(signed)) if len(signed) > 1 else 0.0
     return float(signed.mean()) / spread if spread else 0.0
 
 
-def _cosine_distance(output: torch.Tensor, truth: torch.Tensor) -> float:
+def _cosine_distance(values: torch.Tensor, truth: torch.Tensor) -> float:
     """One minus the cosine, without the cancellation that 1 − cos would have for small angles."""
-    size = output.norm()
+    size = values.norm()
     if size == 0:
         return 1.0
-    return float((output / size - truth / truth.norm()).square().sum() / 2)
+    return float((values / size - truth / truth.norm()).square().sum() / 2)

@@ -1,4 +1,4 @@
-"""What drift is held to: the model in float64, in float64 layer by layer, or in float32; imports torch.
+"""The reference of drift: the model in float64, in float64 layer by layer, or in float32; imports torch.
 
 Conventions: stored values are upcast, so that the reference is the same function of the same stored numbers. Casts to
 narrower formats in the model's code do nothing there (:class:`.KeepingWide`), and plain dtype attributes become
@@ -22,12 +22,12 @@ from torch.nn.modules import module as module_hooks
 from precision_eval.cases.modes import DrawnAs, KeepingWide
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import first_line
-from precision_eval.fixes.packing import ExaminedModel, copied, in_dtype
+from precision_eval.fixes.packing import ExaminedModel, copy_model, in_dtype
 from precision_eval.fixes.storage import set_dtype_attributes
 from precision_eval.measure.model_calls import CallOutcome, attempt, difference, is_beyond
 from precision_eval.trace.provenance import named_tensors
 
-#: Copies of the model in float64 that are alive at once, activations and the copy as stored included.
+# Copies of the model in float64 that are alive at once, activations and the copy as stored included.
 ROOM = 1.5
 
 _DRAWS = "the model draws random numbers, which formats draw differently; drift was not measured"
@@ -35,7 +35,7 @@ _DRAWS = "the model draws random numbers, which formats draw differently; drift 
 
 @dataclass(frozen=True)
 class Reference:
-    """Outputs that drift is held to."""
+    """Outputs that drift is measured from."""
 
     outputs: tuple[torch.Tensor, ...] | None
     name: str
@@ -43,16 +43,15 @@ class Reference:
 
 
 def reference_of(subject: ExaminedModel, *, available_bytes: int, draws: bool | None = False) -> Reference:
-    """Run the reference."""
     if draws:
         return Reference(None, "", (_DRAWS,))
-    found = _first_that_runs(subject, available_bytes, seed=0)
-    if draws is None and found.outputs is not None:
-        runs = (found, *(_first_that_runs(subject, available_bytes, seed=seed) for seed in (0, 1)))
+    reference = _first_that_runs(subject, available_bytes, seed=0)
+    if draws is None and reference.outputs is not None:
+        runs = (reference, *(_first_that_runs(subject, available_bytes, seed=seed) for seed in (0, 1)))
         first, again, other = (CallOutcome(run.outputs, None) for run in runs)
         if is_beyond(difference(first, other), difference(first, again)):
             return Reference(None, "", (_DRAWS,))
-    return found
+    return reference
 
 
 def _first_that_runs(subject: ExaminedModel, available_bytes: int, *, seed: int) -> Reference:
@@ -82,19 +81,19 @@ def _first_that_runs(subject: ExaminedModel, available_bytes: int, *, seed: int)
     return Reference(None, "", (*doubts, f"no reference in float32 either: {_why(reference)}; drift was not measured"))
 
 
-def _may_serve(subject: ExaminedModel, found: CallOutcome) -> bool:
+def _may_serve(subject: ExaminedModel, outcome: CallOutcome) -> bool:
     """Whether an outcome can be the reference: no NaN; infinities only where no parameter overflowed when stored."""
-    if found.outputs is None or any(bool(output.isnan().any()) for output in found.outputs):
+    if outcome.outputs is None or any(bool(output.isnan().any()) for output in outcome.outputs):
         return False
-    if found.broken()[0] == 0:
+    if outcome.broken()[0] == 0:
         return True
     floating = (p for p in subject.parameters() if p.is_floating_point() and p.element_size() > 1)
     return all(bool(parameter.isfinite().all()) for parameter in floating)
 
 
-def _why(found: CallOutcome) -> str:
-    if found.error is not None:
-        return f"{type(found.error).__name__}: {first_line(found.error)}"
+def _why(outcome: CallOutcome) -> str:
+    if outcome.error is not None:
+        return f"{type(outcome.error).__name__}: {first_line(outcome.error)}"
     return "its output is not finite"
 
 
@@ -107,7 +106,7 @@ def run_as(
     through: Callable[[ExaminedModel, tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...]] | None = None,
 ) -> CallOutcome:
     """Call a copy held in a wider format, in which it draws what the model draws; `through` calls it in another way."""
-    twin = copied(subject)
+    twin = copy_model(subject)
     drawing = DrawnAs(subject.drawn or ())
     inputs = in_dtype(twin.tensors, wide)
 
@@ -118,7 +117,7 @@ def run_as(
     outcome = attempt(call, seed=seed)
     if not drawing.drawn or subject.drawn is not None:
         return outcome
-    fresh, drawing = copied(subject), DrawnAs()
+    fresh, drawing = copy_model(subject), DrawnAs()
     with drawing:
         attempt(lambda: fresh(*fresh.tensors), seed=seed)
     subject.drawn = tuple(drawing.drawn)
@@ -148,9 +147,9 @@ def _by_layer(twin: ExaminedModel, wide: torch.dtype) -> Iterator[None]:
     stored: list[list[tuple[nn.Parameter, torch.Tensor]]] = []
 
     def before(module: nn.Module, _: Any) -> None:
-        own = [p for p in module.parameters(recurse=False) if p.is_floating_point() and p.dtype is not wide]
-        stored.append([(parameter, parameter.data) for parameter in own])
-        for parameter in own:
+        narrower = [p for p in module.parameters(recurse=False) if p.is_floating_point() and p.dtype is not wide]
+        stored.append([(parameter, parameter.data) for parameter in narrower])
+        for parameter in narrower:
             parameter.data = parameter.data.to(wide)
 
     def after(*_: Any) -> None:
@@ -170,7 +169,7 @@ def _by_layer(twin: ExaminedModel, wide: torch.dtype) -> Iterator[None]:
 
 
 def check_available(available_bytes: int | None) -> int:
-    """Return the memory that may be used: as told, or what the machine has free."""
+    """Return the memory that may be used: what the machine has free, unless the caller says."""
     if available_bytes is None:
         import psutil
 

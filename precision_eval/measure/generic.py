@@ -37,12 +37,12 @@ from precision_eval.measure.latency import Candidate, compare_latency, take_rand
 from precision_eval.measure.timers import Cache
 from precision_eval.stats import PairedRatio, over_processes
 
+# What one process measured of a fix: why it cannot be timed, or its ratio per state of the cache.
 Timed = Outcome | dict[Cache, PairedRatio]
-"""What one process measured of a fix: why it cannot be timed, or its ratio per state of the cache."""
 
 BASELINE = "full_float32"
+# Relative difference in latency that counts as none: ten times the constant bias of identical candidates.
 MARGIN = 0.002
-"""Relative difference in latency that counts as none: ten times the constant bias of identical candidates."""
 
 _FREE_BASELINE = (
     "{} attention has no kernel for the baseline, which ran with torch's own choice: the ratio is of the backend too"
@@ -57,7 +57,7 @@ def trace(cell: Cell, run_dir: Path) -> list[Outcome]:
         broken = _not_finite(fix, call(*inputs))
         if broken:
             return [broken]
-        with _measuring(fix, "trace"):
+        with _failing_as_suite(fix, "trace"):
             observed = _observed(cell, call, inputs)
     if built.own is not None:
         observed |= {"not_applicable": list(built.own.not_applicable), "tolerances": dict(built.own.tolerances)}
@@ -79,7 +79,7 @@ def _observed(cell: Cell, call: AppliedFix, inputs: tuple[Any, ...]) -> dict[str
 
 
 def drift(cell: Cell, run_dir: Path) -> list[Outcome]:
-    """Hold one call to float64 on the same stored inputs."""
+    """Compare one call with float64 on the same stored inputs."""
     from precision_eval.cases.systems.system import CachedAttention
     from precision_eval.measure.drift import over_seeds
     from precision_eval.measure.system_drift import attention_drift, relative_error, system_drift
@@ -87,26 +87,26 @@ def drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     fix = _only_fix(cell)
     data: dict[str, Any] = {}
     errors: list[float] = []
-    last = cell.options.seed + (cell.options.seeds or 1 if cell.mode == "eager" else 1)  # each seed compiles anew
-    for seed in range(cell.options.seed, last):
+    seeds = cell.options.seeds or 1 if cell.mode == "eager" else 1  # each seed compiles anew
+    for seed in range(cell.options.seed, cell.options.seed + seeds):
         built = _built(cell, seed)
         with _applied(cell, fix, BuiltCase(copy.deepcopy(built.model), built.inputs)) as call:
             broken = _not_finite(fix, call(*call.prepare(built.inputs)))
             if broken:
                 return [broken]
-            with _measuring(fix, "drift"):
+            with _failing_as_suite(fix, "drift"):
                 if data:
                     errors.append(relative_error(built, call))
                 else:
-                    measured = attention_drift if isinstance(built.model, CachedAttention) else system_drift
-                    data = asdict(measured(built, call))
+                    measure = attention_drift if isinstance(built.model, CachedAttention) else system_drift
+                    data = asdict(measure(built, call))
                     errors.append(data["relative_error"])
     return [passed(fix, data | over_seeds(errors))]
 
 
 @contextmanager
-def _measuring(fix: str, what: str) -> Iterator[None]:
-    """Say that the suite failed where a call has run and its measuring raises: that is no result of the fix."""
+def _failing_as_suite(fix: str, what: str) -> Iterator[None]:
+    """Blame the suite where a call has run and its measuring raises: that is no result of the fix."""
     try:
         yield
     except PrecisionEvalError:
@@ -135,18 +135,18 @@ def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
     """
     processes, states = cell.options.processes, (cell.options.memory or GROWN).split(",")
     if processes == len(states) == 1:
-        each = [[_timed_once(cell, 0)]]
+        by_state = [[_time_once(cell, 0)]]
     else:
         cells = [replace(cell, options=replace(cell.options, memory=state)) for state in states]
-        each = [[in_process(_timed_once, one, index) for index in range(processes)] for one in cells]
+        by_state = [[in_process(_time_once, cell, index) for index in range(processes)] for cell in cells]
     return [
-        _as_outcome(fix, [_over_processes([timed[fix] for timed in results], len(results[0])) for results in each])
+        _as_outcome(fix, [_over_processes([timed[fix] for timed in results], len(results[0])) for results in by_state])
         for fix in cell.fixes
     ]
 
 
 def _as_outcome(fix: str, by_memory: Sequence[Timed]) -> Outcome:
-    """Plain data of what was timed: the warm ratio, with the cold one inside it on CUDA, and other states' likewise."""
+    """Plain data: the warm ratio, with the cold one inside it on CUDA, and those of other allocator states."""
     states: list[dict[str, Any]] = []
     for timed in by_memory:
         if isinstance(timed, Outcome):
@@ -155,11 +155,11 @@ def _as_outcome(fix: str, by_memory: Sequence[Timed]) -> Outcome:
         if "cold" in timed:
             states[-1]["cold_l2"] = timed["cold"].to_dict()
     first, *others = states
-    return passed(fix, first | ({"by_memory": {one["memory"]: one for one in others}} if others else {}))
+    return passed(fix, first | ({"by_memory": {state["memory"]: state for state in others}} if others else {}))
 
 
 def in_process(measure: Callable[[Cell, int], dict[str, Timed]], cell: Cell, process: int) -> dict[str, Timed]:
-    """Return ``measure(cell, process)`` from a child of this worker; what it raises is raised here."""
+    """Return ``measure(cell, process)`` from a child of this worker."""
     try:
         timed: dict[str, Timed] = call_isolated(_measure_in_child, measure, cell, process)
     except WorkerError as error:
@@ -192,26 +192,25 @@ def _measure_in_child(measure: Callable[[Cell, int], dict[str, Timed]], cell: Ce
     return timed
 
 
-def _timed_once(cell: Cell, process: int) -> dict[str, Timed]:
-    """Build the candidates and time them, in this process."""
+def _time_once(cell: Cell, process: int) -> dict[str, Timed]:
     built = _built(cell)
     with ExitStack() as stack:
         timed: dict[str, Timed] = {}
         candidates: dict[str, Candidate] = {}
         for fix in [fix for fix in cell.fixes if fix != BASELINE]:
-            _sort_in(fix, prepared(cell, fix, built, stack), candidates, timed)
-        own = cell  # of the baseline
+            _sort_in(fix, prepare_candidate(cell, fix, built, stack), candidates, timed)
+        baseline_cell = cell
         if BASELINE in cell.fixes or candidates:
-            _sort_in(BASELINE, prepared(own, BASELINE, built, stack), candidates, timed)
+            _sort_in(BASELINE, prepare_candidate(cell, BASELINE, built, stack), candidates, timed)
             refused = timed.get(BASELINE)
             if candidates and isinstance(refused, Outcome) and _without_pin(cell) != cell:
-                own = _without_pin(cell)
-                _sort_in(BASELINE, prepared(own, BASELINE, built, stack), candidates, timed)
+                baseline_cell = _without_pin(cell)
+                _sort_in(BASELINE, prepare_candidate(baseline_cell, BASELINE, built, stack), candidates, timed)
         if BASELINE in candidates:
-            twin = prepared(own, BASELINE, built, stack)
+            twin = prepare_candidate(baseline_cell, BASELINE, built, stack)
             assert isinstance(twin, Candidate)  # the very computation that has just worked
-            timed |= _ratios(cell, process, candidates, twin, own=own)
-            if own != cell:  # what ran free is a reference and no answer to what runs under the pin
+            timed |= _ratios(cell, process, candidates, twin, is_pinned=baseline_cell == cell)
+            if baseline_cell != cell:  # what ran free is a reference and no answer to what runs under the pin
                 assert isinstance(refused, Outcome)
                 timed[BASELINE] = refused
         else:
@@ -223,15 +222,14 @@ def _timed_once(cell: Cell, process: int) -> dict[str, Timed]:
 
 
 def _without_pin(cell: Cell) -> Cell:
-    """Return a cell with torch's own choice of attention backend."""
     return replace(cell, options=replace(cell.options, sdpa_backend=None))
 
 
 def _ratios(
-    cell: Cell, process: int, candidates: dict[str, Candidate], twin: Candidate, *, own: Cell
+    cell: Cell, process: int, candidates: dict[str, Candidate], twin: Candidate, *, is_pinned: bool
 ) -> dict[str, Timed]:
-    """Time the candidates; on CUDA a second time with a flushed L2 cache. `own` is the baseline's cell."""
-    doubt = () if own == cell else (_FREE_BASELINE.format(cell.options.sdpa_backend),)
+    """Time the candidates; on CUDA a second time with a flushed L2 cache."""
+    doubt = () if is_pinned else (_FREE_BASELINE.format(cell.options.sdpa_backend),)
     caches: tuple[Cache, ...] = ("warm", "cold") if cell.device.startswith("cuda") else ("warm",)
     by_cache: dict[str, dict[Cache, PairedRatio]] = {fix: {} for fix in candidates}
     for cache in caches:
@@ -256,25 +254,24 @@ def _ratios(
 def _sort_in(
     fix: str, ready: Candidate | Outcome, candidates: dict[str, Candidate], outcomes: dict[str, Timed]
 ) -> None:
-    """Put a fix among the candidates, or its failure among the outcomes."""
     if isinstance(ready, Candidate):
         candidates[fix] = ready
     else:
         outcomes[fix] = ready
 
 
-def prepared(cell: Cell, fix: str, built: BuiltCase, stack: ExitStack) -> Candidate | Outcome:
-    """Put a fix on a copy of a cell's model and call it once; return what can be timed, or why it cannot."""
+def prepare_candidate(cell: Cell, fix: str, built: BuiltCase, stack: ExitStack) -> Candidate | Outcome:
+    """Put a fix on a copy of a model and call it once; return what can be timed, or why it cannot."""
     try:
-        return called(cell, fix, BuiltCase(copy.deepcopy(built.model), built.inputs), stack)
+        return call_once(cell, fix, BuiltCase(copy.deepcopy(built.model), built.inputs), stack)
     except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
         return failure_of(fix, error)
 
 
-def called(
+def call_once(
     cell: Cell, fix: str, built: BuiltCase, stack: ExitStack, *, backend: str = "inductor"
 ) -> Candidate | Outcome:
-    """Do so on the model itself, and let pass what it raises; `backend` is that of a compiled call."""
+    """Put a fix on a model and call it once; `backend` is that of a compiled call."""
     check_format(fix_by_id(fix), cell.device)
     applied = _applied(cell, fix, built, backend)
     block = applied.agreeing if applied.sdpa_backend is None else applied.blocked
@@ -291,15 +288,15 @@ def _applied(cell: Cell, fix: str, built: BuiltCase, backend: str = "inductor") 
 
 
 def _only_fix(cell: Cell) -> str:
-    """Return the one fix of an ungrouped cell, after making sure that the device can compute its format."""
+    """Return the one fix of an ungrouped cell, if the device can compute its format."""
     (fix,) = cell.fixes
     check_format(fix_by_id(fix), cell.device)
     return fix
 
 
 def _built(cell: Cell, seed: int | None = None) -> BuiltCase:
-    chosen = cell.options.seed if seed is None else seed
-    return case_by_id(cell.case).build(cell.size, device=cell.device, seed=chosen)
+    seed = cell.options.seed if seed is None else seed
+    return case_by_id(cell.case).build(cell.size, device=cell.device, seed=seed)
 
 
 def check_format(fix: Fix, device: str) -> None:
@@ -312,7 +309,6 @@ def check_format(fix: Fix, device: str) -> None:
 
 
 def _not_finite(fix: str, output: object) -> Outcome | None:
-    """Return the outcome of a fix whose output holds NaN or infinity, None where all is finite."""
     for tensor in floating_leaves(output):
         broken = int((~torch.isfinite(tensor)).sum())
         if broken:

@@ -23,7 +23,7 @@ _NOT_BUSY = frozenset({"idle", "iowait", "guest", "guest_nice"})  # guests are i
 
 
 class IsolationError(ParameterError):
-    """A timed cell was not alone on its device, and that was not to be."""
+    """Others used the device of a timed cell, under ``isolation=error``."""
 
 
 class CpuUse(NamedTuple):
@@ -35,10 +35,10 @@ class CpuUse(NamedTuple):
 
 
 @contextmanager
-def watched(device: str, isolation: str | None) -> Iterator[list[str]]:
-    """Yield a list that holds the doubts in the end; raise :class:`IsolationError` where there are some and may not.
+def watch_device(device: str, isolation: str | None) -> Iterator[list[str]]:
+    """Yield a list that holds the doubts in the end; with ``isolation="error"`` raise :class:`IsolationError` on any.
 
-    Without an `isolation` nothing is looked at.
+    Where `isolation` is None, nothing is watched.
     """
     doubts: list[str] = []
     if isolation is None:
@@ -56,7 +56,6 @@ def watched(device: str, isolation: str | None) -> Iterator[list[str]]:
 
 
 def cpu_use() -> CpuUse:
-    """Return what was used until now."""
     import psutil
 
     busy_s = sum(seconds for state, seconds in psutil.cpu_times()._asdict().items() if state not in _NOT_BUSY)
@@ -75,7 +74,7 @@ def cpu_doubts(before: CpuUse, after: CpuUse, cores: int) -> list[str]:
 
 
 def _gpu_processes(device: str) -> str:
-    """Return the processes that compute on a GPU, ``pid, name`` a line; nothing where nvidia-smi is missing."""
+    """Return the processes that compute on a GPU, as lines ``pid, name``; empty without nvidia-smi."""
     index = int(device.partition(":")[2] or 0)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     gpu = visible[index] if index < len(visible) and visible[index] else str(index)
@@ -83,7 +82,7 @@ def _gpu_processes(device: str) -> str:
     return output_of(["nvidia-smi", query, "--format=csv,noheader", "-i", gpu]) or ""
 
 
-def gpu_doubts(processes: str, own: int) -> list[str]:
+def gpu_doubts(processes: str, pid: int) -> list[str]:
     """Say which other processes compute on a GPU."""
-    others = [line.strip() for line in processes.splitlines() if line.strip() and line.split(",")[0] != str(own)]
+    others = [line.strip() for line in processes.splitlines() if line.strip() and line.split(",")[0] != str(pid)]
     return [f"shared GPU: other processes compute on it: {'; '.join(others)}"] if others else []

@@ -28,8 +28,8 @@ from precision_eval.measure.allocator import (
     GROWN,
     MEMORY_STATES,
     hold_memory,
-    large_room_taken,
     page_faults_without_room,
+    take_large_room,
 )
 from precision_eval.measure.blocks import (
     BLOCK_S,
@@ -38,10 +38,10 @@ from precision_eval.measure.blocks import (
     Rounds,
     alternates,
     block_sizes,
-    judged_clock,
+    choose_clock,
     read_block,
 )
-from precision_eval.measure.candidates import check_candidate, check_resolvable, own_copy
+from precision_eval.measure.candidates import check_candidate, check_resolvable, copy_candidate
 from precision_eval.measure.timers import (
     CPU_PER_CALL_UP_TO,
     Cache,
@@ -70,7 +70,7 @@ __all__ = ["Candidate", "Candidates", "compare_latency"]
 
 Candidates = Mapping[str, Callable[[], object] | Candidate]
 
-_NOISE_FLOOR = "\0null"  # cannot collide with a candidate's name
+_NOISE_FLOOR = "\0noise floor"  # cannot collide with a candidate's name
 _PREEMPTED_DOUBT = 0.2
 _LAUNCH_BOUND = 0.9
 _LAUNCHED_AT_LEAST = 3
@@ -238,7 +238,6 @@ def compare_latency(
 def _compare_here(
     candidates: Candidates | Callable[[], Candidates], rules: _Rules, *, budget_s: float, timer: Timer | None = None
 ) -> dict[str, PairedRatio]:
-    """Compare in this process."""
     baseline = rules.baseline
     named = _named(candidates() if callable(candidates) else candidates, baseline)
     end_s = time.perf_counter() + budget_s
@@ -252,7 +251,7 @@ def _compare_here(
     threads = _threads() if rules.threads is None else rules.threads
     rules = replace(rules, threads=threads, judged=tuple(name for name in named if name != baseline))
     sizing_s = min(SIZING_S, _SIZING_SHARE * budget_s)
-    rounds = sized_rounds(
+    rounds = size_rounds(
         named, timer, baseline=rules.baseline, block_s=rules.block_s, seed=rules.seed, sizing_s=sizing_s
     )
     if isinstance(timer, HostTimer) and rules.memory == GROWN:
@@ -264,7 +263,7 @@ def _compare_here(
             launching={name: read_block(name, named[name], timer.launching_share, several[name]) for name in named},
         )
     looks = LOOKS if rules.stop_early else (1.0,)
-    with large_room_taken(rules.memory):
+    with take_large_room(rules.memory):
         look = _measure(rounds, rules, looks, end_s=end_s)
     return _results(rounds, rules, rules.errors(look, looks), budget_s=budget_s)
 
@@ -276,7 +275,7 @@ def _ready(named: dict[str, Candidate], timer: Timer, rules: _Rules) -> dict[str
     if isinstance(rules.noise_floor, Candidate):
         named[_NOISE_FLOOR] = rules.noise_floor
     elif rules.noise_floor:
-        named[_NOISE_FLOOR] = own_copy(rules.baseline, named[rules.baseline])
+        named[_NOISE_FLOOR] = copy_candidate(rules.baseline, named[rules.baseline])
     if rules.graph:
         named = {
             name: Candidate(graph_replay(candidate.call, device=rules.device), candidate.block)
@@ -288,7 +287,7 @@ def _ready(named: dict[str, Candidate], timer: Timer, rules: _Rules) -> dict[str
     return named
 
 
-def sized_rounds(
+def size_rounds(
     named: Mapping[str, Candidate],
     timer: Timer,
     *,
@@ -319,13 +318,12 @@ def _check_numbers(*, budget_s: float, margin: float, error_rate: float, process
 
 
 def _named(candidates: Candidates, baseline: str) -> dict[str, Candidate]:
-    """Return every candidate as :class:`Candidate`."""
     if baseline not in candidates:
         raise ParameterError(f"baseline '{baseline}' is not a candidate; candidates: {', '.join(candidates) or 'none'}")
-    for name, one in candidates.items():
-        if not isinstance(one, Candidate) and not callable(one):
-            raise ParameterError(f"candidate '{name}' is a {type(one).__name__}; expected a call without arguments")
-    return {name: one if isinstance(one, Candidate) else Candidate(one) for name, one in candidates.items()}
+    for name, call in candidates.items():
+        if not isinstance(call, Candidate) and not callable(call):
+            raise ParameterError(f"candidate '{name}' is a {type(call).__name__}; expected a call without arguments")
+    return {name: call if isinstance(call, Candidate) else Candidate(call) for name, call in candidates.items()}
 
 
 def _threads() -> int:
@@ -360,14 +358,14 @@ def _analysis_s(rounds: Rounds, rules: _Rules) -> float:
 
 
 def _settled(rounds: Rounds, rules: _Rules, name: str, errors: tuple[float, float]) -> bool:
-    """Say whether a verdict stands and its interval is as narrow as the margin."""
-    times = rounds.times_s[judged_clock(rounds, name, rules.baseline)]
-    found = student_location(paired_log_ratios(times[name], times[rules.baseline]))
-    degrees = found.size - 1
-    half = student_quantile(1.0 - rules.confidence, degrees) * found.standard_error
+    """Whether a verdict is reached and its interval is as narrow as the margin."""
+    times = rounds.times_s[choose_clock(rounds, name, rules.baseline)]
+    location = student_location(paired_log_ratios(times[name], times[rules.baseline]))
+    degrees = location.size - 1
+    half = student_quantile(1.0 - rules.confidence, degrees) * location.standard_error
     verdict = decide(
-        found.estimate,
-        found.standard_error,
+        location.estimate,
+        location.standard_error,
         margin=rules.margin,
         direction_t=student_quantile(errors[0], degrees),
         equivalence_t=student_quantile(errors[1], degrees),
@@ -377,10 +375,11 @@ def _settled(rounds: Rounds, rules: _Rules, name: str, errors: tuple[float, floa
 
 def _results(rounds: Rounds, rules: _Rules, errors: tuple[float, float], *, budget_s: float) -> dict[str, PairedRatio]:
     """Summarise every candidate; under the baseline's name its noise floor."""
-    over = _budget_doubts(rounds, budget_s)
-    found = {name: _result(rounds, rules, errors, name, over) for name in rules.judged if name == _NOISE_FLOOR}
-    doubts = over + (_noise_floor_doubts(found[_NOISE_FLOOR]) if found else ())
-    results = {rules.baseline: found[_NOISE_FLOOR]} if found else {}
+    doubts = _budget_doubts(rounds, budget_s)
+    results: dict[str, PairedRatio] = {}
+    if _NOISE_FLOOR in rules.judged:
+        noise_floor = results[rules.baseline] = _result(rounds, rules, errors, _NOISE_FLOOR, doubts)
+        doubts += _noise_floor_doubts(noise_floor)
     for name in rules.judged:
         if name != _NOISE_FLOOR:
             results[name] = _result(rounds, rules, errors, name, doubts)
@@ -390,7 +389,7 @@ def _results(rounds: Rounds, rules: _Rules, errors: tuple[float, float], *, budg
 def _result(
     rounds: Rounds, rules: _Rules, errors: tuple[float, float], name: str, doubts: tuple[str, ...]
 ) -> PairedRatio:
-    clock = judged_clock(rounds, name, rules.baseline)
+    clock = choose_clock(rounds, name, rules.baseline)
     taken = rounds.preempted_fraction((name, rules.baseline))
     ratio = paired_ratio(
         rounds.times_s[clock][name],
@@ -410,7 +409,7 @@ def _result(
         doubts=doubts
         + _load_doubts(clock, taken)
         + _memory_doubts(rounds, rules, name)
-        + _launch_doubts({own: rules.launching.get(own, 0.0) for own in dict.fromkeys((name, rules.baseline))}),
+        + _launch_doubts({member: rules.launching.get(member, 0.0) for member in (name, rules.baseline)}),
     )
     return replace(ratio, page_faults_per_call=rounds.page_faults_per_call(name), memory=rules.memory)
 
@@ -418,11 +417,13 @@ def _result(
 def _memory_doubts(rounds: Rounds, rules: _Rules, name: str) -> tuple[str, ...]:
     """Say where a call takes fresh memory, or would have to in a process whose heap has no room for its blocks."""
     calls = []
-    for own in dict.fromkeys((name, rules.baseline)):
-        faults, here = rules.faults.get(own, 0.0), rounds.page_faults_per_call(own) or 0.0
-        call_s = min(float(np.median(times[own])) for times in rounds.times_s.values())  # a busy machine spares one
+    for member in (name, rules.baseline):  # the least of the clocks, as a busy machine spares one
+        faults, here = rules.faults.get(member, 0.0), rounds.page_faults_per_call(member) or 0.0
+        call_s = min(float(np.median(times[member])) for times in rounds.times_s.values())
         if max(faults, here) * _FAULT_S > _FAULTS_DOUBT * call_s:
-            calls.append(f"a call of {own} had {here:,.0f} page faults, and {faults:,.0f} where the heap had no room")
+            calls.append(
+                f"a call of {member} had {here:,.0f} page faults, and {faults:,.0f} where the heap had no room"
+            )
     if not calls or rules.memory != GROWN:
         return ()
     return (
@@ -432,7 +433,6 @@ def _memory_doubts(rounds: Rounds, rules: _Rules, name: str) -> tuple[str, ...]:
 
 
 def _launch_doubts(shares: Mapping[str, float]) -> tuple[str, ...]:
-    """Say whose time on a GPU is the host's."""
     bound = [f"{100 * share:.0f} % of the time of {name}" for name, share in shares.items() if share > _LAUNCH_BOUND]
     if not bound:
         return ()
@@ -443,7 +443,6 @@ def _launch_doubts(shares: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def _load_doubts(clock: str, taken: float) -> tuple[str, ...]:
-    """Say where other processes took the processor often."""
     if taken < _PREEMPTED_DOUBT:
         return ()
     rests = "processor time, which does not count them" if clock == "cpu" else "the wall clock, which counts them"
@@ -453,7 +452,6 @@ def _load_doubts(clock: str, taken: float) -> tuple[str, ...]:
 
 
 def _budget_doubts(rounds: Rounds, budget_s: float) -> tuple[str, ...]:
-    """Say where the least number of rounds took longer than was allowed."""
     if rounds.elapsed_s <= 1.25 * budget_s:
         return ()
     return (
@@ -462,7 +460,6 @@ def _budget_doubts(rounds: Rounds, budget_s: float) -> tuple[str, ...]:
 
 
 def _noise_floor_doubts(noise_floor: PairedRatio) -> tuple[str, ...]:
-    """Say where the baseline differs from itself."""
     if noise_floor.verdict not in ("faster", "slower"):
         return ()
     return (
@@ -479,7 +476,6 @@ def take_random_memory(seed: int) -> list[np.ndarray]:
 
 
 def _compare_in_processes(candidates: Any, rules: _Rules, *, processes: int, budget_s: float) -> dict[str, PairedRatio]:
-    """Compare in several spawned processes and combine the ratios."""
     try:
         payload = pickle.dumps((candidates, rules, budget_s / processes))
     except Exception as error:
@@ -487,12 +483,12 @@ def _compare_in_processes(candidates: Any, rules: _Rules, *, processes: int, bud
             f"the candidates cannot be sent to a fresh process ({type(error).__name__}: {error}); give a function, "
             "importable by name, that builds and returns them"
         ) from error
-    ratios = [_compared(payload, index) for index in range(processes)]
+    ratios = [_compare_in_child(payload, index) for index in range(processes)]
     names = list(ratios[0])
     return {name: over_processes([results[name] for results in ratios], candidates=len(names)) for name in names}
 
 
-def _compared(payload: bytes, index: int) -> dict[str, PairedRatio]:
+def _compare_in_child(payload: bytes, index: int) -> dict[str, PairedRatio]:
     try:
         ratios: dict[str, PairedRatio] = call_isolated(_compare_sent, payload, index, start="spawn")
     except WorkerRaisedError as error:
@@ -505,7 +501,7 @@ def _compared(payload: bytes, index: int) -> dict[str, PairedRatio]:
 
 def _compare_sent(payload: bytes, index: int) -> dict[str, PairedRatio]:
     padding = take_random_memory(index)
-    candidates, rules, budget_s = pickle.loads(payload)  # noqa: S301 - our own parent's bytes
+    candidates, rules, budget_s = pickle.loads(payload)  # noqa: S301 - from the parent process
     ratios = _compare_here(candidates, replace(rules, seed=rules.seed + index), budget_s=budget_s)
     del padding
     return ratios

@@ -22,20 +22,20 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import short
-from precision_eval.fixes.packing import ExaminedModel, copied, packed
+from precision_eval.fixes.packing import ExaminedModel, copy_model, pack
 from precision_eval.fixes.storage import tensors_in
 from precision_eval.trace.dtype_flow import DtypeFlow
 from precision_eval.trace.operations import FLOATS
 from precision_eval.trace.provenance import ProvenanceMap, named_tensors
 from precision_eval.trace.value_counts import ValueCounts
 
+# Two differences of one origin, such as the order of a sum on a GPU, are taken to be within this factor.
 BEYOND = 10.0
-"""Two differences of one origin, such as the order of a sum on a GPU, are taken to be within this factor."""
 
 
 def subject_of(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
     """Check a model and its inputs, and put them together."""
-    subject = packed(model, inputs)
+    subject = pack(model, inputs)
     named = dict(zip(subject.names, subject.tensors, strict=True))
     for role, name, tensor in named_tensors(subject, named, prefix=subject.prefix):
         if tensor.dtype not in FLOATS:
@@ -47,11 +47,11 @@ def subject_of(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
             raise ParameterError(
                 f"the {role} '{name}' is on meta and has no values; load the weights on a device, not offloaded"
             )
-        held: Any = tensor
-        if is_traceable_wrapper_subclass(held):
+        value: Any = tensor  # mypy takes no tensor for a subclass
+        if is_traceable_wrapper_subclass(value):
             raise ParameterError(
-                f"the {role} '{name}' is a {type(held).__name__}, such as shards and quantised weights are; expected a "
-                "plain tensor: gather it (full_tensor()) or dequantise it before the examination"
+                f"the {role} '{name}' is a {type(value).__name__}, such as shards and quantised weights are; expected "
+                "a plain tensor: gather it (full_tensor()) or dequantise it before the examination"
             )
     return subject
 
@@ -68,18 +68,18 @@ class CallOutcome:
         outputs = self.outputs or ()
         lost = [~output.isfinite() for output in outputs]
         if truth is not None and [t.shape for t in truth] == [o.shape for o in outputs]:
-            lost = [one & (o != exact) for one, o, exact in zip(lost, outputs, truth, strict=True)]
-        return sum(int(one.sum()) for one in lost), sum(output.numel() for output in outputs)
+            lost = [mask & (o != exact) for mask, o, exact in zip(lost, outputs, truth, strict=True)]
+        return sum(int(mask.sum()) for mask in lost), sum(output.numel() for output in outputs)
 
 
+# Put in the place of numpy's generator while it is seeded; copying its state there and back takes far longer.
 _SPARE: list[np.random.MT19937] = []
-"""Put in the place of numpy's own while it is seeded; copying its state there and back takes far longer."""
 
 
 @contextmanager
-def seeded(seed: int = 0) -> Iterator[None]:
+def seed_all(seed: int = 0) -> Iterator[None]:
     """Set the seeds of torch, numpy and Python for a block, and put back what was there."""
-    state, numpys = random.getstate(), mtrand.get_bit_generator()
+    state, generator = random.getstate(), mtrand.get_bit_generator()
     spare = _SPARE.pop() if _SPARE else np.random.MT19937()
     mtrand.set_bit_generator(spare)  # the global one is what models use
     try:
@@ -93,14 +93,14 @@ def seeded(seed: int = 0) -> Iterator[None]:
             yield
     finally:
         random.setstate(state)
-        mtrand.set_bit_generator(numpys)
+        mtrand.set_bit_generator(generator)
         _SPARE.append(spare)
 
 
 def attempt(call: Callable[[], tuple[torch.Tensor, ...]], *, seed: int = 0) -> CallOutcome:
     """Run a call with set seeds and without gradients; what it raises is its outcome."""
     try:
-        with seeded(seed), torch.no_grad():
+        with seed_all(seed), torch.no_grad():
             return CallOutcome(tuple(output.detach().clone() for output in call()), None)
     except SystemExit as error:
         raise ParameterError("the model ends the program when it is called; expected that it returns") from error
@@ -109,8 +109,7 @@ def attempt(call: Callable[[], tuple[torch.Tensor, ...]], *, seed: int = 0) -> C
 
 
 def run_fresh(subject: ExaminedModel, *, seed: int = 0) -> CallOutcome:
-    """Call a copy once."""
-    fresh = copied(subject)
+    fresh = copy_model(subject)
     return attempt(lambda: fresh(*fresh.tensors), seed=seed)
 
 
@@ -128,7 +127,7 @@ class Repeatability:
 def run_twice(subject: ExaminedModel) -> Repeatability:
     """Call two copies, one of them once more, and a third with another seed."""
     first = run_fresh(subject)
-    fresh = copied(subject)
+    fresh = copy_model(subject)
     before = [(name, tensor, tensor.clone()) for _, name, tensor in named_tensors(fresh, (), prefix=fresh.prefix)]
     second = attempt(lambda: fresh(*fresh.tensors))
     changed = tuple(name for name, tensor, was in before if not name.startswith("tensors[") and not _same(tensor, was))
@@ -138,27 +137,27 @@ def run_twice(subject: ExaminedModel) -> Repeatability:
     return Repeatability(first, apart, difference(second, third) > 0, changed, draws)
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and torch.equal(one.nan_to_num(0.5), other.nan_to_num(0.5))
+def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return left.shape == right.shape and torch.equal(left.nan_to_num(0.5), right.nan_to_num(0.5))
 
 
-def is_beyond(found: float, noise: float) -> bool:
+def is_beyond(distance: float, noise: float) -> bool:
     """Whether a difference is more than what calls that differ by `noise` from the same seed may show by chance."""
-    return found > BEYOND * noise
+    return distance > BEYOND * noise
 
 
-def difference(one: CallOutcome, other: CallOutcome) -> float:
+def difference(left: CallOutcome, right: CallOutcome) -> float:
     """Relative difference of two outcomes: 0 where alike, infinity where they are of another kind."""
-    if one.outputs is None or other.outputs is None:
-        return 0.0 if type(one.error) is type(other.error) else float("inf")
-    if [(o.shape, o.dtype) for o in one.outputs] != [(o.shape, o.dtype) for o in other.outputs]:
+    if left.outputs is None or right.outputs is None:
+        return 0.0 if type(left.error) is type(right.error) else float("inf")
+    if [(o.shape, o.dtype) for o in left.outputs] != [(o.shape, o.dtype) for o in right.outputs]:
         return float("inf")
-    return max((relative_error(a, b) for a, b in zip(one.outputs, other.outputs, strict=True)), default=0.0)
+    return max((relative_error(a, b) for a, b in zip(left.outputs, right.outputs, strict=True)), default=0.0)
 
 
-def relative_error(found: torch.Tensor, truth: torch.Tensor) -> float:
-    """‖found − truth‖₂ / ‖truth‖₂ in float64, over the values finite in both; infinity where others differ."""
-    a, b = (tensor.detach().to("cpu", torch.float64) for tensor in (found, truth))
+def relative_error(output: torch.Tensor, truth: torch.Tensor) -> float:
+    """‖output − truth‖₂ / ‖truth‖₂ in float64, over the values finite in both; infinity where others differ."""
+    a, b = (tensor.detach().to("cpu", torch.float64) for tensor in (output, truth))
     finite = b.isfinite()
     if not torch.equal(a.isfinite(), finite):
         return float("inf")
@@ -167,7 +166,7 @@ def relative_error(found: torch.Tensor, truth: torch.Tensor) -> float:
 
 
 def output_error(outputs: tuple[torch.Tensor, ...] | None, truth: tuple[torch.Tensor, ...] | None) -> float | None:
-    """Largest relative error of outputs held to others; None where there are none, or of other shapes."""
+    """Largest relative error of outputs; None where there are none, or of other shapes."""
     if not outputs or not truth or [t.shape for t in truth] != [o.shape for o in outputs]:
         return None
     return max(relative_error(output, true) for output, true in zip(outputs, truth, strict=True))

@@ -18,14 +18,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of
 from precision_eval.core.environment import resolved_device
 from precision_eval.core.errors import ParameterError, UnsupportedError, entry_of
 from precision_eval.core.targets import imported, plugins
 from precision_eval.fixes.pins import PINS, set_tf32
-from precision_eval.measure.isolation import IsolationError, watched
+from precision_eval.measure.isolation import IsolationError, watch_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,7 @@ class Measure:
     everywhere: bool = False
 
     def run(self, cell: Cell, run_dir: Path) -> list[Outcome]:
-        """Import the measure function and run it."""
-        outcomes: list[Outcome] = imported(self.place)(cell, run_dir)
-        return outcomes
+        return cast(list[Outcome], imported(self.place)(cell, run_dir))
 
     def expected_s(self, cell: Cell) -> float:
         """Return the rough duration of a cell, in seconds."""
@@ -170,7 +168,6 @@ def all_measures() -> tuple[Measure, ...]:
 
 
 def measure_by_name(name: str, measures: Sequence[Measure] = MEASURES) -> Measure:
-    """Return a measure."""
     return entry_of("measure", name, measures, by="name")
 
 
@@ -194,9 +191,9 @@ def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) 
     try:
         measure = measure_by_name(cell.measure, measures)
         _prepare_torch(cell)
-        with watched(cell.device, cell.options.isolation if measure.timed else None) as doubts:
-            outcomes = {outcome.fix: _strict(outcome) for outcome in measure.run(cell, run_dir)}
-        outcomes = {fix: _doubted(outcome, doubts) for fix, outcome in outcomes.items()}
+        with watch_device(cell.device, cell.options.isolation if measure.timed else None) as doubts:
+            outcomes = {outcome.fix: _to_json_data(outcome) for outcome in measure.run(cell, run_dir)}
+        outcomes = {fix: _add_doubts(outcome, doubts) for fix, outcome in outcomes.items()}
     except IsolationError:
         raise
     except Exception as error:  # noqa: BLE001 - the boundary of a cell: whatever was raised is the cell's result
@@ -207,15 +204,13 @@ def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) 
     return CellResult((*outcomes.values(), *missing), started_at, time.perf_counter() - start, raised)
 
 
-def _doubted(outcome: Outcome, doubts: list[str]) -> Outcome:
-    """Add doubts to what was timed."""
+def _add_doubts(outcome: Outcome, doubts: list[str]) -> Outcome:
     if outcome.data is None or not doubts:
         return outcome
     return replace(outcome, data={**outcome.data, "doubts": [*outcome.data.get("doubts", ()), *doubts]})
 
 
 def log_path(cell: Cell, run_dir: Path) -> Path:
-    """Return where a worker's standard output and error go."""
     return run_dir / "logs" / (re.sub(r"[^\w.+@#-]+", "_", cell.id)[:180] + ".log")
 
 
@@ -251,8 +246,8 @@ def _prepare_torch(cell: Cell) -> None:
     set_tf32(cell.options.tf32, cell.device)
 
 
-def _strict(outcome: Outcome) -> Outcome:
-    """Turn data into plain JSON data, or say which figure is not finite."""
+def _to_json_data(outcome: Outcome) -> Outcome:
+    """Turn data into JSON data, or say which figure is not finite."""
     if outcome.data is None:
         return outcome
     place = _not_finite(outcome.data, "")
@@ -262,8 +257,7 @@ def _strict(outcome: Outcome) -> Outcome:
 
 
 def _plain(value: Any) -> Any:
-    """Turn numpy's scalars and arrays into Python's numbers and lists."""
-    if hasattr(value, "tolist"):
+    if hasattr(value, "tolist"):  # a scalar or an array of numpy's
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not plain data")
 
@@ -279,4 +273,5 @@ def _not_finite(value: Any, place: str) -> str | None:
         items = value.items()
     elif isinstance(value, list | tuple):
         items = enumerate(value)
-    return next((found for key, item in items if (found := _not_finite(item, f"{place}.{key}")) is not None), None)
+    places = (_not_finite(item, f"{place}.{key}") for key, item in items)
+    return next((inner for inner in places if inner is not None), None)

@@ -31,8 +31,8 @@ from precision_eval.measure.drift import Drift, tensor_drift, wide
 from precision_eval.trace.capture import observe
 from precision_eval.trace.cast_replay import CastTape, ReplayError, Shifts, record_casts, run_in_float64, run_shifted
 
+# Relative distance of two float64 runs of one function: far above float64's rounding, far below a format's.
 SAME_FUNCTION = 1e-9
-"""Relative distance of two float64 runs of one function: far above float64's rounding, far below a format's."""
 
 _CASTING = ("activation_to_storage", "storage_to_activation", "autocast")
 Tensors = tuple[torch.Tensor, ...]
@@ -48,13 +48,11 @@ class SystemDrift(Drift):
 
 
 def system_drift(built: BuiltCase, applied: AppliedFix) -> SystemDrift:
-    """Drift of a fix on a whole model."""
     system, inputs = _model(built, applied), applied.prepare(built.inputs)
     outputs = _outputs(applied(*inputs))
-    with _kept_wide(system):
-        reference = _outputs(run_in_float64(in_float64(system), in_dtype(built.inputs, torch.float64))[0])
-    tape, last = _recorded(system, applied, inputs, outputs)
-    with _kept_wide(system, casts=applied.fix.change is not None):
+    reference = _reference(built)
+    tape, last = _record(system, applied, inputs, outputs)
+    with _keep_wide(system, casts=applied.fix.change is not None):
         returned, shifts = run_in_float64(_twin(system, applied), in_dtype(inputs, torch.float64), tape=tape)
     exact = _outputs(returned)
     _check_function(system, applied, exact, reference)
@@ -74,15 +72,16 @@ def system_drift(built: BuiltCase, applied: AppliedFix) -> SystemDrift:
 
 def exact_output(built: BuiltCase) -> torch.Tensor:
     """Return a case's first output in float64."""
-    if isinstance(built.model, CachedAttention):
-        return exact_attention(built)
-    with _kept_wide(built.model):
-        exact = run_in_float64(in_float64(built.model), in_dtype(built.inputs, torch.float64))[0]
-    return _outputs(exact)[0]
+    return exact_attention(built) if isinstance(built.model, CachedAttention) else _reference(built)[0]
+
+
+def _reference(built: BuiltCase) -> Tensors:
+    with _keep_wide(built.model):
+        return _outputs(run_in_float64(in_float64(built.model), in_dtype(built.inputs, torch.float64))[0])
 
 
 def relative_error(built: BuiltCase, applied: AppliedFix, reference: torch.Tensor | None = None) -> float:
-    """Relative error of a fix's first output to float64, and nothing of where it comes from."""
+    """Relative error of a fix's first output to float64."""
     _model(built, applied)
     output = _outputs(applied(*applied.prepare(built.inputs)))[0]
     reference = exact_output(built) if reference is None else reference
@@ -90,14 +89,14 @@ def relative_error(built: BuiltCase, applied: AppliedFix, reference: torch.Tenso
 
 
 def _output_drift(
-    found: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor, plain: torch.Tensor | None
+    output: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor, plain: torch.Tensor | None
 ) -> tuple[Drift, str | None]:
-    """Hold one output to its reference; returns a doubt too where a part is missing."""
+    """Drift of one output, and a doubt where a part of it is missing."""
     if not exact.isfinite().all():
         doubt = "float64 arithmetic on the operands as cast is not finite, so the noise is not split"
-        return tensor_drift(found, reference, yardstick=reference), doubt
+        return tensor_drift(output, reference, yardstick=reference), doubt
     # `exact` in the yardstick's place is a yardstick without error, against which no ratio is taken
-    return tensor_drift(found, reference, yardstick=exact if plain is None else plain, on_cast_inputs=exact), None
+    return tensor_drift(output, reference, yardstick=exact if plain is None else plain, on_cast_inputs=exact), None
 
 
 def _model(built: BuiltCase, applied: AppliedFix) -> nn.Module:
@@ -108,7 +107,7 @@ def _model(built: BuiltCase, applied: AppliedFix) -> nn.Module:
     return built.model
 
 
-def _kept_wide(model: nn.Module, *, casts: bool = False) -> AbstractContextManager[Any]:
+def _keep_wide(model: nn.Module, *, casts: bool = False) -> AbstractContextManager[Any]:
     """Keep float64 wide in a model that does not do so itself, or on which somebody's candidate may cast."""
     return nullcontext() if isinstance(model, System) and not casts else KeepingWide(torch.float64)
 
@@ -122,8 +121,8 @@ def _outputs(returned: Any) -> Tensors:
     return tuple(tensor.detach().clone() for tensor in tensors)
 
 
-def _recorded(
-    system: nn.Module, applied: AppliedFix, inputs: tuple[Any, ...], found: Tensors
+def _record(
+    system: nn.Module, applied: AppliedFix, inputs: tuple[Any, ...], measured: Tensors
 ) -> tuple[CastTape | None, torch.dtype | None]:
     """Run the fix once in eager; returns its casts, None where it inserts none, and what its last site returns."""
     casting, model = applied.fix.agreement in _CASTING, copy.deepcopy(system)
@@ -141,7 +140,7 @@ def _recorded(
         ) from error
     # without casts there is no tape: torch's fused encoder, which a recorder takes apart, may round otherwise
     is_eager = casting and applied.mode == "eager"
-    if is_eager and not _equal(_outputs(returned), found) and _equal(_outputs(applied(*inputs)), found):
+    if is_eager and not _equal(_outputs(returned), measured) and _equal(_outputs(applied(*inputs)), measured):
         raise ReplayError(
             f"recording changed the output of '{applied.fix.id}', so the casts recorded are not those that it makes; "
             "does a call leave something behind in the model?"
@@ -150,12 +149,12 @@ def _recorded(
     return tape if casting else None, outputs[-1] if outputs else None
 
 
-def _same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return torch.equal(one.double(), other.double())
+def _same_values(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return torch.equal(left.double(), right.double())
 
 
-def _equal(some: Tensors, others: Tensors) -> bool:
-    return len(some) == len(others) and all(map(torch.equal, some, others))
+def _equal(left: Tensors, right: Tensors) -> bool:
+    return len(left) == len(right) and all(map(torch.equal, left, right))
 
 
 def _twin(system: nn.Module, applied: AppliedFix, dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -171,11 +170,11 @@ def _twin(system: nn.Module, applied: AppliedFix, dtype: torch.dtype = torch.flo
 def _yardstick(
     twin: nn.Module, inputs: tuple[Any, ...], dtype: torch.dtype, tape: CastTape | None, shifts: Shifts
 ) -> tuple[Tensors | None, str | None]:
-    """Run the plain model in a dtype; returns its outputs, or why there are none."""
+    """Run the plain model in a dtype; return its outputs, or why there are none."""
     name = short(dtype)
     try:
         outputs = _outputs(run_shifted(twin, in_dtype(inputs, dtype), dtype=dtype, tape=tape, shifts=shifts))
-    except (RuntimeError, ValueError) as error:  # torch's own of mismatched dtypes, and a replay that does not fit
+    except (RuntimeError, ValueError) as error:  # torch's of mismatched dtypes, and a replay that does not fit
         return None, f"no yardstick: plain arithmetic in {name} raises: {first_line(error)}"
     if not all(bool(tensor.isfinite().all()) for tensor in outputs):
         return None, f"no yardstick: plain arithmetic in {name} is not finite"
@@ -190,8 +189,8 @@ def _check_function(system: nn.Module, applied: AppliedFix, exact: Tensors, refe
     with applied.holding(system):
         held = list(chain(system.parameters(), system.buffers()))
         same = len(held) == len(stored) and all(map(_same_values, stored, held))
-    for found, truth in zip(exact, reference, strict=True):
-        distance = float((found - truth).norm() / truth.norm())
+    for output, truth in zip(exact, reference, strict=True):
+        distance = float((output - truth).norm() / truth.norm())
         if same and not distance <= SAME_FUNCTION:
             raise ParameterError(
                 f"in float64 '{applied.fix.id}' is {distance:.1e} from the model as shipped, on the same stored "
@@ -232,21 +231,20 @@ def _plain_attention(built: BuiltCase, *operands: torch.Tensor) -> torch.Tensor:
 
 
 def attention_drift(built: BuiltCase, applied: AppliedFix) -> Drift:
-    """Drift of a fix on an attention case."""
-    seen = observe(applied, applied.prepare(built.inputs))
-    if not seen.sites["sdpa"]:
+    observed = observe(applied, applied.prepare(built.inputs))
+    if not observed.sites["sdpa"]:
         raise ParameterError(f"no attention was observed in '{applied.fix.id}', so its input cast is not known")
-    cast = {name: seen.sites["sdpa"][0][name] for name in ("query", "key", "value")}
-    found = seen.output.cpu()
-    narrow = bool(applied.fix.caches)  # any other storage is among the casts seen
+    cast = {name: observed.sites["sdpa"][0][name] for name in ("query", "key", "value")}
+    output = observed.output.cpu()
+    narrow = bool(applied.fix.caches)  # any other storage is among the casts observed
     with applied.holding(copy.deepcopy(built.model)) if narrow else nullcontext() as held:
         cast_operands = _operands(built, cast, held)
-    operands = [tensor.to(found.dtype) for tensor in cast_operands]
+    operands = [tensor.to(output.dtype) for tensor in cast_operands]
     exact = _plain_attention(built, *map(wide, cast_operands))
     drift = tensor_drift(
-        found, exact_attention(built), yardstick=_plain_attention(built, *operands), on_cast_inputs=exact
+        output, exact_attention(built), yardstick=_plain_attention(built, *operands), on_cast_inputs=exact
     )
     model: Any = built.model
     query, key, value = (tensor.to(built.inputs[0].device) for tensor in operands)
-    assessment = assess_attention(found, exact, (query, key, value), mask=model.mask, scale=model.scale)
+    assessment = assess_attention(output, exact, (query, key, value), mask=model.mask, scale=model.scale)
     return replace(drift, assessment=assessment)

@@ -23,16 +23,16 @@ from precision_eval.core.errors import ParameterError, UnsupportedError
 
 Cache = Literal["warm", "cold"]
 
+# Rounds of many short calls are counted (preemptions, page faults, threads) once in so many, others always.
 COUNTED_EVERY = 4
-"""Rounds of many short calls are counted (preemptions, page faults, threads) once in so many, others always."""
 
+# Blocks of so few calls read the processor time around each call; it costs a system call, so others read it once.
 CPU_PER_CALL_UP_TO = 8
-"""Blocks of so few calls read the processor time around each call; it costs a system call, so others read it once."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One block."""
+    """What a timer read of one block."""
 
     samples_s: Mapping[str, NDArray[np.float64]]
     preemptions: int = 0
@@ -42,15 +42,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Several blocks of one candidate, in order: the time per call of each; of those that were counted, the counters
-    and the page faults per call, which are NaN where nothing counts them.
-    """
+    """Several blocks of one candidate, in order; counters are of those that were counted alone."""
 
     times_s: Mapping[str, NDArray[np.float64]]
     preemptions: NDArray[np.int64]
     waits: NDArray[np.int64]
     other_threads: NDArray[np.float64]
-    page_faults: NDArray[np.float64]
+    page_faults: NDArray[np.float64]  # per call; NaN where nothing counts them
 
 
 def blocks_of(readings: Sequence[Reading]) -> Blocks:
@@ -74,8 +72,7 @@ class Timer(Protocol):
     def clocks(self) -> tuple[str, ...]:
         """Names of the clocks, as recorded; the first is the one to rest on where nothing speaks against it."""
 
-    def __call__(self, call: Callable[[], object], calls: int) -> Reading:
-        """Time `calls` calls."""
+    def __call__(self, call: Callable[[], object], calls: int) -> Reading: ...
 
 
 @contextmanager
@@ -108,7 +105,7 @@ class RawBlock(NamedTuple):
 
 
 class HostTimer:
-    """Times on the host with the wall clock and, beside it, the processor time of this process."""
+    """Times on the host with the wall clock and the processor time of this process."""
 
     def __init__(
         self, clocks: tuple[str, ...] = ("wall", "cpu"), *, cpu_per_call: bool = True, in_pairs: bool = False
@@ -120,7 +117,6 @@ class HostTimer:
         self.in_pairs = in_pairs
 
     def __call__(self, call: Callable[[], object], calls: int) -> Reading:
-        """Time `calls` calls."""
         with collector_off():
             raw = [self.raw(call, calls)]
         return Reading({clock: samples_s[0] for clock, samples_s in self._samples_s(raw).items()})
@@ -222,7 +218,6 @@ class CudaTimer:
             self._flush = torch.empty(2 * l2_bytes, dtype=torch.uint8, device=self._device)
 
     def __call__(self, call: Callable[[], object], calls: int) -> Reading:
-        """Time `calls` calls."""
         with self._cuda.device(self._device), collector_off():
             starts = [self._cuda.Event(enable_timing=True) for _ in range(calls)]
             ends = [self._cuda.Event(enable_timing=True) for _ in range(calls)]
@@ -238,7 +233,6 @@ class CudaTimer:
         return Reading({self.clocks[0]: samples})
 
     def launching_share(self, call: Callable[[], object], calls: int) -> float:
-        """Share of the time of some calls that the host takes to launch them."""
         with self._cuda.device(self._device):
             return launching_share(call, lambda: self._cuda.synchronize(self._device), calls)
 
@@ -267,21 +261,19 @@ class SynchronizedTimer:
         self._synchronize = synchronize
 
     def __call__(self, call: Callable[[], object], calls: int) -> Reading:
-        """Time `calls` calls."""
         synchronize = self._synchronize
 
-        def finished() -> None:
+        def call_and_wait() -> None:
             call()
             synchronize()
 
         synchronize()
         with collector_off():
-            samples_ns = _wall(finished, calls)
+            samples_ns = _wall(call_and_wait, calls)
         return Reading({self.clocks[0]: np.asarray(samples_ns, dtype=np.float64) * 1e-9})
 
 
 def timer_for(device: str, *, cache: Cache = "warm") -> Timer:
-    """Return the timer that suits a device."""
     if device == "cpu":
         return HostTimer()
     if device.split(":")[0] == "cuda":

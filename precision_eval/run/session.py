@@ -165,9 +165,9 @@ def admit(selection: Selection, candidates: tuple[str, ...], tier: Tier, *, time
 
 
 def _admitted(*arguments: Any) -> Any:
-    from precision_eval.measure.admission import admitted  # which loads torch, in a process of its own alone
+    from precision_eval.measure.admission import admit  # which loads torch, in a process of its own alone
 
-    return admitted(*arguments)
+    return admit(*arguments)
 
 
 def plan_of(

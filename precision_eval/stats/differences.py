@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.stats.families import holm_levels, upper_quantile, upper_tail
-from precision_eval.stats.intervals import checked_values
+from precision_eval.stats.intervals import check_values
 
 # Rate at which anything is said to differ in a family in which nothing does.
 FAMILY_ERROR = 0.01
@@ -93,8 +93,8 @@ def _mean(key: object, sample: PairedDifferences) -> _Mean:
     """
     from scipy.special import betaincinv
 
-    values = checked_values(f"differences of {key}", sample.differences, min_size=LEAST_UNITS)
-    chance = checked_values(f"differences by chance of {key}", sample.chance, min_size=LEAST_UNITS)
+    values = check_values(f"differences of {key}", sample.differences, min_size=LEAST_UNITS)
+    chance = check_values(f"differences by chance of {key}", sample.chance, min_size=LEAST_UNITS)
     if not sample.margin > 0.0:
         raise ParameterError(f"the margin of {key} is {sample.margin}; expected a difference above 0")
     changed = int((values != 0.0).sum())

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from precision_eval.stats.intervals import checked_values
+from precision_eval.stats.intervals import check_values
 
 # Fewer paired rounds than this leave a 95 % interval of a trimmed mean too narrow.
 MIN_BLOCKS = 12
@@ -24,7 +24,7 @@ _ALL_PAIRS_UP_TO = 64
 
 def kendall_trend(values: ArrayLike) -> tuple[float, float]:
     """Kendall's tau of a series against its order, and its z under independence."""
-    series = checked_values("values", values, min_size=2)
+    series = check_values("values", values, min_size=2)
     n = series.size
     score = float(_pairs_in_order(series))
     return score / (n * (n - 1) / 2.0), score / math.sqrt(n * (n - 1) * (2 * n + 5) / 18.0)
@@ -43,7 +43,7 @@ def _pairs_in_order(series: NDArray[np.float64]) -> int:
 
 def series_doubts(log_ratios: ArrayLike, *, margin: float) -> tuple[str, ...]:
     """Doubts about one series of log-ratios, in the order of measurement."""
-    series = checked_values("the ratio", log_ratios)
+    series = check_values("the ratio", log_ratios)
     doubts: list[str] = []
     if series.size < MIN_BLOCKS:
         doubts.append(f"too few blocks: {series.size}, at least {MIN_BLOCKS} are needed")

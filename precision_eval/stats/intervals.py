@@ -26,7 +26,7 @@ class Interval:
     high: float
 
 
-def checked_values(name: str, values: ArrayLike, *, min_size: int = 1) -> NDArray[np.float64]:
+def check_values(name: str, values: ArrayLike, *, min_size: int = 1) -> NDArray[np.float64]:
     """Return `values` as float64, or say what is wrong with them."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
@@ -40,7 +40,7 @@ def checked_values(name: str, values: ArrayLike, *, min_size: int = 1) -> NDArra
     return array
 
 
-def checked_confidence(confidence: float) -> float:
+def check_confidence(confidence: float) -> float:
     """Return `confidence` if it lies strictly between 0 and 1."""
     if not 0.0 < confidence < 1.0:
         raise ParameterError(f"confidence is {confidence}; expected a fraction strictly between 0 and 1, such as 0.95")
@@ -49,7 +49,7 @@ def checked_confidence(confidence: float) -> float:
 
 def bootstrap_interval(values: ArrayLike, *, seed: int, resamples: int = 2000) -> Interval:
     """95 % percentile bootstrap interval of the mean of independent values."""
-    sample = checked_values("values", values)
+    sample = check_values("values", values)
     rng = np.random.default_rng(seed)
     rows = max(1, _CHUNK_VALUES // sample.size)
     means = np.concatenate(

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.stats.doubts import series_doubts
-from precision_eval.stats.intervals import checked_values
+from precision_eval.stats.intervals import check_values
 from precision_eval.stats.robust import one_step_interval, student_location
 from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, Verdict, decide, student_quantile
 
@@ -126,8 +126,8 @@ class PairedRatio:
 
 def paired_log_ratios(candidate_s: ArrayLike, baseline_s: ArrayLike) -> NDArray[np.float64]:
     """Natural logarithm of candidate over baseline, round by round."""
-    candidate = checked_values("candidate_s", candidate_s)
-    baseline = checked_values("baseline_s", baseline_s)
+    candidate = check_values("candidate_s", candidate_s)
+    baseline = check_values("baseline_s", baseline_s)
     if candidate.shape != baseline.shape:
         raise ParameterError(
             f"candidate_s has {candidate.size} rounds and baseline_s {baseline.size}; pairs need the same rounds"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.stats.intervals import checked_values, wilson_interval
+from precision_eval.stats.intervals import check_values, wilson_interval
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Survival:
 
     def sampled(self, times: ArrayLike) -> dict[str, list[float]]:
         """Return the curve at given times, as ``{"time_s", "fraction", "low", "high"}`` for a record."""
-        grid = checked_values("times", times)
+        grid = check_values("times", times)
         if grid.min() < 0.0:
             raise ParameterError(f"times reach {grid.min()}; a survival curve begins at 0")
         index = np.searchsorted(np.asarray(self.time), grid, side="right") - 1
@@ -70,7 +70,7 @@ def _survival_at(at: NDArray[np.float64], times: NDArray[np.float64], events: ND
 
 def _checked_units(time: ArrayLike, observed: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return times and events as arrays, or say what is wrong with them."""
-    times = checked_values("time", time)
+    times = check_values("time", time)
     events = np.asarray(observed, dtype=bool)
     if events.shape != times.shape:
         raise ParameterError(f"time has {times.size} entries and observed {events.size}; one each per unit is expected")

@@ -18,8 +18,8 @@ from torch import fx, nn
 
 from precision_eval.core.formats import short
 from precision_eval.fixes.apply import AppliedFix
-from precision_eval.fixes.patches import Swap, eager_swaps, swapped
-from precision_eval.fixes.sites import SITES, Function, Site, make_agreed, original_of
+from precision_eval.fixes.patches import Swap, eager_swaps, install_swaps
+from precision_eval.fixes.sites import SITES, Function, Site, original_of, wrap_site
 from precision_eval.trace.observer import InsideOperation, TensorMap, backend_name, profiled
 from precision_eval.trace.operations import BACKENDS, CASTS, site_operands
 
@@ -112,7 +112,7 @@ def observe(call: Callable[..., Any], inputs: tuple[Any, ...]) -> Trace:
     if isinstance(call, AppliedFix) and call.mode == "compiled":
         return _observe_compiled(call, inputs)
     recorder = SiteRecorder()
-    with swapped(_swaps(call, recorder)):
+    with install_swaps(_swaps(call, recorder)):
         output = call(*inputs)
     return recorder.trace(recorder.inside.kernels, observed="call", graphs=None, output=output)
 
@@ -122,7 +122,7 @@ def _swaps(call: Callable[..., Any], recorder: SiteRecorder) -> list[Swap]:
     agreement = call.fix.agreement if isinstance(call, AppliedFix) else "none"
 
     def replace(site: Site, original: Function) -> Function:
-        return make_agreed(site, agreement, recorder.recorder(site, original))
+        return wrap_site(site, agreement, recorder.recorder(site, original))
 
     casts = [Swap(torch.Tensor, name, recorder.cast_recorder(getattr(torch.Tensor, name))) for name in CASTS]
     return [*eager_swaps(model, replace), *casts]

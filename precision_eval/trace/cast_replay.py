@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from precision_eval.core.errors import PrecisionEvalError
-from precision_eval.fixes.patches import eager_swaps, no_fused_encoder, swapped
-from precision_eval.fixes.sites import Function, Site, make_agreed
+from precision_eval.fixes.patches import eager_swaps, install_swaps, no_fused_encoder
+from precision_eval.fixes.sites import Function, Site, wrap_site
 from precision_eval.trace.observer import InsideOperation, TensorMap
 from precision_eval.trace.operations import site_operands, slots_of
 
@@ -91,7 +91,7 @@ class CastRecorder:
         return below
 
     def recorder(self, site: Site, original: Function) -> Function:
-        agreed = make_agreed(site, self.agreement, self._recorder_below(site, original))
+        agreed = wrap_site(site, self.agreement, self._recorder_below(site, original))
 
         def above(*args: Any, **kwargs: Any) -> Any:
             if self._within == site.site:  # as in a replay, see below
@@ -119,7 +119,7 @@ def record_casts(model: nn.Module, inputs: tuple[Any, ...], *, agreement: str) -
     recorder = CastRecorder(agreement)
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        stack.enter_context(swapped(eager_swaps(model, recorder.recorder)))
+        stack.enter_context(install_swaps(eager_swaps(model, recorder.recorder)))
         if agreement == "autocast":
             device = next((t.device.type for t in chain(model.parameters(), model.buffers())), "cpu")
             stack.enter_context(torch.autocast(device, cache_enabled=False))
@@ -160,7 +160,7 @@ class _Replay:
         return play
 
     def run(self, model: nn.Module, inputs: tuple[Any, ...]) -> Any:
-        with torch.no_grad(), no_fused_encoder(), swapped(eager_swaps(model, self.player)):
+        with torch.no_grad(), no_fused_encoder(), install_swaps(eager_swaps(model, self.player)):
             output = model(*inputs)
         if self.tape is not None and self.played < len(self.tape):
             raise ReplayError(

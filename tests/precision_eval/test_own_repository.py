@@ -18,7 +18,7 @@ from precision_eval.asv import benchmarks_for
 from precision_eval.cases.own import case_of
 from precision_eval.core.records import RecordFile
 from precision_eval.core.targets import called, target_of
-from precision_eval.measure.admission import admitted_candidate, admitted_case
+from precision_eval.measure.admission import admit_candidate, admit_case
 from precision_eval.measure.registry import all_measures
 from precision_eval.pytest_plugin import Precision
 from precision_eval.run.plan import Selection, make_plan
@@ -53,8 +53,8 @@ def test_init_writes_all_or_nothing(tmp_path):
 def test_what_init_writes_is_admitted_and_benchmarked(tmp_path):
     assert [path.is_file() for path in write_files(tmp_path)] == [True] * len(FILES)
     case, own = (f"{tmp_path / 'precision_case.py'}:{name}" for name in ("factory", "candidate"))
-    assert admitted_case(case, "cpu", 0).digest
-    assert admitted_candidate(own, case, "own", "cpu", 0).modes == ("eager", "compiled")
+    assert admit_case(case, "cpu", 0).digest
+    assert admit_candidate(own, case, "own", "cpu", 0).modes == ("eager", "compiled")
     suite = benchmarks_for(case, fixes=["float32_input", "float16", own])()
     figures = {}
     for fix in suite.params[0][1:]:
@@ -189,6 +189,6 @@ def test_the_page_about_own_models_works_as_written(tmp_path):
     for name, text in blocks:
         (tmp_path / name).write_text(text)
     case, fix = f"{tmp_path / 'my_case.py'}:factory", f"{tmp_path / 'mine.py'}:wide_cache"
-    assert admitted_case(case, "cpu", 0).digest
-    assert admitted_candidate(fix, case, "own", "cpu", 0).storage == "as_shipped"
+    assert admit_case(case, "cpu", 0).digest
+    assert admit_candidate(fix, case, "own", "cpu", 0).storage == "as_shipped"
     assert sum(bool(line.strip()) for _, text in blocks for line in text.splitlines()) < 20

@@ -21,7 +21,7 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import dia as constants
 from precision_eval.cases.systems.dia import DecoderSize, DiaState, EncoderSize
 from precision_eval.cases.systems.system import System, widened
-from precision_eval.fixes.storage import stored_as
+from precision_eval.fixes.storage import store_as
 
 
 class KeysValues(nn.Module):
@@ -305,7 +305,7 @@ class DiaDecoder(DiaPart):
     def upstream(self) -> Iterator[None]:
         """Hold the decoder in the state after the pull request that landed."""
         texts = nn.ModuleList(layer.cross_attention.cache for layer in self.blocks)
-        with super().upstream(), stored_as(texts, self.compute_dtype if self.after("127") else None):
+        with super().upstream(), store_as(texts, self.compute_dtype if self.after("127") else None):
             yield
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:

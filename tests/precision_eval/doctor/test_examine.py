@@ -13,7 +13,7 @@ from precision_eval.doctor.diagnosis import Remedy
 from precision_eval.doctor.examination import examine
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure import float64_reference as reference
-from precision_eval.measure.model_calls import base_dtype, observe_call, relative_error, seeded, subject_of
+from precision_eval.measure.model_calls import base_dtype, observe_call, relative_error, seed_all, subject_of
 
 D = 8
 
@@ -173,7 +173,7 @@ def test_the_reference_draws_the_numbers_that_the_model_draws(way, dtype):
     x = torch.ones(2, D, dtype=dtype)
     subject = subject_of(Sampling(DRAWING[way], dtype), (x,))
     found = reference.reference_of(subject, available_bytes=2**30)
-    with seeded(0):
+    with seed_all(0):
         drawn = DRAWING[way](x, torch.Generator().manual_seed(5))
     assert torch.equal(found.outputs[0], subject.model.weight.double() + drawn.double())
     assert subject.drawn == (dtype,)

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from precision_eval.core.errors import UnknownNameError, UnsupportedError
-from precision_eval.fixes.compute import computed_as
+from precision_eval.fixes.compute import compute_with
 
 
 def drawn(*shape, seed=0, dtype=torch.float64):
@@ -28,7 +28,7 @@ def test_written_out_is_attention(options):
     heads = 2 if "enable_gqa" in options else 4
     q, k, v = (drawn(2, n, 5, 8, seed=i, dtype=torch.float32) for i, n in enumerate((4, heads, heads)))
     expected = F.scaled_dot_product_attention(q, k, v, **options)
-    with computed_as("softmax_float32"):
+    with compute_with("softmax_float32"):
         found = F.scaled_dot_product_attention(q, k, v, **options)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -36,7 +36,7 @@ def test_written_out_is_attention(options):
 def test_the_softmax_alone_is_in_float32():
     q, k, v = (drawn(1, 1, 4, 8, seed=i, dtype=torch.float16) for i in range(3))
     scores = torch.einsum("...qd,...kd->...qk", q, k)
-    with computed_as("softmax_float32"):
+    with compute_with("softmax_float32"):
         output = F.scaled_dot_product_attention(q, k, v, scale=1.0)
     expected = torch.einsum("...qk,...kd->...qd", scores.softmax(-1, dtype=torch.float32).half(), v)
     assert torch.equal(output, expected)
@@ -45,7 +45,7 @@ def test_the_softmax_alone_is_in_float32():
 @pytest.mark.parametrize("backend", ["math", "flash"])
 def test_a_pinned_kernel_is_the_one_that_runs(backend):
     q = drawn(1, 2, 8, 16, dtype=torch.float32)
-    with computed_as(f"sdpa_{backend}"), torch.profiler.profile() as profile:
+    with compute_with(f"sdpa_{backend}"), torch.profiler.profile() as profile:
         F.scaled_dot_product_attention(q, q, q)
     ran = {event.key for event in profile.key_averages() if "scaled_dot_product" in event.key}
     assert any({"math": "attention_math", "flash": "flash_attention"}[backend] in name for name in ran), ran
@@ -53,6 +53,6 @@ def test_a_pinned_kernel_is_the_one_that_runs(backend):
 
 def test_what_is_not_known_is_refused():
     with pytest.raises(UnknownNameError, match="softmax_float32"):
-        computed_as("softmax_float3")
-    with computed_as("softmax_float32"), pytest.raises(UnsupportedError, match=r"dropout_p 0\.1"):
+        compute_with("softmax_float3")
+    with compute_with("softmax_float32"), pytest.raises(UnsupportedError, match=r"dropout_p 0\.1"):
         F.scaled_dot_product_attention(*(drawn(1, 1, 2, 4),) * 3, dropout_p=0.1)

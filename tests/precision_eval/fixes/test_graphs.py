@@ -5,7 +5,7 @@ import torch
 
 from precision_eval.cases.systems import case_by_id
 from precision_eval.fixes import apply, fix_by_id
-from precision_eval.fixes.patches import casting_writes, modes_see_writes
+from precision_eval.fixes.patches import add_write_casts, modes_see_writes
 
 
 def write(cache, index, value):
@@ -15,7 +15,7 @@ def write(cache, index, value):
 
 def written(function, cache_dtype, *arguments):
     torch._dynamo.reset()
-    compiled = torch.compile(function, backend=casting_writes("eager"))
+    compiled = torch.compile(function, backend=add_write_casts("eager"))
     return compiled(torch.zeros(2, 4, dtype=cache_dtype), *arguments)
 
 
@@ -33,7 +33,7 @@ def test_a_plain_slice_and_equal_dtypes_get_no_cast():
     graphs = []
 
     def watched(module, inputs):
-        casting_writes("eager")(module, inputs)
+        add_write_casts("eager")(module, inputs)
         graphs.append([node.target for node in module.graph.nodes if node.op == "call_method"])
         return module
 

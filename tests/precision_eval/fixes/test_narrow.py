@@ -12,7 +12,7 @@ from precision_eval.cases.systems import case_by_id
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes import FIXES, MORE_FIXES, Fix, fix_by_id
 from precision_eval.fixes.apply import AppliedFix
-from precision_eval.fixes.narrow import LARGEST, NarrowTensor, cache_part, held_narrow, narrowed
+from precision_eval.fixes.narrow import LARGEST, NarrowTensor, cache_part, narrow, narrow_caches
 from precision_eval.fixes.storage import storage_bytes
 from precision_eval.measure.system_drift import attention_drift
 from precision_eval.run.plan import Selection, make_plan
@@ -57,23 +57,23 @@ def coded(values, held_format, dims):
 
 
 def test_codes_by_hand():
-    kept = narrowed(torch.tensor([[[2.0, 1.0, -0.5, 0.0]]]), "int8")
+    kept = narrow(torch.tensor([[[2.0, 1.0, -0.5, 0.0]]]), "int8")
     assert kept.codes.tolist() == [[[127, 64, -32, 0]]]  # 63.5 to even, 31.75 up
     assert kept.scale.item() == pytest.approx(2 / 127, rel=1e-7)
-    kept = narrowed(torch.tensor([[[448.0, 1.06, 1.07, -0.003]]]), "e4m3")
+    kept = narrow(torch.tensor([[[448.0, 1.06, 1.07, -0.003]]]), "e4m3")
     assert kept.to(torch.float32).tolist() == [[[448.0, 1.0, 1.125, -(2.0**-8)]]]
 
 
 @pytest.mark.parametrize("held_format", ["int8", "e4m3"])
 def test_like_an_independent_implementation(held_format):
     values = drawn(2, 3, 8, 4).half()
-    read = narrowed(values, held_format).to(torch.float32).numpy()
+    read = narrow(values, held_format).to(torch.float32).numpy()
     np.testing.assert_array_equal(read, coded(values.float().numpy(), held_format, (3,)))
 
 
 @pytest.mark.parametrize("held_format", ["int8", "e4m3"])
 def test_zeros_stay_zero_and_take_what_is_written(held_format):
-    kept = narrowed(torch.zeros(SHAPE).half(), held_format)
+    kept = narrow(torch.zeros(SHAPE).half(), held_format)
     assert not (kept * 1).any()
     assert not kept.scale.any()
     kept[:, :, torch.tensor([2])] = torch.ones(1, 2, 1, 4)
@@ -87,14 +87,14 @@ def test_what_is_not_finite_is_not_hidden():
     cache = torch.ones(SHAPE).half()
     cache[0, 0, 0, 0] = float("nan")
     for held_format in ("int8", "e4m3"):
-        assert narrowed(cache, held_format).to(torch.float32)[0, 0, 0].isnan().all()
+        assert narrow(cache, held_format).to(torch.float32)[0, 0, 0].isnan().all()
 
 
 def test_bytes_by_hand():
     model = case_by_id("attention-decode").build("tiny", device="cpu", seed=0).model
     values, rows, mask = 2 * 2 * 64 * 16, 2 * 2 * 64, 64  # of one tensor: (2, 2, 64, 16); mask (1, 1, 1, 64)
     assert storage_bytes(model) == 2 * 2 * values + mask
-    with held_narrow(model, "e4m3/token"):
+    with narrow_caches(model, "e4m3/token"):
         assert storage_bytes(model) == 2 * (values + 4 * rows) + mask
 
 
@@ -160,14 +160,14 @@ def test_a_cache_object_among_a_models_attributes():
 def refused(match, forward, caches, shape=SHAPE):
     model = Step(shape)
     model.forward = forward.__get__(model)
-    with pytest.raises(UnsupportedError, match=match), held_narrow(model, caches):
+    with pytest.raises(UnsupportedError, match=match), narrow_caches(model, caches):
         model(torch.ones(1))
 
 
 def test_layouts_that_are_not_known_are_named():
     with pytest.raises(UnsupportedError, match="no buffer, attribute or cache object named key"):
         fix_by_id("cache_int8_token").applied(nn.Linear(2, 2)).__enter__()
-    with pytest.raises(ParameterError, match="int4/token"), held_narrow(Step(), "int4/token"):
+    with pytest.raises(ParameterError, match="int4/token"), narrow_caches(Step(), "int4/token"):
         pass
     refused("whole rows", lambda self, x: self.key.__setitem__((..., 0), x), "int8/token")
     refused("knows no fill_", lambda self, x: self.key.fill_(1.0), "int8/token")
@@ -192,13 +192,13 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_is_read_as_the_view_of_the_values(view):
-    kept = narrowed(drawn(*SHAPE).half(), "int8")
+    kept = narrow(drawn(*SHAPE).half(), "int8")
     assert torch.equal(VIEWS[view](kept) * 1, VIEWS[view](kept * 1))
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_what_is_written_to_a_view_is_kept_or_refused(view):
-    kept, values = narrowed(drawn(*SHAPE).half(), "int8"), drawn(*SHAPE, seed=1).half()
+    kept, values = narrow(drawn(*SHAPE).half(), "int8"), drawn(*SHAPE, seed=1).half()
     written = kept * 1
     VIEWS[view](written).copy_(VIEWS[view](values))
     if view in ("mT", "cut"):  # the rows that share a scale are not whole, or not the last dimension
@@ -206,14 +206,11 @@ def test_what_is_written_to_a_view_is_kept_or_refused(view):
             VIEWS[view](kept).copy_(VIEWS[view](values))
     else:
         VIEWS[view](kept).copy_(VIEWS[view](values))
-        assert torch.equal(kept * 1, narrowed(written, "int8") * 1)
+        assert torch.equal(kept * 1, narrow(written, "int8") * 1)
 
 
 PRODUCTS = {
     "matmul": lambda q, k, v: (q @ k.mT).softmax(-1).to(v.dtype) @ v,
-    "einsum": lambda q, k, v: torch.einsum(
-        "...qk,...kd->...qd", torch.einsum("bhqd,bhkd->bhqk", q.to(k.dtype), k).softmax(-1), v
-    ),
     "sdpa": lambda q, k, v: F.scaled_dot_product_attention(q, k, v),
 }
 

@@ -60,7 +60,7 @@ def test_a_backend_without_a_kernel_is_unsupported_with_torchs_words(tmp_path, b
 
 def _warn_and_raise(error):
     warnings.simplefilter("always")
-    with pins.sdpa_pinned("math"):
+    with pins.pin_sdpa("math"):
         warnings.warn("Flash attention kernel not used because:", stacklevel=1)
         warnings.warn("unrelated", stacklevel=1)
         raise error

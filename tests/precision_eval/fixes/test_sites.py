@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from precision_eval.fixes import fix_by_id
-from precision_eval.fixes.sites import SITES, agreed
+from precision_eval.fixes.sites import SITES, site_wrapper
 
 UP, DOWN = "kv_to_query", "query_to_half"  # the activation is float32 and storage float16 in what follows
 GENERATOR = torch.Generator().manual_seed(7)
@@ -106,7 +106,7 @@ def test_operands_that_agree_are_handed_on_as_they_are():
     for site in SITES:
         for agreement in ("activation_to_storage", "storage_to_activation"):
             seen = []
-            function = agreed(site, agreement, lambda *args, seen=seen, **kwargs: seen.extend(args))
+            function = site_wrapper(site, agreement, lambda *args, seen=seen, **kwargs: seen.extend(args))
             if site.site == "cache_write":
                 args = {"index_put_": (X, (WHERE,), X), "index_copy_": (X, 0, WHERE, X), "__setitem__": (X, WHERE, X)}
                 operands = args[site.name]

@@ -6,7 +6,7 @@ import torch
 
 from precision_eval import ParameterError, fix_by_id
 from precision_eval.cases.systems import case_by_id
-from precision_eval.measure.admission import admitted_candidate, admitted_case
+from precision_eval.measure.admission import admit_candidate, admit_case
 
 
 @pytest.fixture
@@ -42,21 +42,21 @@ def case(tmp_path):
 )
 def test_a_slip_in_a_factory_is_one_line(slips, factory, message):
     with pytest.raises(ParameterError, match=message) as caught:
-        admitted_case(f"{slips}:{factory}", "cpu", 0)
+        admit_case(f"{slips}:{factory}", "cpu", 0)
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_does_not_import_is_one_line(tmp_path):
     (tmp_path / "wrong.py").write_text("x = 1\ndef f(:\n")
     with pytest.raises(ParameterError, match=r"SyntaxError: .*wrong\.py, line 2"):
-        admitted_case(f"{tmp_path / 'wrong.py'}:f", "cpu", 0)
+        admit_case(f"{tmp_path / 'wrong.py'}:f", "cpu", 0)
     with pytest.raises(ParameterError, match="there is no file"):
-        admitted_case(f"{tmp_path / 'nowhere.py'}:f", "cpu", 0)
+        admit_case(f"{tmp_path / 'nowhere.py'}:f", "cpu", 0)
 
 
 @pytest.mark.parametrize("factory", ["factory", "named", "passes"])
 def test_a_model_may_raise_take_names_or_pass(case, factory):
-    assert len(admitted_case(f"{case}:{factory}", "cpu", 0).digest) == 64
+    assert len(admit_case(f"{case}:{factory}", "cpu", 0).digest) == 64
 
 
 def test_a_method_of_a_model_is_a_call(slips):
@@ -65,14 +65,14 @@ def test_a_method_of_a_model_is_a_call(slips):
 
 
 def test_the_digest_follows_source_weights_and_inputs(case):
-    digests = {admitted_case(f"{case}:{name}", "cpu", seed).digest for name, seed in (("factory", 0), ("factory", 1))}
+    digests = {admit_case(f"{case}:{name}", "cpu", seed).digest for name, seed in (("factory", 0), ("factory", 1))}
     assert len(digests) == 2
     other = case.with_name("other.py")
     other.write_text(own_files.CASE)
-    assert admitted_case(f"{other}:factory", "cpu", 0).digest in digests  # wherever it lies
+    assert admit_case(f"{other}:factory", "cpu", 0).digest in digests  # wherever it lies
     edited = case.with_name("edited.py")
     edited.write_text(own_files.CASE.replace("* scale", "* 1.0 * scale"))
-    assert admitted_case(f"{edited}:factory", "cpu", 0).digest not in digests
+    assert admit_case(f"{edited}:factory", "cpu", 0).digest not in digests
 
 
 @pytest.mark.parametrize(
@@ -88,17 +88,17 @@ def test_the_digest_follows_source_weights_and_inputs(case):
 )
 def test_a_slip_in_a_candidate_is_one_line(slips, candidate, message):
     with pytest.raises(ParameterError, match=message):
-        admitted_candidate(f"{slips}:{candidate}", f"{slips}:plain", "own", "cpu", 0)
+        admit_candidate(f"{slips}:{candidate}", f"{slips}:plain", "own", "cpu", 0)
 
 
 def test_a_candidate_that_leaves_the_error_is_told_so(slips, case):
     with pytest.raises(ParameterError, match="raises the same as without it"):
-        admitted_candidate(f"{slips}:nothing", f"{case}:factory", "own", "cpu", 0)
+        admit_candidate(f"{slips}:nothing", f"{case}:factory", "own", "cpu", 0)
 
 
 @pytest.mark.parametrize("candidate", ["held", "HALF"])
 def test_a_context_manager_and_a_fix_are_candidates(slips, candidate):
-    admitted = admitted_candidate(f"{slips}:{candidate}", f"{slips}:plain", "own", "cpu", 0)
+    admitted = admit_candidate(f"{slips}:{candidate}", f"{slips}:plain", "own", "cpu", 0)
     assert admitted.modes == ("eager", "compiled")
     assert admitted.storage == ("float16" if candidate == "HALF" else "as_shipped")
 

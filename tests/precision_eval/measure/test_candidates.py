@@ -14,7 +14,7 @@ import torch
 from precision_eval.core.errors import CandidateError, ParameterError, UnsupportedError
 from precision_eval.measure import timers
 from precision_eval.measure.blocks import Candidate
-from precision_eval.measure.candidates import check_candidate, check_resolvable, inputs_of, own_copy
+from precision_eval.measure.candidates import check_candidate, check_resolvable, copy_candidate, inputs_of
 from precision_eval.measure.latency import compare_latency
 from precision_eval.measure.timers import (
     CudaTimer,
@@ -203,7 +203,7 @@ class TestOwnCopy:
     @pytest.mark.parametrize("index", range(5))
     def test_the_array_is_copied(self, index):
         call = self.calls()[index]
-        copied = own_copy("a", Candidate(call)).call
+        copied = copy_candidate("a", Candidate(call)).call
         assert copied is not call
         assert np.array_equal(copied(), call())
         (carried,) = [value for _, value in inputs_of(call)] or [call()]
@@ -214,7 +214,7 @@ class TestOwnCopy:
         def call():
             return 1
 
-        assert own_copy("a", Candidate(call)).call.__code__ is not call.__code__
+        assert copy_candidate("a", Candidate(call)).call.__code__ is not call.__code__
 
     def test_call_and_block_share_their_copy(self):
         entered = []
@@ -224,14 +224,14 @@ class TestOwnCopy:
             entered.append(1)
             yield
 
-        copied = own_copy("a", Candidate(lambda: list(entered), block))
+        copied = copy_candidate("a", Candidate(lambda: list(entered), block))
         with copied.block():
             assert copied.call() == [1]
         assert entered == []
 
     def test_modules(self):
         model = torch.nn.Linear(2, 2)
-        copied = own_copy("a", Candidate(partial(model, torch.ones(1, 2)))).call
+        copied = copy_candidate("a", Candidate(partial(model, torch.ones(1, 2)))).call
         assert copied.func.weight.data_ptr() != model.weight.data_ptr()
         assert torch.equal(copied(), model(torch.ones(1, 2)))
 

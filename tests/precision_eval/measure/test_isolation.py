@@ -8,7 +8,7 @@ import pytest
 from precision_eval.core.cells import Cell, Options, passed
 from precision_eval.core.errors import ParameterError
 from precision_eval.measure import isolation
-from precision_eval.measure.isolation import CpuUse, IsolationError, cpu_doubts, cpu_use, gpu_doubts, watched
+from precision_eval.measure.isolation import CpuUse, IsolationError, cpu_doubts, cpu_use, gpu_doubts, watch_device
 from precision_eval.measure.registry import Measure, run_cell
 
 
@@ -77,5 +77,5 @@ def test_error_ends_the_run_instead(others, tmp_path):
 
 
 def test_a_cell_that_raises_says_why_and_not_that_it_was_disturbed(others):
-    with pytest.raises(ZeroDivisionError), watched("cpu", "error"):
+    with pytest.raises(ZeroDivisionError), watch_device("cpu", "error"):
         _ = 1 / 0

@@ -15,8 +15,8 @@ from precision_eval.core.errors import CandidateError, ParameterError
 from precision_eval.core.workers import call_isolated
 from precision_eval.measure import allocator, blocks, latency, timers
 from precision_eval.measure.allocator import page_faults_without_room
-from precision_eval.measure.blocks import Candidate, Rounds, alternates, block_sizes, judged_clock
-from precision_eval.measure.latency import compare_latency, sized_rounds
+from precision_eval.measure.blocks import Candidate, Rounds, alternates, block_sizes, choose_clock
+from precision_eval.measure.latency import compare_latency, size_rounds
 from precision_eval.measure.timers import COUNTED_EVERY, Counts, HostTimer, RawBlock, Reading, blocks_of
 from precision_eval.stats import paired_log_ratios, student_location
 from tests.support.executor_calls import doubts_about_fresh_memory
@@ -340,7 +340,7 @@ class TestClock:
         """The planted fault: the same samples, judged on the wall clock, hide two thirds of a 20 % change."""
         timer = TwoClocks()
         found = rounds(timer, n=400, base=5e-3, more=6e-3)
-        assert judged_clock(found, "more", "base") == "cpu"
+        assert choose_clock(found, "more", "base") == "cpu"
         wall = np.median(np.log(found.times_s["wall"]["more"]) - np.log(found.times_s["wall"]["base"]))
         assert wall < 0.7 * math.log(1.2)
 
@@ -438,7 +438,7 @@ class TestTwoStates:
     def test_a_block_of_them_is_the_mean_of_both(self, monkeypatch, states):
         self.drive(monkeypatch, noise=1e-3)
         named = {"a": self.calls(*states), "b": self.calls(*states)}
-        made = sized_rounds(named, HostTimer(), baseline="a", seed=0, sizing_s=0.0)
+        made = size_rounds(named, HostTimer(), baseline="a", seed=0, sizing_s=0.0)
         assert made.timer.in_pairs is (states[0] != states[1])
         made.run_until(0.0, min_rounds=50)
         found = np.array(made.times_s["wall"]["a"])
@@ -462,7 +462,7 @@ class TestTwoStates:
             return Candidate(call)
 
         named = {"a": caller(0), "b": caller(offset)}
-        made = sized_rounds(named, HostTimer(), baseline="a", seed=0, sizing_s=0.0)
+        made = size_rounds(named, HostTimer(), baseline="a", seed=0, sizing_s=0.0)
         made.run_until(0.0, min_rounds=400)
         location = student_location(paired_log_ratios(made.times_s["wall"]["b"], made.times_s["wall"]["a"]))
         assert all(count % 2 for count in made.calls.values())

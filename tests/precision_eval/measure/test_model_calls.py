@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from precision_eval.doctor.examination import examine
-from precision_eval.fixes.packing import copied
+from precision_eval.fixes.packing import copy_model
 from precision_eval.measure.float64_reference import reference_of
 from precision_eval.measure.model_calls import CallOutcome, run_fresh, run_twice, subject_of
 
@@ -133,5 +133,5 @@ def test_a_weight_that_is_computed_and_kept_as_an_attribute_is_copied():
         net = nn.utils.weight_norm(nn.Linear(D, D))
     subject = subject_of(Wrapper(net), (torch.randn(4, D),))
     assert not net.weight.is_leaf
-    copy = copied(subject)
+    copy = copy_model(subject)
     assert run_fresh(copy).outputs[0].equal(run_fresh(subject).outputs[0])

@@ -12,7 +12,7 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.modes import SharedNoise
 from precision_eval.cases.own import built, parts_of, write_case
 from precision_eval.core.targets import called
-from precision_eval.measure.admission import admitted_case
+from precision_eval.measure.admission import admit_case
 from precision_eval.measure.registry import run_cell
 from precision_eval.results.sound import judged_sound
 
@@ -165,7 +165,7 @@ def test_a_slip_in_a_hook_is_refused(tmp_path, given, message):
     )
     (tmp_path / "slip.py").write_text(text)
     with pytest.raises(ParameterError, match=message):
-        admitted_case(f"{tmp_path / 'slip.py'}:factory", "cpu", 0)
+        admit_case(f"{tmp_path / 'slip.py'}:factory", "cpu", 0)
 
 
 def test_noise_is_alike_in_every_precision():

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems.system import System
 from precision_eval.fixes import fix_by_id
-from precision_eval.fixes.sites import make_agreed
+from precision_eval.fixes.sites import wrap_site
 from precision_eval.measure import system_drift
 from precision_eval.trace import cast_replay
 from precision_eval.trace.capture import observe
@@ -132,7 +132,7 @@ def test_a_recorder_that_misses_a_site_is_caught(monkeypatch):
     original = cast_replay.CastRecorder.recorder
 
     def forgetful(self, site, function):
-        return make_agreed(site, self.agreement, function) if site.site == "sdpa" else original(self, site, function)
+        return wrap_site(site, self.agreement, function) if site.site == "sdpa" else original(self, site, function)
 
     monkeypatch.setattr(cast_replay.CastRecorder, "recorder", forgetful)
     built = case_of()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from precision_eval.fixes.packing import ExaminedModel
-from precision_eval.measure.model_calls import observe_call, seeded
+from precision_eval.measure.model_calls import observe_call, seed_all
 from precision_eval.trace.observer import ModuleCalls, TensorMap
 
 
@@ -55,9 +55,9 @@ def test_values_are_counted_as_they_were_when_an_operation_gave_them():
 
 def test_a_seed_within_a_seed_leaves_the_outer_stream_and_numpys_own_as_they_were():
     own = np.random.get_state()[1].copy()  # noqa: NPY002
-    with seeded(1):
+    with seed_all(1):
         first = np.random.rand()  # noqa: NPY002
-        with seeded(2):
+        with seed_all(2):
             np.random.rand()  # noqa: NPY002
         second = np.random.rand()  # noqa: NPY002
     expected = np.random.RandomState(1)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from precision_eval.cases.systems import metavoice
 from precision_eval.cases.systems.metavoice import SIZES, Case
 from precision_eval.cases.systems.metavoice_model import MetaVoice, StaticCache, guided_probabilities, metavoice_case
-from precision_eval.fixes.storage import stored_as
+from precision_eval.fixes.storage import store_as
 
 CASES = {w.id: w for w in vars(metavoice).values() if isinstance(w, Case) and w.id != "metavoice-t4"}
 GPU_PATH = ("metavoice-decode", "metavoice-prefill", "metavoice-decode-slice")
@@ -121,7 +121,7 @@ def test_prefill_then_decode_equals_a_longer_prefill():
 
 def test_index_put_and_slice_write_the_same():
     indexed, sliced = build("metavoice-decode"), build("metavoice-decode-slice")
-    with stored_as(indexed.model, torch.float16), stored_as(sliced.model, torch.float16):
+    with store_as(indexed.model, torch.float16), store_as(sliced.model, torch.float16):
         found = [built.model(built.inputs[0], built.inputs[1].half(), built.inputs[2]) for built in (indexed, sliced)]
         for one, other in zip(indexed.model.layers, sliced.model.layers, strict=True):
             assert torch.equal(one.attention.cache.key, other.attention.cache.key)
