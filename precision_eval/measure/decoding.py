@@ -108,8 +108,8 @@ class _Decoding(Packed):
         return self.function(self.model, *inputs)
 
 
+# ``loop(seed, picks, steps)`` decodes so many steps.
 Loop = Callable[[int, Picks, int], None]
-"""``loop(seed, picks, steps)`` decodes so many steps."""
 
 
 @contextmanager
@@ -126,18 +126,18 @@ def under(cell: Cell, condition: str, model: nn.Module, function: Callable[..., 
 
 
 @contextmanager
-def decoding(cell: Cell, condition: str, own: OwnCase | None = None) -> Iterator[Loop]:
+def decoding(cell: Cell, condition: str, case: OwnCase | None = None) -> Iterator[Loop]:
     """Open the decoding of a cell's case under a condition."""
-    own = own or own_case(cell.case, seed=cell.options.seed)
-    check_mode(cell, own.sample is not None)
-    function, begin = own.sample or own.decode_step, own.state
+    case = case or own_case(cell.case, seed=cell.options.seed)
+    check_mode(cell, case.sample is not None)
+    function, begin = case.sample or case.decode_step, case.state
     assert function is not None
-    with under(cell, condition, own.model, function) as (call, model, dtype):
+    with under(cell, condition, case.model, function) as (call, model, dtype):
 
         @torch.no_grad()
         def decode(seed: int, picks: Picks, steps: int) -> None:
             if begin is None:
-                call(in_dtype(own.given(seed), dtype), picks, steps)
+                call(in_dtype(case.given(seed), dtype), picks, steps)
             else:
                 tokens, state = _pair(begin(model, seed), "state", "the first tokens and the caches")
                 state = in_dtype(state, dtype)
@@ -175,19 +175,19 @@ def _run(loop: Loop, cell: Cell, condition: str, stream: int, forced: np.ndarray
     return picks
 
 
-def synthesize_scripts(cell: Cell, condition: str, own: OwnCase) -> tuple[np.ndarray, int]:
+def synthesize_scripts(cell: Cell, condition: str, case: OwnCase) -> tuple[np.ndarray, int]:
     """Say the script of a case under a condition; returns mono float32 samples and their rate in Hz."""
     seed = noise_seed(condition, cell.options.seed)
-    parts, rate_hz = say(cell, condition, own, [(script, seed + n) for n, script in enumerate(own.scripts)])
+    parts, rate_hz = say(cell, condition, case, [(script, seed + n) for n, script in enumerate(case.scripts)])
     return np.concatenate(parts), rate_hz
 
 
-def say(cell: Cell, condition: str, own: OwnCase, passages: Sequence[tuple[Any, int]]) -> tuple[list[np.ndarray], int]:
+def say(cell: Cell, condition: str, case: OwnCase, passages: Sequence[tuple[Any, int]]) -> tuple[list[np.ndarray], int]:
     """Say each script under its noise seed and a condition; returns mono float32 samples of each, and their rate."""
     check_mode(cell, is_loop=True)
-    assert own.synthesize is not None
+    assert case.synthesize is not None
     parts, rates = [], set()
-    with under(cell, condition, own.model, own.synthesize) as (call, _, dtype):
+    with under(cell, condition, case.model, case.synthesize) as (call, _, dtype):
         for script, seed in passages:
             with SharedNoise(seed):
                 wave, rate_hz = _pair(call(in_dtype(script, dtype), seed), "synthesize", "waveform and sample rate")

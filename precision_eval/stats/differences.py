@@ -79,9 +79,9 @@ def judge_differences(
 ) -> dict[Key, DifferenceDecision]:
     """Judge all tests as one family; each needs :data:`LEAST_UNITS` units."""
     means = {key: _mean(key, sample) for key, sample in samples.items()}
-    p = [_two_sided(mean) for mean in means.values()]
-    tested = zip(means.items(), p, holm_levels(p, error), strict=True)
-    return {key: _decision(mean, samples[key].margin, own, *level) for (key, mean), own, level in tested}
+    p_values = [_two_sided(mean) for mean in means.values()]
+    tested = zip(means.items(), p_values, holm_levels(p_values, error), strict=True)
+    return {key: _decision(mean, samples[key].margin, p, *level) for (key, mean), p, level in tested}
 
 
 def _mean(key: object, sample: PairedDifferences) -> _Mean:

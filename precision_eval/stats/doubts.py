@@ -42,7 +42,6 @@ def _pairs_in_order(series: NDArray[np.float64]) -> int:
 
 
 def series_doubts(log_ratios: ArrayLike, *, margin: float) -> tuple[str, ...]:
-    """Doubts about one series of log-ratios, in the order of measurement."""
     series = check_values("the ratio", log_ratios)
     doubts: list[str] = []
     if series.size < MIN_BLOCKS:

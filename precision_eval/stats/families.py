@@ -97,7 +97,7 @@ def upper_tail(difference: float, standard_error: float, degrees: float) -> floa
 
 
 def upper_quantile(level: float, degrees: float) -> float:
-    """Return t with P(T > t) = `level`, one-sided, for a level below 1/2."""
+    """Return t with P(T > t) = `level`, for a level below 1/2."""
     return student_quantile(2.0 * level, degrees)
 
 

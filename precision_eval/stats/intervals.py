@@ -27,7 +27,6 @@ class Interval:
 
 
 def check_values(name: str, values: ArrayLike, *, min_size: int = 1) -> NDArray[np.float64]:
-    """Return `values` as float64, or say what is wrong with them."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise ParameterError(f"{name} has {array.ndim} dimensions; expected 1")
@@ -41,7 +40,6 @@ def check_values(name: str, values: ArrayLike, *, min_size: int = 1) -> NDArray[
 
 
 def check_confidence(confidence: float) -> float:
-    """Return `confidence` if it lies strictly between 0 and 1."""
     if not 0.0 < confidence < 1.0:
         raise ParameterError(f"confidence is {confidence}; expected a fraction strictly between 0 and 1, such as 0.95")
     return confidence

@@ -63,8 +63,8 @@ def _squared_error(ratio: PairedRatio) -> float:
 
 
 def _middle(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.median(known)) if known else None
+    counts = [value for value in values if value is not None]
+    return float(np.median(counts)) if counts else None
 
 
 def _doubts(ratios: Sequence[PairedRatio]) -> tuple[str, ...]:

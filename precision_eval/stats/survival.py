@@ -69,7 +69,6 @@ def _survival_at(at: NDArray[np.float64], times: NDArray[np.float64], events: ND
 
 
 def _checked_units(time: ArrayLike, observed: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return times and events as arrays, or say what is wrong with them."""
     times = check_values("time", time)
     events = np.asarray(observed, dtype=bool)
     if events.shape != times.shape:
