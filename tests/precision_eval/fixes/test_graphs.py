@@ -55,10 +55,10 @@ def test_a_fix_cures_a_cache_write_without_the_mode(monkeypatch, fix_id):
     monkeypatch.setattr(apply, "modes_see_writes", lambda: False)
     torch._dynamo.reset()
     applied = apply.AppliedFix(fix_by_id(fix_id), built.model, mode="compiled", backend="eager")
-    writes = {original for original in applied_mode(applied)._agreed if original.__name__ == "__setitem__"}
+    writes = {original for original in applied_mode(applied)._wrappers if original.__name__ == "__setitem__"}
     assert len(writes) == 1
     for original in writes:  # as if Dynamo did not ask the mode
-        applied_mode(applied)._agreed[original] = original
+        applied_mode(applied)._wrappers[original] = original
     with applied:
         found = applied(*applied.prepare(built.inputs))[0]
     assert torch.equal(found, expected)

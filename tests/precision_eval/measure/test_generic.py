@@ -85,8 +85,10 @@ def test_latency_in_several_states_of_the_allocator(tmp_path):
 def test_latency_needs_no_baseline_in_the_cell_and_none_where_all_raise(tmp_path, monkeypatch):
     assert list(outcomes(tmp_path, "latency", "kv_to_query")) == ["kv_to_query"]
     built = []
-    original = generic.prepared
-    monkeypatch.setattr(generic, "prepared", lambda cell, fix, *rest: built.append(fix) or original(cell, fix, *rest))
+    original = generic.prepare_candidate
+    monkeypatch.setattr(
+        generic, "prepare_candidate", lambda cell, fix, *rest: built.append(fix) or original(cell, fix, *rest)
+    )
     assert outcomes(tmp_path, "latency", "as_shipped")["as_shipped"].status == "raised"
     assert built == ["as_shipped"]
 
