@@ -45,6 +45,7 @@ from audio_metrics.spectra import FLOOR, GATE_DB
 from audio_metrics.table import HalfWindowTable, TableBuilder, by_window
 from audio_metrics.waveform import ProjectionSums, projection_sums
 
+# Metrics of which a comparison holds a summary and a course over time.
 SUMMARISED = (
     "log_spectral_distance_db",
     "log_magnitude_l1_db",
@@ -54,10 +55,9 @@ SUMMARISED = (
     "snr_db",
     "si_sdr_db",
 )
-"""Metrics of which a comparison holds a summary and a course over time."""
 
+# Metrics of which a comparison holds one value for the whole file.
 DISTANCES = ("ltas_distance_db", "frechet_distance")
-"""Metrics of which a comparison holds one value for the whole file."""
 
 _SCALARS = (
     "t_div_s",
@@ -485,7 +485,6 @@ def _compare(
 def _observe(
     pair: tuple[Source, Source], options: _Options, *, on_progress: Callable[[float], None] | None
 ) -> _Observers:
-    """Run the shared pass."""
     observers = _Observers(FrameGrid(pair[0].sample_rate_hz, pair[0].n_samples), inspect_each=options.inspect_each)
     run = blocks(pair, floor=options.floor, block_windows=options.block_windows, wanted=observers.wanted)
     for grid, block in run:
@@ -498,7 +497,6 @@ def _observe(
 
 
 def _whole_figures(table: HalfWindowTable, *, floor: float) -> dict[str, Any]:
-    """What the table says of the whole pair."""
     grid = table.grid
     ltas, frechet = _distances(table, floor=floor)
     n_bins = grid.n_frames * grid.n_bins
@@ -518,8 +516,6 @@ def _whole_figures(table: HalfWindowTable, *, floor: float) -> dict[str, Any]:
 
 
 class _Observers:
-    """Everything that takes the blocks of the pass."""
-
     def __init__(self, grid: FrameGrid, *, inspect_each: bool) -> None:
         self._rate = grid.sample_rate_hz
         self.builder = TableBuilder(

@@ -71,7 +71,6 @@ class Jumps:
         self._judge(last=False)
 
     def finish(self) -> None:
-        """Judge the last cells."""
         self._judge(last=True)
 
     def _judge(self, *, last: bool) -> None:
@@ -119,7 +118,6 @@ class Clipping:
         self._position = 0
 
     def add(self, block: FrameBlock, signal: int = 0) -> None:
-        """Look at the extremes of a block; a larger one begins anew."""
         samples = block.samples[signal]
         for sign, top in ((1, float(samples.max())), (-1, -float(samples.min()))):
             if top <= 0.0 or top < self._tops[sign]:
@@ -134,7 +132,6 @@ class Clipping:
         self.first = self._runs[sign][0] if self._runs[sign] else 0
 
     def flags(self, name: str, sample_rate_hz: int) -> Iterator[Flag]:
-        """A flag where there are several flat tops."""
         if self.n_runs >= LEAST_CLIPPED_RUNS:
             message = f"{name} is clipped at {self.level:.3g}: {self.n_runs} flat tops"
             time_s = self.first / sample_rate_hz
@@ -163,7 +160,6 @@ class Dropouts:
         self._cell = grid.window_samples // _CELLS_PER_S
 
     def add(self, block: FrameBlock) -> None:
-        """Compare the cells of a block of a pair."""
         reference, estimate = block.samples
         for offset in range(0, len(reference), self._window):
             n_cells = min(self._window, len(reference) - offset) // self._cell
@@ -180,7 +176,6 @@ class Dropouts:
                 self.starts += (first + begins * self._cell).tolist()
 
     def flags(self, sample_rate_hz: int) -> Iterator[Flag]:
-        """A flag where there is a dropout."""
         if self.starts:
             count = len(self.starts)
             message = f"estimate drops out {count} times where the reference goes on"
@@ -201,7 +196,6 @@ class Repeats:
         self._first_held = 0
 
     def add(self, block: FrameBlock) -> None:
-        """Compare every stretch that lies wholly in what has been read."""
         self._held = np.concatenate([self._held, _samples(block).astype(np.float32)])
         n_starts = len(self._held) - self._length + 1
         if n_starts <= 0:
@@ -246,7 +240,6 @@ class Loops:
         self._held: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, block: FrameBlock) -> None:
-        """Take the frames of a block, and score the windows that they complete."""
         starts = (block.first_frame + np.arange(len(block.half_of_frame))) * self._hop_samples
         windows = starts // self.window_samples
         used = block.spectra.active[0] & block.outside_silence(0)

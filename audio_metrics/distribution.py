@@ -27,7 +27,6 @@ class Moments:
         self._cepstra = cepstra
 
     def add(self, spectra: Spectra, signal: int, frames: np.ndarray) -> None:
-        """Add the frames of a block that a mask chooses, shape (n_frames,)."""
         cepstra = spectra.cepstra[signal] if self._cepstra else None
         if frames.all():
             self._merge(spectra.power_sum[signal], cepstra, len(frames))
@@ -73,7 +72,6 @@ class Moments:
 
 
 def signal_moments(source: Source, *, floor: float, cepstra: bool) -> Moments:
-    """Moments of a whole signal."""
     refuse_bad_samples(source)
     moments = Moments(FrameGrid(source.sample_rate_hz, source.n_samples).n_bins, cepstra=cepstra)
     wanted = Wanted(attributes=("power_sum", "cepstra") if cepstra else ("power_sum",))

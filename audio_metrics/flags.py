@@ -15,11 +15,11 @@ from audio_metrics.waveform import CLIP_LEVEL
 
 SIGNALS = ("reference", "estimate")
 
+# Kinds that say how far to believe a figure, and nothing against the recording.
 NOTES = frozenset({"short", "quantised", "floored", "left_out", "aligned"})
-"""Kinds that say how far to believe a figure, and nothing against the recording."""
 
+# Kinds that are no fault of a pair where the reference has them.
 OF_THE_MATERIAL = frozenset({"jump", "repeat", "loop", "clipped", "full_scale"})
-"""Kinds that are no fault of a pair where the reference has them."""
 
 _MANY_FLOORED = 0.01
 _MAX_LAG_COST_DB = 0.1
@@ -90,7 +90,6 @@ def headline(flags: Iterable[Flag]) -> str:
 
 
 def news_of(flags: Iterable[Flag]) -> tuple[Flag, ...]:
-    """The flags without those of the estimate that say of it what is as true of the reference."""
     flags = tuple(flags)
     known = {flag.kind: flag.count for flag in flags if flag.signal == "reference"}
     return tuple(flag for flag in flags if flag.signal != "estimate" or flag.count > known.get(flag.kind, 0))
@@ -102,12 +101,10 @@ def json_number(value: float) -> float | None:
 
 
 def json_numbers(values: Iterable[float]) -> list[float | None]:
-    """As :func:`json_number`, of each."""
     return [json_number(value) for value in values]
 
 
 def pair_flags(table: HalfWindowTable, lag: Lag) -> tuple[Flag, ...]:
-    """Flags of an aligned pair."""
     flags = [flag for index, name in enumerate(SIGNALS) for flag in signal_flags(table, index, name)]
     both = np.flatnonzero(table.silent_windows.all(axis=0))
     if len(both):

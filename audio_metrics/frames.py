@@ -24,16 +24,13 @@ from audio_metrics.spectra import FLOOR, MelBands, Spectra, Workspace, cosine_ba
 WINDOW_S = 1.0
 BLOCK_WINDOWS = 4
 
-PIECE_FRAMES = 188
-"""Frames worked on at once: what they need stays in the second cache."""
+PIECE_FRAMES = 188  # frames worked on at once: what they need stays in the second cache
 
 FrameKernel = Callable[[Spectra], np.ndarray]
 
 
 @dataclass(frozen=True)
 class FrameGrid:
-    """Where frames and windows lie in a signal."""
-
     sample_rate_hz: int
     n_samples: int
 
@@ -234,7 +231,6 @@ def blocks(
     block_windows: int = BLOCK_WINDOWS,
     wanted: Wanted = Wanted(),
 ) -> Iterator[tuple[FrameGrid, FrameBlock]]:
-    """Read sources of equal length together, block by block."""
     if not (np.isfinite(floor) and floor >= 0.0):
         raise AudioParameterError(f"floor is {floor!r}; expected a finite power of at least 0")
     if block_windows < 1:

@@ -30,8 +30,7 @@ _FRAME_METRICS = {
     "spectral_flatness_db": spectral.frame_flatness_db,
     "spectral_centroid_hz": spectral.frame_centroid_hz,
 }
-DETECTED = frozenset({"jump", "repeat", "loop"})
-"""Kinds of flags that only an inspection finds."""
+DETECTED = frozenset({"jump", "repeat", "loop"})  # kinds of flags that only an inspection finds
 
 INSPECTED_ATTRIBUTES = ("bin_sum", "floored_bins", "log_bands", "cepstra")
 
@@ -91,7 +90,6 @@ class Inspection:
 
     @property
     def headline(self) -> str:
-        """What failed, what is doubtful, or that no fault was found; one line."""
         return headline(self.flags)
 
     def __repr__(self) -> str:
@@ -194,8 +192,6 @@ def kernels_of(signal: int) -> dict[str, FrameKernel]:
 
 
 class Inspector:
-    """Takes the blocks of one signal in order and makes its inspection."""
-
     def __init__(self, grid: FrameGrid, name: str) -> None:
         self.name = name
         self._runs = SilenceRuns()
@@ -203,7 +199,6 @@ class Inspector:
         self._builder = TableBuilder(grid, 1, summed=_FRAME_METRICS)
 
     def add(self, block: FrameBlock) -> None:
-        """Take a block of the signal alone."""
         self._runs.add(block)
         self._detectors.add(block)
         samples = block.samples[0].astype(np.float64, copy=False)
@@ -212,7 +207,6 @@ class Inspector:
         self._builder.add(block, {name: np.add.reduceat(values, block.half_starts) for name, values in sums.items()})
 
     def result(self) -> Inspection:
-        """The inspection of the whole signal; called once."""
         table, runs = self._builder.table, self._runs
         grid = table.grid
         n_finite = grid.n_samples - int(table.bad_samples.sum())
@@ -238,8 +232,6 @@ class Inspector:
 
 
 class _Detectors:
-    """The detectors of :mod:`audio_metrics.detectors` on one signal of the pass."""
-
     def __init__(self, grid: FrameGrid) -> None:
         self._grid = grid
         self._jumps, self._repeats, self._loops = Jumps(grid), Repeats(grid), Loops(grid)

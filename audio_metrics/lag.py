@@ -42,7 +42,6 @@ class Lag:
 def measure_lag(
     reference: Source, estimate: Source, *, max_lag_s: float = MAX_LAG_S, max_excerpts: int | None = MAX_EXCERPTS
 ) -> Lag:
-    """Lag of one source against another of equal length."""
     rate = reference.sample_rate_hz
     n_lags = round(max_lag_s * rate)
     if n_lags < 1:
@@ -160,7 +159,6 @@ class Moved:
             self._taps = taps / taps.sum()
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Samples `start` to `stop` of the moved signal."""
         if self._taps is None:
             return self._source.read(self._first + start, self._first + stop)
         first, last = self._first + start - _SINC_HALF, self._first + stop + _SINC_HALF

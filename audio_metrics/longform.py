@@ -23,8 +23,8 @@ DIVERGED_SNR_DB = 3.0
 DIVERGED_ACTIVE_FRACTION = 0.25
 
 CONFIDENCE = 0.95
+# Longer series are averaged over equal groups of windows first: the number of pairs grows with the square.
 MAX_SLOPE_POINTS = 300
-"""Longer series are averaged over equal groups of windows first: the number of pairs grows with the square."""
 
 
 @dataclass(frozen=True)

@@ -116,14 +116,11 @@ def _check_ogg_end(file: BinaryIO, n_bytes: int, path: Path, name: str) -> None:
         raise SignalFileError(f"{name}: {path} ends within its last Ogg page; it is torn: write the file again")
 
 
-MIN_SAMPLE_RATE_HZ = 8000
-"""Below it the lowest of the 80 mel bands would hold no bin."""
+MIN_SAMPLE_RATE_HZ = 8000  # below it the lowest of the 80 mel bands would hold no bin
 
-MAX_SAMPLE_RATE_HZ = 768_000
-"""A header that claims more is damaged."""
+MAX_SAMPLE_RATE_HZ = 768_000  # a header that claims more is damaged
 
-MAX_ABS_SAMPLE = 1e12
-"""Larger samples overflow float32 power; they count as not finite."""
+MAX_ABS_SAMPLE = 1e12  # larger samples overflow float32 power; they count as not finite
 
 _CHECKED_SAMPLES = 1 << 16
 
@@ -165,7 +162,6 @@ class ArraySource:
         self._samples = samples
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Samples ``start`` to ``stop`` as a view."""
         return self._samples[start:stop]
 
 
@@ -180,7 +176,6 @@ class FirstPart:
         self._source = source
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Samples ``start`` to ``stop`` of the other source."""
         return self._source.read(start, stop)
 
 
@@ -223,7 +218,6 @@ class FileSource:
             raise AudioParameterError(f"{self.name}: {self.path} has no samples; expected at least one frame")
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Samples ``start`` to ``stop`` as a new array."""
         try:
             if self._file.tell() != start:
                 self._file.seek(start)

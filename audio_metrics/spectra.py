@@ -53,7 +53,6 @@ _PIECE = 8192
 
 
 def inner_product(first: np.ndarray, second: np.ndarray) -> float:
-    """Sum of the products of two vectors."""
     total = 0.0
     for start in range(0, len(first), _PIECE):
         total += float(np.dot(first[start : start + _PIECE], second[start : start + _PIECE]))
@@ -61,7 +60,6 @@ def inner_product(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def row_products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Sum of the products of each row of one array with the same row of another."""
     if first.shape[-1] > _PIECE:
         head, tail = (values[..., :_PIECE] for values in (first, second)), (first[..., _PIECE:], second[..., _PIECE:])
         return np.asarray(row_products(*head) + row_products(*tail))
@@ -69,7 +67,6 @@ def row_products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def row_sums(values: np.ndarray) -> np.ndarray:
-    """Sum of each row, float64."""
     return row_products(values, _ones(values.shape[-1]))
 
 
@@ -101,7 +98,6 @@ def _hz_to_mel(hz: float) -> float:
 
 
 def mel_filter_bank(sample_rate_hz: int, n_fft: int, n_bands: int = N_MELS) -> np.ndarray:
-    """Triangular mel filters."""
     bin_hz = np.arange(n_fft // 2 + 1) * (sample_rate_hz / n_fft)
     edge_hz = _mel_to_hz(np.linspace(0.0, _hz_to_mel(sample_rate_hz / 2), n_bands + 2))
     step_hz = np.diff(edge_hz)
@@ -157,12 +153,11 @@ class MelBands:
 
 DB_PER_NEPER_OF_POWER = 10.0 / np.log(10.0)
 
-FLOOR = 1e-10
-"""Smallest power that a logarithm sees: −100 dB re full scale."""
+FLOOR = 1e-10  # smallest power that a logarithm sees: −100 dB re full scale
 
+# A frame is active where its windowed mean square is at least this many dB re full scale. Absolute, so that no frame
+# depends on another.
 GATE_DB = -60.0
-"""A frame is active where its windowed mean square is at least this many dB re full scale. Absolute, so that no frame
-depends on another."""
 
 
 class Spectra:

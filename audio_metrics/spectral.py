@@ -249,8 +249,6 @@ def level_error_db(reference: np.ndarray, estimate: np.ndarray, *, sample_rate_h
 
 @dataclass(frozen=True, kw_only=True)
 class Resolution:
-    """One transform of the set, in samples."""
-
     n_fft: int
     hop_samples: int
     window_samples: int
@@ -286,7 +284,6 @@ class ResolutionSums:
         return np.asarray(np.where(defined, each, np.nan).mean(axis=0))
 
     def pooled(self) -> float:
-        """Distance of all windows together."""
         whole = ResolutionSums(*(part.sum(axis=1, keepdims=True) for part in vars(self).values()))
         return float(whole.distance()[0])
 
@@ -320,7 +317,6 @@ def resolution_sums(
     floor: float = FLOOR,
     centred: bool = False,
 ) -> ResolutionSums:
-    """Sums of an aligned pair, read in windows of 1 s."""
     longest = max(resolution.window_samples for resolution in resolutions)
     if reference.n_samples < longest:
         raise AudioParameterError(f"the signals have {reference.n_samples} samples; expected at least {longest}")

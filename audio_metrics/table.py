@@ -76,8 +76,6 @@ def by_window(halves: np.ndarray) -> np.ndarray:
 
 
 class TableBuilder:
-    """Fills the table of one signal or an aligned pair from the blocks of a pass, in order."""
-
     def __init__(
         self,
         grid: FrameGrid,
@@ -94,7 +92,6 @@ class TableBuilder:
         self._names = summed, pooled, halved
 
     def add(self, block: FrameBlock, sample_sums: Mapping[str, np.ndarray]) -> None:
-        """Add the frames of a block, and sums over its samples per half window."""
         _add_signals(self.table, block)
         _add_frames(self.table, block, *self._names)
         rows = _rows(block)

@@ -34,7 +34,6 @@ class ProjectionSums:
     residual: np.ndarray
 
     def pooled(self) -> ProjectionSums:
-        """The sums of the stretches taken together along the last axis."""
         reference, product = self.reference.sum(axis=-1), self.product.sum(axis=-1)
         apart = _ratio(self.product, self.reference) - _ratio(product, reference)[..., None]
         residual = (self.residual + apart**2 * self.reference).sum(axis=-1)
@@ -65,7 +64,6 @@ def _decibels(signal: np.ndarray, noise: np.ndarray, *, defined: np.ndarray) -> 
 def projection_sums(
     reference: np.ndarray, estimate: np.ndarray, starts: np.ndarray, *, workspace: Workspace | None = None
 ) -> ProjectionSums:
-    """Sums of neighbouring stretches."""
     workspace = Workspace() if workspace is None else workspace
     edges = np.append(starts, len(reference))
     lengths = np.diff(edges)
