@@ -1,4 +1,4 @@
-"""Experiments that measure the measuring: error rates of this suite's verdicts beside those of other tools.
+"""Experiments that measure the measuring: error rates of this suite's verdicts and of other tools.
 
 Conventions: every experiment appends its trials to ``OUT/NAME.jsonl``, one strict JSON object per line, and goes on
 where it stopped when it is run again. Figures and plots are made from those lines alone. *quick* is a reduced size for

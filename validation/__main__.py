@@ -1,4 +1,4 @@
-"""Trials of the instrument beside its rivals: ``python -m validation``."""
+"""Trials of the instrument and of its rivals: ``python -m validation``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ else. --list names every experiment and its settings."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run and report experiments."""
     for name in _THREADS:
         os.environ.setdefault(name, "1")  # before numpy is loaded, here and in every process that measures
     given, console = _parser().parse_args(arguments), Console()
@@ -103,7 +102,6 @@ def _run(experiment: Experiment, options: Options, limit_s: float, console: Cons
 
 
 def _report(experiment: Experiment, options: Options, console: Console) -> list[Figure]:
-    """Print the figures of an experiment and draw its plots."""
     figures, files = frame.report(experiment, options)
     if not figures:
         return []

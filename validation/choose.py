@@ -104,13 +104,11 @@ class Said(NamedTuple):
 
 
 def answer_of(choice: Choice) -> Said:
-    """Condense a choice."""
     named = frozenset((*choice.tied, *choice.contested))
     return Said(choice.fix, named, choice.outcome == "tie", may_be_none=not choice.surely)
 
 
 def outcome_of(first: Said, second: Said) -> str:
-    """Compare two answers."""
     if first.fix == second.fix:
         return "same"
     for answer, other in ((first, second), (second, first)):
@@ -139,12 +137,10 @@ def questions_of(groups: Sequence[Group]) -> list[Question]:
 
 
 def answers(group: Group, questions: Sequence[Question]) -> list[Said]:
-    """Ask one re-run every question."""
     return [answer_of(choose_from(group, limits, policy=policy)) for policy, _, limits in questions]
 
 
 def rival_answers(group: Group, questions: Sequence[Question]) -> list[Said]:
-    """Ask the rival: point estimates alone."""
     known = [row for row in group.curing if row.time is not None and row.drift is not None]
     answers = []
     for policy, _, limits in questions:
@@ -202,7 +198,6 @@ Ask = Callable[[Group, Sequence[Question]], list[Said]]
 
 
 def answers_of(case: Mapping[str, Any], ask: Ask) -> list[list[Said]]:
-    """Ask every re-run of a case all questions."""
     groups = [group_of(case["exact"], run) for run in case["runs"]]
     questions = questions_of(groups)
     return [ask(group, questions) for group in groups]

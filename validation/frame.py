@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 Size = Literal["quick", "full"]
 SIZES: tuple[Size, ...] = ("quick", "full")
 Data = dict[str, Any]
+# Called as ``progress(done, total, key)`` after every trial; trials on file count as done.
 Progress = Callable[[int, int, str], None]
-"""Called as ``progress(done, total, key)`` after every trial; trials on file count as done."""
 
 
 class Trial(NamedTuple):
@@ -82,11 +82,9 @@ class Experiment:
     stored: str = ""
 
     def path(self, out: Path) -> Path:
-        """The file of trials."""
         return out / (self.file or f"{self.name}.jsonl")
 
     def stored_path(self, out: Path) -> Path:
-        """The file of the summary."""
         return out / (self.stored or f"{self.name}.json")
 
     def options(self, given: Mapping[str, str], *, out: Path, size: Size = "quick", report: bool = False) -> Options:
@@ -146,12 +144,10 @@ _MODULES = (
     "versions",
 )
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
-PROOF = NAMES[:4]
-"""The experiments on the measuring itself, which run when none is named."""
+PROOF = NAMES[:4]  # the experiments on the measuring itself, which run when none is named
 
 
 def experiment_by_name(name: str) -> Experiment:
-    """Import an experiment."""
     if name not in NAMES:
         raise unknown_name("experiment", name, NAMES)
     module = importlib.import_module(f"validation.{_MODULES[NAMES.index(name)]}")

@@ -1,4 +1,4 @@
-"""The kinds of plot that experiments draw: shares over a parameter, ratios with a target, and all shares of a table."""
+"""The plot that experiments draw: shares over a parameter."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ _OKABE_ITO = ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", 
 _COLOURS = (*_OKABE_ITO, "#7A4FBF", "#777777", "#7FB800")  # as many as there are rules: none looks like another
 _MARKERS = "os^Dv<>phX*"
 
-Point = tuple[float, float, float, float]
-"""Parameter, share, and the ends of its 95 % interval."""
+Point = tuple[float, float, float, float]  # parameter, share, and the ends of its 95 % interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,25 +76,3 @@ def _draw_curve(axes: Axes, panel: Panel, name: str, place: int, *, second: bool
     if panel.linked:
         linked = x >= panel.linked_from
         axes.plot(x[linked], share[linked], "--" if second else "-", linewidth=width, **look)
-
-
-def draw_ratios(out: Path, stem: str, panels: Mapping[str, tuple[Mapping[str, Any], float]]) -> list[Path]:
-    """Draw ratios as bars from 1 with intervals, green where all of it is within the target; a panel per title."""
-    panels = {title: panel for title, panel in panels.items() if panel[0]}
-    if not panels:
-        return []
-    tallest = max(len(ratios) for ratios, _ in panels.values())
-    figure = new_figure(6.2 * len(panels), 1.4 + 0.26 * tallest)
-    for axes, (title, (ratios, target)) in zip(
-        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
-    ):
-        for row, ratio in enumerate(reversed(list(ratios.values()))):
-            colour = "#009E73" if ratio["high"] <= target else "#D55E00"
-            axes.barh(row, ratio["ratio"] - 1.0, left=1.0, height=0.6, color=colour, alpha=0.75)
-            axes.plot([ratio["low"], ratio["high"]], [row, row], color=INK, linewidth=1.2)
-        axes.axvline(target, color=INK, linewidth=1.0, linestyle="--")
-        axes.set_yticks(range(len(ratios)), list(reversed(list(ratios))))
-        axes.ticklabel_format(axis="x", useOffset=False)
-        axes.set_xlabel("ratio, 95 % interval", fontsize=9, color=INK)
-        dress(axes, title=f"{title}, target ≤ {target:g}")
-    return save(figure, out, stem)

@@ -5,7 +5,6 @@ A share is shown in per cent with Wilson's 95 % interval and its count: ``33.3 %
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -103,11 +102,6 @@ def _short(text: str) -> str:
     return f"{head.split(' [')[0]}, {count}" if head and " of " in count else text.split(" [")[0].split(", ")[0]
 
 
-def spanned(interval: str) -> str:
-    """``+1 [0, 2]`` → ``+1 (0 to 2)``: a table of figures leaves out brackets of what is beside them."""
-    return interval.replace(" [", " (").replace(", ", " to ").replace("]", ")")
-
-
 def write_report(figures: Mapping[str, Sequence[Figure]], out: Path) -> None:
     """Write ``figures.json`` and ``report.md``; experiments that were not asked for keep their figures."""
     path = out / "figures.json"
@@ -178,8 +172,3 @@ def _machine(environment: Mapping[str, Any]) -> str:
         f"environment {environment_sha(dict(environment))[:_SHORT_SHA]}",
     )
     return "; ".join(parts)
-
-
-def to_number(value: float | None) -> float:
-    """Read a number from JSON, where NaN is None."""
-    return math.nan if value is None else value

@@ -45,8 +45,8 @@ def test_a_full_scale_sine_keeps_six_decibels_per_bit(bits):
 
 
 def test_a_low_pass_keeps_what_is_below_and_drops_what_is_above():
-    kept = degrade.low_pass(sine(1000.0), cutoff_hz=2000, sample_rate_hz=FS)
-    assert inner(kept) == pytest.approx(inner(sine(1000.0)), abs=1e-3)  # no phase, no gain
+    passed = degrade.low_pass(sine(1000.0), cutoff_hz=2000, sample_rate_hz=FS)
+    assert inner(passed) == pytest.approx(inner(sine(1000.0)), abs=1e-3)  # no phase, no gain
     assert level_db(inner(degrade.low_pass(sine(3000.0), cutoff_hz=2000, sample_rate_hz=FS))) < -60
 
 
@@ -54,37 +54,6 @@ def test_a_low_pass_keeps_what_is_below_and_drops_what_is_above():
 def test_a_tilt_has_its_slope_about_one_kilohertz(hz, gain_db):
     tilted = degrade.tilt(sine(hz), db_per_octave=-2.0, sample_rate_hz=FS)
     assert level_db(inner(tilted)) - level_db(inner(sine(hz))) == pytest.approx(gain_db, abs=0.01)
-
-
-def test_a_drift_of_gain_begins_at_nothing_and_grows_steadily():
-    drifted = degrade.drift_gain(np.ones(FS * 60 + 1), db_per_min=-6.0, sample_rate_hz=FS)
-    assert drifted[0] == 1.0
-    assert 20 * np.log10(drifted[FS * 30]) == pytest.approx(-3.0, abs=1e-12)
-    assert 20 * np.log10(drifted[FS * 60]) == pytest.approx(-6.0, abs=1e-12)
-
-
-def test_a_drift_of_tilt_grows_with_time_and_without_it_nothing_changes():
-    signal = sine(4000.0, 8.0)
-    assert degrade.drift_tilt(signal, db_per_octave_per_min=0.0, sample_rate_hz=FS) == pytest.approx(signal, abs=1e-12)
-    drifted = degrade.drift_tilt(signal, db_per_octave_per_min=-6.0, sample_rate_hz=FS)
-    second = slice(5 * FS, 6 * FS)  # middle at 5.5 s: two octaves × 6 dB × 5.5/60
-    assert level_db(drifted[second]) - level_db(signal[second]) == pytest.approx(-1.1, abs=0.02)
-
-
-@pytest.mark.parametrize("ppm", [100.0, 1000.0])
-def test_a_slow_clock_turns_the_phase_by_what_it_says(ppm):
-    hz, seconds = 440.0, 4.0
-    skewed = degrade.skew_clock(sine(hz, seconds), ppm=ppm)
-    n = np.arange(round(seconds * FS))
-    assert inner(skewed) == pytest.approx(inner(np.sin(2 * np.pi * hz * n / FS / (1 + ppm * 1e-6))), abs=2e-4)
-
-
-@pytest.mark.parametrize("share", [0.001, 0.05])
-def test_clipping_touches_the_share_it_says(speech, share):
-    signal = speech(4, 2)
-    clipped = degrade.clip(signal, share=share)
-    assert np.mean(clipped != signal) == pytest.approx(share, rel=0.02)
-    assert np.abs(clipped).max() == pytest.approx(np.quantile(np.abs(signal), 1 - share))
 
 
 def test_drop_outs_come_as_often_and_last_as_long_as_they_say():
@@ -95,29 +64,9 @@ def test_drop_outs_come_as_often_and_last_as_long_as_they_say():
     assert set(edges[1::2] - edges[::2]) == {320}
 
 
-def test_a_loop_repeats_what_was_before_it():
-    signal = np.arange(10.0)
-    looped = degrade.loop(signal, start_s=4, period_s=3, sample_rate_hz=1)
-    assert looped.tolist() == [0, 1, 2, 3, 1, 2, 3, 1, 2, 3]
-
-
-def test_a_splice_leaves_out_and_puts_it_last():
-    signal = np.arange(8.0)
-    assert degrade.splice(signal, start_s=2, jump_s=3, sample_rate_hz=1).tolist() == [0, 1, 5, 6, 7, 2, 3, 4]
-    assert degrade.unrelated(signal).tolist() == [4, 5, 6, 7, 0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("function", "sizes", "message"),
-    [
-        (degrade.drop_out, {"per_minute": 60, "length_s": 1.0}, "fill a minute; ask for fewer or shorter ones"),
-        (degrade.loop, {"start_s": 2, "period_s": 3}, "does not fit"),
-        (degrade.splice, {"start_s": 6, "jump_s": 3}, "does not fit"),
-    ],
-)
-def test_a_size_that_does_not_fit_is_refused(function, sizes, message):
-    with pytest.raises(AudioParameterError, match=message):
-        function(np.arange(8.0), **sizes, sample_rate_hz=1)
+def test_a_size_that_does_not_fit_is_refused():
+    with pytest.raises(AudioParameterError, match="fill a minute; ask for fewer or shorter ones"):
+        degrade.drop_out(np.arange(8.0), per_minute=60, length_s=1.0, sample_rate_hz=1)
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
@@ -131,9 +80,6 @@ def test_every_rung_changes_something_keeps_the_length_and_leaves_its_input_alon
     assert np.isfinite(degraded).all()
     assert np.array_equal(signal, before)
     assert not np.array_equal(degraded, signal)
-    if "start_s" in rung.options:
-        first = int(np.argmax(degraded != signal))
-        assert first >= round(rung.options["start_s"] * seconds)
 
 
 def climbed(folder, out):

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from validation.divergence import analysis
 from validation.divergence.analysis import agreement, conditions_of, figures
 from validation.divergence.plan import BIN_STEPS
-from validation.divergence.prediction import Prediction, binned, mismatch_probability, resampled_medians, step_hazards
+from validation.divergence.prediction import Prediction, binned, mismatch_probability, step_hazards
 
 PAIRS = arrays(np.float64, (2, 7), elements=st.floats(-8, 8))
 
@@ -69,34 +69,11 @@ def test_step_hazards_and_bins_by_hand():
 
 
 class TestPrediction:
-    def test_course_starts_over_without_its_first_bin(self):
-        rng = np.random.default_rng(2)
-        hazard = rng.exponential(0.02, (4, 6))
-        course = np.concatenate([hazard, np.tile(hazard[:, 1:], (1, 40))], axis=1)
-        expected = np.exp(-np.cumsum(course, axis=1)).mean(axis=0)
-        steps = BIN_STEPS * np.arange(1, course.shape[1] + 1)
-        assert Prediction(hazard).survival(steps) == pytest.approx(expected)
-
-    @given(arrays(np.float64, (3, 4), elements=st.floats(1e-6, 0.5)))
-    def test_median_is_where_half_are_left(self, hazard):
-        prediction = Prediction(hazard)
-        median = prediction.median()
-        assert prediction.survival(median) <= 0.5 < prediction.survival(median - 1)
-
     def test_medians_by_hand(self):
         unlike, average = Prediction(np.array([[1e-4] * 4, [1.0] * 4])), Prediction(np.array([[0.50005] * 4]))
         assert unlike.median() > 4 * average.median()  # the planted fault: hazards averaged before survival
         assert Prediction(np.full((3, 5), BIN_STEPS * 0.01)).median() == math.ceil(math.log(2) / 0.01)
         assert Prediction(np.zeros((2, 3))).median() is None
-
-    def test_resampling_as_by_definition(self):
-        hazard = np.random.default_rng(1).gamma(1, 0.01, (8, 20))
-        drawn = resampled_medians(Prediction(hazard), seed=0, resamples=300)
-        rng = np.random.default_rng(1)
-        slow = [Prediction(hazard[rng.integers(8, size=8)]).median() for _ in range(300)]
-        assert np.mean(drawn) == pytest.approx(np.mean(slow), rel=0.03)
-        assert np.std(drawn) == pytest.approx(np.std(slow), rel=0.25)
-        assert np.std(drawn) > 0
 
     def test_simulated_streams_follow_it(self):
         """Sampling for real, from logits that one side has wrong, is lost as fast as the hazards say."""
@@ -125,7 +102,7 @@ def made_lines(*, factor: float = 1.0, n_streams: int = 240, steps: int = 4000) 
     for fix, rate in (RATES | {"full_float32": 1e-7}).items():
         common = {"size": "full", "group": "float32@T0.65", "fix": fix}
         hazard = np.full((12, 10), BIN_STEPS * rate * factor).tolist()
-        trials.append({**common, "kind": "hazards", "hazard": hazard, "greedy_flips_per_step": rate / 2})
+        trials.append({**common, "kind": "hazards", "hazard": hazard})
         life = rng.geometric(1 - math.exp(-rate), n_streams) - 1
         first = np.where(life < steps, life, -1)
         for chunk, part in reversed(list(enumerate(np.split(first, 2)))):
@@ -140,13 +117,12 @@ def fewer_resamples(monkeypatch):
 
 class TestAnalysis:
     def test_true_hazards_agree_and_wrong_ones_do_not(self):
-        assert agreement(conditions_of(made_lines(factor=3.0))[1])["error"].low > 2.0
+        assert agreement(conditions_of(made_lines(factor=3.0))[1])[1] > 2.0
         size, conditions = conditions_of(made_lines())
-        found = agreement(conditions)
+        correlation, error = agreement(conditions)
         assert size == "full"
-        assert found["spearman"].estimate > 0.85
-        assert found["error"].estimate < 1.15
-        assert found["greedy"].estimate == pytest.approx(2.0, rel=0.2)
+        assert correlation > 0.85
+        assert error < 1.15
         for condition in conditions:
             if condition.fix in RATES:
                 truth = math.log(2) / RATES[condition.fix]
@@ -158,11 +134,3 @@ class TestAnalysis:
         assert len(rows) == 1 + len(RATES) + 1 + 2  # float32 is never half lost, and is a row
         assert "not reached" in next(row.found for row in rows if "full_float32" in row.name)
         assert figures([]) == []
-
-    def test_half_resampled_median_is_kaplan_meiers(self):
-        conditions = [c for c in conditions_of(made_lines())[1] if c.fix in RATES]
-        drawn = analysis.resampled(conditions)
-        assert drawn.shape == (200, 2, len(RATES))
-        for i, condition in enumerate(conditions):
-            inside = np.quantile(drawn[:, 1, i], [0.02, 0.98])
-            assert inside[0] <= condition.median.median <= inside[1]

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
 
 from precision_eval.cases.voice.assets import load_streams
 from precision_eval.cases.voice.codec import CODEBOOK_SIZE, N_CODEBOOKS
 from precision_eval.cases.voice.conditions import open_voice
-from precision_eval.cases.voice.synthesis import GumbelNoise, free_run, teacher_forced
+from precision_eval.cases.voice.synthesis import GumbelNoise, free_run
 from validation.divergence.plan import DESIGNS, N_SPEAKERS, PROMPT_FRAMES, window_starts
-from validation.divergence.running import Voices, first_divergence, forced_logits, reference_path
+from validation.divergence.running import Voices, first_divergence, reference_path
 
 SHAPE = (N_CODEBOOKS, CODEBOOK_SIZE)
 STEPS, SEED, TEMPERATURE = 60, 11, 0.65
@@ -73,14 +72,6 @@ class TestFirstDivergence:
         spoiled = reference.clone()
         spoiled[17, 3, 2] = (spoiled[17, 3, 2] + 1) % CODEBOOK_SIZE
         assert first_under("reference", streams, spoiled).tolist() == [-1, -1, -1, 17, -1]
-
-
-def test_forced_logits_as_the_teacher_forced_measure(streams):
-    with open_voice("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
-        mine = np.stack(list(forced_logits(decoder, as_voices(streams), n_steps=8)))
-    with open_voice("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
-        theirs = torch.stack(list(teacher_forced(decoder, streams, n_frames=PROMPT_FRAMES + 8)))
-    assert mine == pytest.approx(theirs[PROMPT_FRAMES:].numpy(), abs=1e-9)
 
 
 @pytest.mark.parametrize("size", ["quick", "full"])

@@ -55,18 +55,6 @@ def test_stopped_and_resumed(use, tmp_path, capsys):
     assert "| n | 3 | 3 trials | yes | asv: 2 \\| 4 |" in (tmp_path / "report.md").read_text()
 
 
-def test_stopped_in_its_report(use, tmp_path, monkeypatch, capsys):
-    def stop(*given):
-        raise KeyboardInterrupt
-
-    use(fake())
-    monkeypatch.setattr(frame, "content_of", stop)
-    with pytest.raises(SystemExit) as stopped:
-        main(["memory", "--out", str(tmp_path)])
-    assert stopped.value.code == 130
-    assert "Stopped." in capsys.readouterr().out
-
-
 def test_one_experiment_at_a_time_measures_into_a_folder(use, tmp_path):
     use(fake())
     with claimed(tmp_path), pytest.raises(RecordError, match="another run is under way"):

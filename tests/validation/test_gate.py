@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import torch
 
-from precision_eval import ParameterError, fixed
+from precision_eval import fixed
 from validation import gate
 from validation.frame import Options
 
@@ -51,27 +51,6 @@ def test_a_users_model_has_the_bug_and_each_fix_that_is_gated_cures_it(tmp_path,
         model(*inputs)
     for fix in gate.CURING:
         assert fixed(model, fix)(*inputs).isfinite().all()
-
-
-def test_gates_of_a_users_model_are_counted_apart():
-    cells = [("case.py:own", fix, "latency") for fix in gate.CURING]
-    lines = [line("own_none"), line("own_slower_5", outcome="regression", worse=cells)]
-    settings = {
-        "processes": 8,
-        "budget_s": 4.0,
-        "beside": "",
-        "faults": ("own_none", "own_slower_5"),
-        "equal": 3,
-        "gates": 2,
-    }
-    options = Options(out=None, settings=settings)
-    rates = gate._summary(lines, options)["rates"][PLACE]
-    assert (rates["own_slower_5"]["caught"], rates["own_slower_5"]["caught_cells"]) == (1, len(cells))
-    assert rates["own_slower_5"]["planted_cells"] == len(cells)
-    assert rates["own_none"]["caught"] == 0
-    assert [trial.spec[0] for trial in gate._trials(options)] == [*settings["faults"] * 2, "own_none"]
-    with pytest.raises(ParameterError, match="unknown fault 'slowest'"):
-        gate._trials(Options(out=None, settings=settings | {"faults": ("slowest",)}))
 
 
 def test_a_planted_drift_is_as_large_as_it_says(tmp_path, monkeypatch):

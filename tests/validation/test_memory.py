@@ -26,7 +26,6 @@ def test_ledgers_by_hand():
     assert peak_of(()) == 0
     assert peak_of((5, -5, 3)) == 5
     assert build('["sum-of-three", "float32", 1000]').predicted_bytes == 8000  # two sums at once
-    assert build('["three", "float16", 1000]').predicted_bytes == 6000
     assert build('["views", "float32", 1000]').predicted_bytes == 0
     # output 2·4·1·8 floats, logsumexp 8, and one tile: 1 × 16 scores, a maximum, a sum, 8 results
     assert flash_ledger((2, 4, 1, 8), 16, 4, mask_numel=0, threads=1)[:3] == (256, 32, 4 * (16 + 2 + 8))
@@ -60,8 +59,7 @@ def test_rivals_run_their_own_code():
     key = '["single", "float32", 4194304]'
     read = {rival: rivals.rival_bytes(rival, key) for rival in rivals.RIVALS}
     assert read["torch.profiler table"] == 1 << 24
-    assert read["tracemalloc"] < 1 << 20
-    assert all(isinstance(read[rival], int) for rival in ("asv peakmem", "psutil RSS"))
+    assert isinstance(read["asv peakmem"], int)
 
 
 @pytest.fixture

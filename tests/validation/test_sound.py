@@ -60,33 +60,11 @@ def test_a_planted_change_of_ten_margins_is_heard_and_of_none_is_not(few):
     assert share(none, "worse") == 0.0
 
 
-def test_the_power_of_a_kind_is_one_row_from_mild_to_hard(few):
-    found = trials.summary(list(bank(planted=10.0)))
-    rows = {figure.name: figure for figure in EXPERIMENT.figures(found)}
-    assert (
-        rows["called worse: clipped, 0.01 / 0.03 / 0.1 / 0.3 / 1 % of samples"].found
-        == "100 / 100 / 100 / 100 / 100 % of 4"
-    )
-    assert rows[f"{MARGIN_RUNG} called no worse"].met
-
-
 def test_an_error_rate_that_is_not_kept_would_show(few, monkeypatch):
     """Planted fault: the family is judged at 49 %."""
     monkeypatch.setattr(sound, "judge_differences", partial(judge_differences, error=0.49))
     found = trials.summary(list(bank()))["aa_single"]
     assert share(found, "worse") + share(found, "better") > 0.1
-
-
-def test_margins_are_what_their_rung_does(few):
-    found = trials.summary(list(bank()))["margins"]
-    for metric in VOICE_METRICS:
-        assert found[metric.name]["mean"] == pytest.approx(metric.margin, abs=4 * found[metric.name]["standard_error"])
-
-
-def test_detectable_shrinks_with_the_root_of_the_length(few):
-    found = trials.summary(list(bank()))["detectable"]
-    for name in found["10 min"]:
-        assert found["10 min"][name] / found["60 min"][name] == pytest.approx(6**0.5, rel=0.05)
 
 
 def test_a_bank_that_is_too_small_has_no_summary():

@@ -2,8 +2,7 @@
 
 What is a mel-cepstral distortion of 0.05 dB? A twentieth of what storing in 12 bits does to the same speech. The
 ladder applies degradations of known size (:mod:`.degrade`, :mod:`.rungs`) to one recording, held whole in float64, and
-measures each against the undamaged one. It takes about 20 s of processor time per minute of speech; 5 minutes let
-drifts and clocks show::
+measures each against the undamaged one. It takes about 20 s of processor time per minute of speech::
 
     python -m validation audio-ladder --out DIR --set reference=speech.wav --set noise_floor=same-words-again.wav
 """
@@ -20,6 +19,7 @@ from validation.frame import Data, Experiment, Figure, Options, Trial
 if TYPE_CHECKING:
     import numpy as np
 
+# Metric to its column; those that were not measured are left out.
 COLUMNS = {
     "log_spectral_distance_db": "LSD, dB",
     "log_magnitude_l1_db": "log L1, dB",
@@ -33,10 +33,8 @@ COLUMNS = {
     "lag_s": "lag, s",
     "t_div_s": "t_div, s",
 }
-"""Metric to its column; those that were not measured are left out."""
 SHOWN = ("mel_mcd_db", "log_spectral_distance_db", "si_sdr_db")
-NOISE_FLOOR = "noise_floor"
-"""What is no degradation: the same words again, from another seed."""
+NOISE_FLOOR = "noise_floor"  # no degradation: the same words again, from another seed
 
 
 def _trials(options: Options) -> list[Trial]:
@@ -95,12 +93,10 @@ def _summary(lines: list[Data], options: Options) -> Data:
 
 
 def cell(value: float | None) -> str:
-    """A number in three digits, with a real minus sign."""
     return "–" if value is None else f"{value:.3g}".replace("-", "−")
 
 
 def _figures(content: Data) -> list[Figure]:
-    """A line per rung; the table that is written says more."""
     return [
         Figure(rung["name"], ", ".join(f"{COLUMNS[name].split(',')[0]} {cell(rung[name])}" for name in SHOWN))
         for rung in content["rungs"]

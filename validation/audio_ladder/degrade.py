@@ -15,14 +15,9 @@ import scipy.fft
 from audio_metrics.errors import AudioParameterError
 
 TILT_PIVOT_HZ = 1000.0
-TILT_LOWEST_HZ = 62.5
-"""A tilt is level below this: a slope per octave has no value at 0 Hz."""
+TILT_LOWEST_HZ = 62.5  # a tilt is level below this: a slope per octave has no value at 0 Hz
 
 _LOW_PASS_WIDTH = 0.1  # of the cut-off: width of the raised-cosine edge
-_DRIFT_FRAME_S = 0.064
-_DRIFT_BLOCK_FRAMES = 2048
-_SINC_TAPS = 32
-_SINC_BLOCK_SAMPLES = 1 << 15
 
 
 def add_noise(signal: np.ndarray, *, snr_db: float, seed: int = 0) -> np.ndarray:
@@ -76,55 +71,6 @@ def drift_gain(signal: np.ndarray, *, db_per_min: float, sample_rate_hz: int) ->
     return np.asarray(signal * 10.0 ** (db_per_min * minutes / 20.0))
 
 
-def drift_tilt(signal: np.ndarray, *, db_per_octave_per_min: float, sample_rate_hz: int) -> np.ndarray:
-    """Tilt the spectrum more and more, from nothing at the first sample."""
-    hop = max(1, round(_DRIFT_FRAME_S * sample_rate_hz / 4))
-    frame = 4 * hop
-    window = np.sqrt(0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(frame) / frame))
-    octaves = tilt_db(np.arange(frame // 2 + 1) * (sample_rate_hz / frame), db_per_octave=1.0)
-    n_frames = -(-(len(signal) + frame) // hop)
-    padded = np.zeros(n_frames * hop + frame)
-    padded[frame : frame + len(signal)] = signal
-    result = np.zeros_like(padded)
-    for first in range(0, n_frames, _DRIFT_BLOCK_FRAMES):
-        index = np.arange(first, min(first + _DRIFT_BLOCK_FRAMES, n_frames))
-        minutes = (index * hop - frame / 2) / (60.0 * sample_rate_hz)
-        views = np.lib.stride_tricks.sliding_window_view(padded, frame)[index * hop]
-        gain = 10.0 ** (db_per_octave_per_min * np.maximum(minutes, 0.0)[:, None] * octaves / 20.0)
-        tilted = scipy.fft.irfft(scipy.fft.rfft(views * window) * gain, frame) * window / 2.0
-        for number, start in enumerate(index * hop):
-            result[start : start + frame] += tilted[number]
-    return result[frame : frame + len(signal)]
-
-
-def skew_clock(signal: np.ndarray, *, ppm: float) -> np.ndarray:
-    """Play with a clock that is `ppm` millionths slow: the sound at t comes at t·(1 + ppm·10⁻⁶), ever later."""
-    n_fft = scipy.fft.next_fast_len(len(signal) + _SINC_TAPS, real=True)
-    spectrum = 2.0 * scipy.fft.rfft(signal, n_fft)
-    spectrum[-1] *= 0.5 if n_fft % 2 == 0 else 1.0  # the bin at half the rate becomes two
-    twice = scipy.fft.irfft(spectrum, 2 * n_fft)
-    half = _SINC_TAPS // 2
-    padded = np.concatenate((twice[-half:], twice[: 2 * len(signal) + half + 1]))
-    result = np.empty(len(signal))
-    taps = np.arange(1 - half, half + 1)
-    for start in range(0, len(signal), _SINC_BLOCK_SAMPLES):
-        index = np.arange(start, min(start + _SINC_BLOCK_SAMPLES, len(signal)))
-        position = 2.0 * index / (1.0 + ppm * 1e-6)
-        whole = np.floor(position).astype(int)
-        distance = (position - whole)[:, None] - taps  # (n, taps), in halves of a sample
-        weights = np.sinc(distance) * np.cos(np.pi * distance / _SINC_TAPS) ** 2
-        result[start : start + len(index)] = np.einsum("nt,nt->n", padded[whole[:, None] + taps + half], weights)
-    return result
-
-
-def delay(
-    signal: np.ndarray, *, delay_s: float, sample_rate_hz: int, snr_db: float = np.inf, seed: int = 0
-) -> np.ndarray:
-    """Come late by a whole number of samples, the end first; with noise at `snr_db` on top where that is finite."""
-    late = np.roll(signal, round(delay_s * sample_rate_hz))
-    return late if np.isinf(snr_db) else add_noise(late, snr_db=snr_db, seed=seed)
-
-
 def clip(signal: np.ndarray, *, share: float) -> np.ndarray:
     """Cut off at the level that a `share` of the samples exceeds."""
     level = float(np.quantile(np.abs(signal), 1.0 - share))
@@ -146,26 +92,6 @@ def drop_out(
         first = start + int(rng.integers(slot - length))
         result[first : first + length] = 0.0
     return result
-
-
-def loop(signal: np.ndarray, *, start_s: float, period_s: float, sample_rate_hz: int) -> np.ndarray:
-    """From `start_s` on, repeat the `period_s` before it to the end, as a synthesiser that is stuck does."""
-    start, period = round(start_s * sample_rate_hz), round(period_s * sample_rate_hz)
-    if not 0 < period <= start < len(signal):
-        raise AudioParameterError(
-            f"a loop of {period_s:g} s from {start_s:g} s does not fit into {len(signal)} samples"
-        )
-    result = signal.copy()
-    result[start:] = np.resize(signal[start - period : start], len(signal) - start)
-    return result
-
-
-def splice(signal: np.ndarray, *, start_s: float, jump_s: float, sample_rate_hz: int) -> np.ndarray:
-    """Leave out the `jump_s` after `start_s`, so that all that follows comes early; what was left out comes last."""
-    start, jump = round(start_s * sample_rate_hz), round(jump_s * sample_rate_hz)
-    if not 0 < jump <= len(signal) - start:
-        raise AudioParameterError(f"a jump of {jump_s:g} s from {start_s:g} s does not fit into {len(signal)} samples")
-    return np.concatenate((signal[:start], np.roll(signal[start:], -jump)))
 
 
 def unrelated(signal: np.ndarray) -> np.ndarray:

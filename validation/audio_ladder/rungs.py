@@ -18,17 +18,14 @@ NEEDS_RATE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """One degradation of one size; its option ``start_s`` is a share of the recording."""
+    """One degradation of one size."""
 
     name: str
     function: Callable[..., np.ndarray]
     options: dict[str, Any] = field(default_factory=dict)
 
     def apply(self, signal: np.ndarray, *, sample_rate_hz: int) -> np.ndarray:
-        """Degrade a signal."""
         options = dict(self.options)
-        if "start_s" in options:
-            options["start_s"] *= len(signal) / sample_rate_hz
         if self.function in NEEDS_RATE:
             options["sample_rate_hz"] = sample_rate_hz
         return self.function(signal, **options)
@@ -59,19 +56,12 @@ RUNGS: tuple[Rung, ...] = (
     *family("low-pass", "Hz", degrade.low_pass, "cutoff_hz", (7000, 6000, 4000, 2000)),
     *family("tilt", "dB/octave", degrade.tilt, "db_per_octave", (-0.1, -0.5, -1, -3)),
     *family("gain drift", "dB/min", degrade.drift_gain, "db_per_min", (-0.1, -0.5, -2)),
-    *family("tilt drift", "dB/octave/min", degrade.drift_tilt, "db_per_octave_per_min", (-0.05, -0.2, -1)),
-    *family("clock skew", "ppm", degrade.skew_clock, "ppm", (1, 10, 100, 1000)),
-    *family("late", "ms", degrade.delay, "delay_s", (1, 5, 10), scale=1e-3),
-    *family("late 5 ms, noise", "dB SNR", degrade.delay, "snr_db", (40, 30, 20), delay_s=5e-3),
     Rung(name="inverted", function=np.negative),
     *family("clipped", "% of samples", degrade.clip, "share", (0.01, 0.1, 1), scale=0.01),
     *family("drop-outs of 20 ms", "/min", degrade.drop_out, "per_minute", (1, 10, 60), length_s=0.02),
-    *family("splice", "ms missing", degrade.splice, "jump_s", (1, 20, 200, 2000), scale=1e-3, start_s=0.5),
-    *family("loop", "s period", degrade.loop, "period_s", (0.3, 1.5, 6), start_s=0.5),
     Rung(name="other words", function=degrade.unrelated),
 )
 
 
 def rung_by_name(name: str) -> Rung:
-    """The rung of that name."""
     return next(rung for rung in RUNGS if rung.name == name)

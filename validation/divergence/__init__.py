@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validation.divergence.analysis import draw, figures
+from validation.divergence.analysis import figures
 from validation.divergence.plan import DESIGNS
 from validation.divergence.running import Runner
 from validation.frame import Data, Experiment, Options, Trial
@@ -43,5 +43,4 @@ EXPERIMENT = Experiment(
     trials=_trials,
     run=_run,
     figures=figures,
-    plots=draw,
 )

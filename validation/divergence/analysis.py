@@ -1,17 +1,15 @@
 """From trials to figures: observed survival, its prediction, and how well the two agree.
 
 One :class:`Condition` per group and fix. Its observed half comes from held-out streams alone, its predicted half from
-calibration windows alone. Intervals are 95 %; those of the agreement come from a bootstrap over held-out streams (one
-resampling for all fixes of a group, which share their streams and noise) and over calibration windows.
+calibration windows alone. Intervals are 95 %.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +20,6 @@ from precision_eval.stats.survival import Survival
 from validation.divergence.plan import FIXES
 from validation.divergence.prediction import Prediction, resampled_medians
 from validation.frame import Data, Figure
-from validation.plots import Panel, Point, draw_shares
 
 RESAMPLES = 1000
 _SEED = 5
@@ -60,7 +57,6 @@ class Condition:
     first: NDArray[np.int64]
     steps: int
     prediction: Prediction | None
-    greedy_flips_per_step: float | None
 
     @property
     def observed(self) -> NDArray[np.bool_]:
@@ -110,61 +106,23 @@ def conditions_of(lines: Sequence[Data]) -> tuple[str, list[Condition]]:
             first=np.concatenate([part["first"] for part in sorted(parts, key=lambda part: part["seed"])]),
             steps=min(part["steps"] for part in parts),
             prediction=Prediction(np.asarray(hazards[key]["hazard"])) if key in hazards else None,
-            greedy_flips_per_step=hazards[key]["greedy_flips_per_step"] if key in hazards else None,
         )
         for key, parts in chunks.items()
     ]
 
 
-def resampled(used: Sequence[Condition]) -> Floats:
-    """Predicted and observed medians of resampled streams, (resamples, 2, n); inf where a median is not reached."""
-    rng = np.random.default_rng(_SEED)
-    drawn = np.empty((RESAMPLES, 2, len(used)))
-    for resample in range(RESAMPLES):
-        for group in sorted({c.group for c in used}):
-            members = [i for i, c in enumerate(used) if c.group == group]
-            n_streams = min(len(used[i].first) for i in members)  # they are equal once the experiment is complete
-            streams = rng.integers(n_streams, size=n_streams)
-            for i in members:
-                lasted = np.where(used[i].observed, used[i].time, np.inf)[streams]
-                # all are censored at the same step, so the Kaplan–Meier median is an order statistic
-                drawn[resample, 1, i] = np.partition(lasted, (len(lasted) - 1) // 2)[(len(lasted) - 1) // 2]
-    for i, condition in enumerate(used):
-        assert condition.prediction is not None
-        # the same windows are drawn for every fix: they share the speech
-        drawn[:, 0, i] = resampled_medians(condition.prediction, seed=_SEED, resamples=RESAMPLES)
-    return drawn
+def agreement(conditions: Sequence[Condition]) -> tuple[float, float] | None:
+    """Spearman's correlation of predicted and observed medians, and the mean absolute error of their logarithms.
 
-
-def rank_correlation(predicted: Floats, observed: Floats) -> float:
-    """Spearman's."""
-    return float(spearmanr(predicted, observed).statistic)
-
-
-def error_factor(predicted: Floats, observed: Floats) -> float:
-    """Mean absolute error of logarithms, as a factor; 1 is right."""
-    return float(np.exp(np.abs(np.log(predicted / observed)).mean()))
-
-
-def agreement(conditions: Sequence[Condition]) -> dict[str, Interval] | None:
-    """How well medians agree over the fixes that have both; None for fewer than three. *Greedy* is a rival's factor."""
+    The error is a factor, 1 is right. None for fewer than three fixes that have both medians.
+    """
     used = [c for c in conditions if c.fix in FIXES and c.predicted and c.median.median]
     if len(used) < 3:
         return None
     predicted = np.array([c.predicted.estimate for c in used if c.predicted])
     observed = np.array([c.median.median for c in used], float)
-    drawn = resampled(used)
-
-    def interval(statistic: Callable[[Floats, Floats], float]) -> Interval:
-        values = [statistic(p[np.isfinite(o)], o[np.isfinite(o)]) for p, o in drawn if np.isfinite(o).sum() >= 3]
-        low, high = map(float, np.quantile(values, (0.025, 0.975)))
-        return Interval(statistic(predicted, observed), low, high)
-
-    found = {"spearman": interval(rank_correlation), "error": interval(error_factor)}
-    if all(c.greedy_flips_per_step for c in used):
-        greedy = np.log(2.0) / np.array([c.greedy_flips_per_step for c in used])
-        found["greedy"] = Interval(error_factor(greedy, observed), np.nan, np.nan)
-    return found
+    error = float(np.exp(np.abs(np.log(predicted / observed)).mean()))
+    return float(spearmanr(predicted, observed).statistic), error
 
 
 def figures(lines: Sequence[Data]) -> list[Figure]:
@@ -179,16 +137,13 @@ def figures(lines: Sequence[Data]) -> list[Figure]:
         Figure("held-out streams per fix, fewest", f"{fewest} ({size} size)", f"≥ {MIN_STREAMS} at full size", met),
         *map(_median_figure, conditions),
     ]
-    if found := agreement(conditions):
-        texts = {name: f"{one.estimate:.2f} ({one.low:.2f} to {one.high:.2f})" for name, one in found.items()}
-        greedy = found.get("greedy")
-        rivals = {"flips of the most likely token as hazard": f"{greedy.estimate:.2f}×"} if greedy else {}
+    if agreed := agreement(conditions):
+        correlation, error = agreed
         where = "fix × group, calibration windows against held-out streams"
         rows += [
-            Figure(f"Spearman's correlation of predicted and observed medians, {where}", texts["spearman"]),
-            Figure("mean absolute error of the predicted median, as a factor (1 is right)", f"{texts['error']}×",
-                   rivals=rivals),
-        ]  # fmt: skip
+            Figure(f"Spearman's correlation of predicted and observed medians, {where}", f"{correlation:.2f}"),
+            Figure("mean absolute error of the predicted median, as a factor (1 is right)", f"{error:.2f}×"),
+        ]
     return rows
 
 
@@ -201,25 +156,3 @@ def _median_figure(condition: Condition) -> Figure:
     if predicted is not None:
         text += f"; predicted {predicted.estimate:,.0f} ({predicted.low:,.0f} to {predicted.high:,.0f})"
     return Figure(f"median step of first divergence, {condition.fix}, {condition.group}", text)
-
-
-def draw(lines: Sequence[Data], out: Path) -> list[Path]:
-    """Write ``divergence-survival.png``: streams still on the reference's tokens, a panel per group, and predicted."""
-    _, conditions = conditions_of(lines)
-    panels = []
-    for group in dict.fromkeys(c.group for c in conditions):
-        curves: dict[str, list[Point]] = {}
-        for condition in (c for c in conditions if c.group == group):
-            steps = np.unique(np.geomspace(1, condition.steps, 14).round())
-            seen = condition.curve.sampled(steps)
-            curves[condition.fix] = list(zip(steps, seen["fraction"], seen["low"], seen["high"], strict=True))
-            if condition.prediction is not None:
-                expected = condition.prediction.survival(steps)
-                curves[f"{condition.fix}, predicted"] = [
-                    (*both, both[1], both[1]) for both in zip(steps, expected, strict=True)
-                ]
-        panels.append(Panel(title=group, x_label="decode steps after the prompt (20 ms each)", curves=curves, log=True))
-    label = "share of streams on the reference's tokens"
-    png, svg = draw_shares(out, "divergence-survival", panels, y_label=label)
-    svg.unlink()  # the PNG is what is committed
-    return [png]

@@ -76,7 +76,6 @@ def load_voices(design: Design) -> tuple[list[Stream], list[Stream]]:
 
 
 def gumbel_noise(seed: int, n_streams: int) -> GumbelNoise:
-    """The sampling noise of so many streams."""
     return GumbelNoise(seed, n_streams, (N_CODEBOOKS, CODEBOOK_SIZE))
 
 
@@ -87,7 +86,6 @@ def _sampled(logits: Tensor, noise: Tensor, *, temperature: float) -> Tensor:
 
 @torch.inference_mode()
 def reference_path(decoder: Decoder, voices: Voices, noise: GumbelNoise, *, n_steps: int, temperature: float) -> Tensor:
-    """Run the reference freely."""
     voices.prefill(decoder)
     given = voices.given[:, PROMPT_FRAMES]
     path = []
@@ -154,18 +152,17 @@ class Runner:
         self.path = lru_cache(maxsize=1)(self._path)
 
     def hazards(self, group: Group, condition: str) -> dict[str, Any]:
-        """Teacher-force the calibration windows: hazards, and the flip rate of the most likely token beside them."""
+        """Teacher-force the calibration windows: the hazard of every step."""
         truth = self.true_logits(group.checkpoint_dtype)
-        mismatch, flips = [], []
-        for candidate, reference in zip(self._logits(condition, group.checkpoint_dtype), truth, strict=True):
-            mismatch.append(mismatch_probability(reference, candidate, temperature=group.temperature))
-            flips.append((candidate.argmax(-1) != reference.argmax(-1)).any(axis=-1))
+        mismatch = [
+            mismatch_probability(reference, candidate, temperature=group.temperature)
+            for candidate, reference in zip(self._logits(condition, group.checkpoint_dtype), truth, strict=True)
+        ]
         return {
             "kind": "hazards",
             "steps": len(truth),
             "bin_steps": BIN_STEPS,
             "hazard": [[float(f"{h:.3e}") for h in stream] for stream in binned(step_hazards(np.stack(mismatch)))],
-            "greedy_flips_per_step": round(float(np.mean(flips)), 6),
         }
 
     def streams(self, group: Group, chunk: int, condition: str) -> dict[str, Any]:

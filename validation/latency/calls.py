@@ -25,8 +25,6 @@ DELTAS = (0.0, 0.005, 0.01, 0.02, 0.05)
 
 @dataclass(frozen=True, kw_only=True)
 class CallSpec:
-    """A call, as data."""
-
     name: str
     unit: str
     units: int
@@ -48,7 +46,6 @@ _BY_NAME = {spec.name: spec for spec in CALLS}
 
 
 def call_by_name(name: str) -> CallSpec:
-    """Look a call up."""
     if name not in _BY_NAME:
         raise unknown_name("call", name, _BY_NAME)
     return _BY_NAME[name]

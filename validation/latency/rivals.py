@@ -32,8 +32,6 @@ RULES: dict[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """What a tool said of one pair."""
-
     said: dict[str, str]
     ratio: float
     base_s: float
@@ -43,14 +41,11 @@ class Judged:
 
 
 class Judge(Protocol):
-    """A tool's entry."""
-
     def __call__(self, base: Call, candidate: Call, *, budget_s: float, seed: int) -> Judged:
         """Time both within the budget, and say whether the candidate is slower or faster."""
 
 
 def installed(module: str) -> Any:
-    """Import a module of a rival tool, as installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -110,7 +105,6 @@ def _asv_round(call: Call, *, round_s: float) -> list[float]:
 
 
 def asv_compared(base_s: Sequence[float], candidate_s: Sequence[float]) -> Judged:
-    """Compare two sets of samples by asv's rule."""
     compute_stats = installed("asv_runner.statistics").compute_stats
     better = installed("asv.commands.compare")._is_result_better
     base, base_stats = compute_stats(list(base_s), 1)

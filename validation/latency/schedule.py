@@ -21,8 +21,6 @@ RIVALS_SHARE = 4  # a rival gets every fourth trial: what it says is only compar
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class TrialSpec:
-    """What a trial depends on."""
-
     tool: str
     load: str
     call: str

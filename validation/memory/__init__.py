@@ -1,8 +1,8 @@
-"""Tensors of known size: memory as measured beside memory as predicted from shapes alone.
+"""Tensors of known size: memory as measured against memory as predicted from shapes alone.
 
 A trial is one call of :mod:`.calls`: its *predicted* peak in bytes, what
 :func:`~precision_eval.measure.memory.cpu_allocated_peak_bytes` found (*ours*), twice, what it found of the same call
-with 5 % more planted beside it, and what other tools read in fresh processes. A tool *sees* the planted 5 % where its
+with 5 % more planted, and what other tools read in fresh processes. A tool *sees* the planted 5 % where its
 figure grew by 2.5 to 7.5 % of the prediction.
 """
 
@@ -39,8 +39,6 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
 
 
 def _measured(key: str, executor: IsolatedExecutor) -> Data:
-    """Measure one call, by this package and by every rival."""
-
     def theirs(rival: str, more: float) -> int | None:
         if rival in ANY_PROCESS:
             return rival_bytes(rival, key, more=more)
@@ -67,7 +65,7 @@ def measured_peak(known: KnownCall) -> int:
 
 
 def _figures(lines: list[Data]) -> list[Figure]:
-    calls = [line for line in lines if "rivals" in line]
+    calls = [line for line in lines if line["family"] in FAMILIES]
     return [_exactness(calls), _repeats(calls), _regression(calls)] if calls else []
 
 

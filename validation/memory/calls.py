@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from precision_eval.cases.systems import case_by_id
 from precision_eval.cases.systems.attention import SHAPES
@@ -28,8 +27,7 @@ _FLOATS = ("float16", "float32", "float64")
 _SIZES = (1, 1000, 65_537, 1 << 22)
 
 Ledger = tuple[int, ...]
-Made = tuple[Callable[..., Any], tuple[Any, ...], Ledger]
-"""Call, inputs and ledger."""
+Made = tuple[Callable[..., Any], tuple[Any, ...], Ledger]  # call, inputs and ledger
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +42,6 @@ class KnownCall:
 
     @property
     def predicted_bytes(self) -> int:
-        """Highest running sum of the ledger."""
         return peak_of(self.ledger)
 
 
@@ -58,7 +55,6 @@ class Family:
 
 
 def peak_of(ledger: Iterable[int]) -> int:
-    """Return the highest running sum; 0 for an empty ledger."""
     return max(accumulate(ledger, initial=0))
 
 
@@ -68,11 +64,7 @@ def ones(dtype: str, *shape: int) -> Tensor:
 
 
 def item_bytes(dtype: str) -> int:
-    """Bytes of an element."""
     return int(getattr(torch, dtype).itemsize)
-
-
-# ---- elementary calls
 
 
 def _on(copies: int, call: Callable[..., Any], ledger: Callable[[int, int], Ledger]) -> Callable[..., Made]:
@@ -88,28 +80,11 @@ def _single(dtype: str, n: int) -> Made:
     return lambda: ones(dtype, n), (), (n * item_bytes(dtype),)
 
 
-def _kept(dtype: str, n: int) -> Made:
-    sizes = (n, 3, n // 2 + 1, 257)
-    return lambda: [ones(dtype, m) for m in sizes], (), tuple(m * item_bytes(dtype) for m in sizes)
-
-
 def _chain(x: Tensor) -> Tensor:
     first = x.clone()
     second = first.clone()
     del first
     return second.clone()
-
-
-def _three(x: Tensor) -> Tensor:
-    first, second = x.clone(), x.clone()
-    del first
-    third, fourth = x.clone(), x.clone()
-    del second, third
-    return fourth
-
-
-def _lose(x: Tensor) -> None:
-    x.clone()
 
 
 def _views(dtype: str, n: int) -> Made:
@@ -122,15 +97,6 @@ def _cast(dtype: str, to: str, n: int) -> Made:
     return lambda x: x.to(getattr(torch, to)), (ones(dtype, n),), ledger
 
 
-# ---- calls with a kernel's scratch
-
-
-def _scaled(dtype: str, n: int) -> Made:
-    m, item = n * item_bytes(dtype), item_bytes(dtype)
-    number = (8,) if dtype == "float64" else (8, item)
-    return lambda x: x * 2.0, (ones(dtype, n),), (*number, m, *(-b for b in number[::-1]))
-
-
 def _linear(dtype: str, rows: int, width: int, bias: bool) -> Made:
     x, weight = ones(dtype, 2, rows, width), ones(dtype, 3 * width, width)
     b = ones(dtype, 3 * width) if bias else None
@@ -140,15 +106,6 @@ def _linear(dtype: str, rows: int, width: int, bias: bool) -> Made:
 def _softmax(dtype: str, rows: int, width: int) -> Made:
     m = rows * width * item_bytes(dtype)
     return lambda x: x.softmax(-1), (ones(dtype, rows, width),), (m,)
-
-
-def _wide_softmax(dtype: str, rows: int, width: int) -> Made:
-    m = rows * width * 4
-    return (
-        lambda x: x.softmax(-1, dtype=torch.float32),
-        (ones(dtype, rows, width),),
-        ((m,) if dtype == "float32" else (m, m, -m)),
-    )
 
 
 def _layer_norm(dtype: str, rows: int, width: int) -> Made:
@@ -202,25 +159,6 @@ def flash(dtype: str, queries: int, keys: int, masked: bool, threads: int) -> Ma
     return call, inputs, flash_ledger((2, 4, queries, 32), keys, item_bytes(dtype), mask_numel=mask, threads=threads)
 
 
-def plain_attention(dtype: str, cache_heads: int, queries: int, keys: int, masked: bool) -> Made:
-    """Plain attention: both operands scaled, two score tensors, and a check for rows without any key."""
-    attend, inputs = _attention(dtype, 4, cache_heads, queries, keys, 16, masked)
-
-    def call(*operands: Tensor) -> Tensor:
-        with sdpa_kernel(SDPBackend.MATH):
-            return attend(*operands)
-
-    item = item_bytes(dtype)
-    mask, query = queries * keys * masked, 8 * queries * 16 * item
-    key, scores, rows = 8 * keys * 16 * item, 8 * queries * keys, 8 * queries
-    number = (8,) if dtype == "float64" else (8, item)
-    repeated = (key, key) if cache_heads != 4 else ()
-    scaled = (*number, query, -sum(number), *repeated, *number, key, -sum(number))
-    checked = (scores, rows, item, -item, -rows, -scores)
-    core = (scores * item, -key, scores * item, *checked, -scores * item, query, *(-b for b in repeated), -query)
-    return call, inputs, (*_mask_ledger(mask, item), *scaled, *core, -scores * item, -mask * item)
-
-
 def fixed_cache(case: str, size: str, fix: str) -> Made:
     """A fix on an attention case: the casted copies, then the fused kernel in the dtype agreed on."""
     built, shape = case_by_id(case).build(size, device="cpu", seed=0), SHAPES[size]
@@ -253,41 +191,26 @@ def _over(dtypes: Iterable[str], rows: Iterable[tuple[int, ...]], *more: Iterabl
 
 _WIDE = ("float32", "float64")
 
+# Every family, elementary ones first.
 FAMILIES: dict[str, Family] = {
     "single": Family(_single, _PLAIN),
-    "kept": Family(_kept, _FLOAT),
     "chain": Family(_on(1, _chain, lambda n, m: (m, m, -m, m, -m)), _PLAIN),
-    "three": Family(_on(1, _three, lambda n, m: (m, m, -m, m, m, -m, -m)), _FLOAT),
     "sum-of-three": Family(_on(3, lambda a, b, c: a + b + c, lambda n, m: (m, m, -m)), _FLOAT),
-    "product-of-sums": Family(_on(2, lambda a, b: (a + b) * (b + a), lambda n, m: (m, m, m, -m, -m)), _FLOAT),
     "in-place": Family(_on(2, lambda a, b: a.add_(b).mul_(b).neg_().copy_(b), lambda n, m: ()), _FLOAT),
     "views": Family(_views, _FLOAT),
     "cast": Family(_cast, tuple(product((*_FLOATS, "bfloat16"), (*_FLOATS, "bfloat16"), (1000, 1 << 20)))),
     "round-trip": Family(
         _on(1, lambda x: x.double().to(x.dtype), lambda n, m: (8 * n, m, -8 * n)), tuple(product(_HALVES, _SIZES))
     ),
-    "nothing-returned": Family(_on(1, _lose, lambda n, m: (m, -m)), _FLOAT),
     "several-outputs": Family(_on(1, lambda x: (x.clone(), {"other": x.clone()}), lambda n, m: (m, m)), _FLOAT),
     "concatenated": Family(_on(1, lambda x: torch.cat([x, x, x]), lambda n, m: (3 * m,)), _FLOAT),
     # the comparison is a byte each
     "chosen": Family(_on(2, lambda a, b: torch.where(a > b, a, b), lambda n, m: (n, m, -n)), _FLOAT),
-    "number": Family(_scaled, _FLOAT, kernel=True),
-    "wide-sum": Family(
-        _on(1, lambda x: x.double().sum(), lambda n, m: (8 * n, 8, -8 * n)),
-        tuple(product(("float16", "float32"), _SIZES)),
-        kernel=True,
-    ),
     "linear": Family(_linear, _over(_WIDE, _ROWS, (False, True)), kernel=True),
     "softmax": Family(_softmax, _over(_FLOATS, _ROWS), kernel=True),
-    "wide-softmax": Family(_wide_softmax, _over(("float16", "float32"), _ROWS), kernel=True),
     "layer-norm": Family(_layer_norm, _over(_FLOATS, _ROWS), kernel=True),
     "attention-written-out": Family(_written_out, _over(_WIDE, ((1, 64), (64, 512))), kernel=True),
     "attention-fused": Family(flash, _over(_HALVES, _FUSED, (False, True), (1, 2)), kernel=True),
-    "attention-math": Family(
-        plain_attention,
-        tuple((d, h, *rows, masked) for d, h, rows, masked in product(_WIDE, (4, 2), _FEW, (False, True))),
-        kernel=True,
-    ),
     "cache-under-fix": Family(
         fixed_cache,
         (
@@ -297,7 +220,6 @@ FAMILIES: dict[str, Family] = {
         kernel=True,
     ),
 }
-"""Every family, elementary ones first."""
 
 
 def all_keys() -> tuple[str, ...]:
@@ -306,12 +228,10 @@ def all_keys() -> tuple[str, ...]:
 
 
 def family_of(key: str) -> str:
-    """Return the family of a key."""
     return str(json.loads(key)[0])
 
 
 def build(key: str) -> KnownCall:
-    """Make a call from its key."""
     name, *arguments = json.loads(key)
     call, inputs, ledger = FAMILIES[name].make(*arguments)
     threads = int(arguments[-1]) if name == "attention-fused" else 1
@@ -319,7 +239,7 @@ def build(key: str) -> KnownCall:
 
 
 def with_more(known: KnownCall, *, fraction: float) -> KnownCall:
-    """Plant a regression: the same call beside another tensor that lives as long."""
+    """Plant a regression: the same call with another tensor that lives as long."""
     more = max(1, round(known.predicted_bytes * fraction))
 
     def call(*inputs: Any) -> Any:

@@ -1,15 +1,13 @@
 """What other tools read for the memory of a call, by the tool's own code, in a fresh process where that matters.
 
 All in bytes; a tool that is not installed reads ``None``. The call is built from its key, so that it can run in a
-worker that has done nothing else. What a figure of a whole process would be without the call is taken off
-in the tool's favour, as no user could.
+worker that has done nothing else. In the tool's favor, the process's own share is taken off a figure, as no user could.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -29,30 +27,6 @@ def _asv(known: KnownCall) -> int | None:
     return int(full.run()) - before
 
 
-def _psutil(known: KnownCall) -> int | None:
-    """Return psutil's resident set after the call, its output still held, less that before."""
-    try:
-        process: Any = importlib.import_module("psutil").Process()
-    except ImportError:
-        return None
-    before = process.memory_info().rss
-    output = known.call(*known.inputs)
-    after = process.memory_info().rss
-    del output
-    return int(after - before)
-
-
-def _tracemalloc(known: KnownCall) -> int | None:
-    """Return the peak of tracemalloc, which follows Python's allocators."""
-    tracer: Any = importlib.import_module("tracemalloc")
-    tracer.start()
-    before = tracer.get_traced_memory()[0]
-    known.call(*known.inputs)
-    peak = tracer.get_traced_memory()[1]
-    tracer.stop()
-    return int(peak - before)
-
-
 def _torch_profiler(known: KnownCall) -> int | None:
     """Return the sum of the column *Self CPU Mem* in the table of torch's profiler, the output held until its end."""
     from torch.profiler import ProfilerActivity, profile
@@ -68,14 +42,12 @@ def _torch_profiler(known: KnownCall) -> int | None:
 
 RIVALS: dict[str, Callable[[KnownCall], int | None]] = {
     "asv peakmem": _asv,
-    "psutil RSS": _psutil,
-    "tracemalloc": _tracemalloc,
     "torch.profiler table": _torch_profiler,
 }
+# The figure of these does not depend on what the process did before; starting the profiler anew takes seconds.
 ANY_PROCESS = ("torch.profiler table",)
-"""Rivals whose figure does not depend on what the process did before; starting this one anew takes seconds."""
-PRELOAD = ("torch", "torch._dynamo", "validation.memory.rivals", "psutil", "asv_runner.benchmarks.peakmem")
-"""What a fork server should have imported, so that a worker starts in no time."""
+# What a fork server imports, so that a worker starts in no time.
+PRELOAD = ("torch", "torch._dynamo", "validation.memory.rivals", "asv_runner.benchmarks.peakmem")
 
 
 def rival_bytes(rival: str, key: str, *, more: float = 0.0) -> int | None:

@@ -1,4 +1,4 @@
-"""What measuring costs: the harness around a call, the suite beside a model, trace and probe on, outputs unchanged.
+"""What measuring costs: the harness around a call, calls through the suite, trace and probe on, outputs unchanged.
 
 Ratios of latencies with 95 % intervals, 1 = no overhead; one torch thread. A target counts as met where the upper end
 of the interval is within it, so a machine too noisy to tell does not meet it. Meant for a quiet machine.
@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from precision_eval.fixes.catalog import FIXES
 from validation.frame import Data, Experiment, Figure, Options, Trial, each
-from validation.plots import draw_ratios
 
-NAME = "overhead"
 HARNESS_TARGET, OFF_TARGET, ON_TARGET = 1.001, 1.005, 3.0
 _CALLS_S = (1e-4, 1e-3)
 _SIZES = (
@@ -127,26 +124,6 @@ def _same(lines: Sequence[Data]) -> list[Figure]:
     return figures
 
 
-def _plots(lines: list[Data], out: Path) -> list[Path]:
-    """Draw every ratio with its interval against its target."""
-    harness = {
-        f"{text}, {float(call_s) * 1e3:g} ms": line[name]
-        for name, text in (("wall", "wall figure"), ("cpu", "processor time"))
-        for call_s, line in _of_kind(lines, "harness").items()
-    }
-    on = {
-        f"{name.removesuffix('/default')}, {kind}": line[kind]
-        for name, line in _of_kind(lines, "on").items()
-        for kind in ("trace", "probe")
-    }
-    panels = {
-        "harness: figure ÷ bare loop": (harness, HARNESS_TARGET),
-        "off: through the suite ÷ plain": (_of_kind(lines, "off"), OFF_TARGET),
-        "on: observed ÷ one eager call": (on, ON_TARGET),
-    }
-    return draw_ratios(out, NAME, panels)
-
-
 EXPERIMENT = Experiment(
-    name=NAME, title="what measuring costs", trials=_trials, run=each(_measured), figures=_figures, plots=_plots
+    name="overhead", title="what measuring costs", trials=_trials, run=each(_measured), figures=_figures
 )

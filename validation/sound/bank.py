@@ -41,8 +41,8 @@ PLANTED: tuple[Rung, ...] = (
     *family("clipped", "% of samples", degrade.clip, "share", (0.01, 0.03, 0.1, 0.3, 1), scale=0.01),
     *family("low-pass", "Hz", degrade.low_pass, "cutoff_hz", (7500, 7000, 6500, 6000)),
 )
+# What it does to a metric is the metric's margin (:mod:`precision_eval.results.sound`).
 MARGIN_RUNG = "drop-outs of 20 ms 60 /min"
-"""What it does to a metric is the metric's margin (:mod:`precision_eval.results.sound`)."""
 
 
 def trials(options: Options) -> list[Trial]:

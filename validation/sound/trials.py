@@ -28,8 +28,7 @@ LENGTHS = {"80 s": 16, "10 min": 120, "60 min": 720}
 _STREAM_S = N_FRAMES / 50
 _NAMES = [metric.name for metric in VOICE_METRICS]
 
-Values = np.ndarray
-"""(metrics, passages) of one condition and seed."""
+Values = np.ndarray  # (metrics, passages) of one condition and seed
 
 
 def gathered(lines: Sequence[Data]) -> dict[str, Any]:
