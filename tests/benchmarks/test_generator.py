@@ -13,10 +13,7 @@ from precision_eval.core.cells import failed, passed
 from precision_eval.core.records import STATUSES
 from precision_eval.history import outcomes, tracking
 from precision_eval.history.tracking import (
-    FULL,
-    QUICK,
     FixFailedError,
-    NotApplicableError,
     metric_by_id,
 )
 
@@ -88,21 +85,6 @@ def test_a_library_that_lacks_something_is_a_failure_and_not_n_a(toy_case, error
     assert not isinstance(found.value, NotImplementedError)  # which asv would show as n/a
 
 
-def test_what_we_call_unsupported_is_n_a(toy_case):
-    from precision_eval.core.errors import UnsupportedError
-
-    made = toy_case(UnsupportedError("no such package"))()
-    with pytest.raises(NotApplicableError, match="no such package") as found:
-        made.time_call.setup("full_float32", "tiny")
-    assert isinstance(found.value, NotImplementedError)  # asv's sign
-
-
-def test_a_mode_that_a_fix_lacks_is_n_a_with_its_reason(toy_case, capsys):
-    made = toy_case()()
-    assert math.isnan(made.track_drift("dynamo_fallback", "tiny"))
-    assert "dynamo_fallback exists only compiled" in capsys.readouterr().err
-
-
 def test_output_that_is_not_finite_is_a_failure(toy_case, monkeypatch):
     made = toy_case()()
     monkeypatch.setattr(Toy, "forward", lambda self, x: x * math.nan)
@@ -136,10 +118,3 @@ def test_figures_of_each_status(toy_case, monkeypatch, capsys):
     for fix, status in (("as_shipped", "raised"), ("float16", "crashed")):
         assert made.track_drift(fix, "tiny") is None  # asv's sign for a failed cell
         assert f"failed: {fix} {status}: because" in capsys.readouterr().err
-
-
-def test_quick_is_told_from_asv_s_parameters():
-    assert generator.effort_of(QUICK_BY_ASV) is QUICK
-    assert generator.effort_of({}) is FULL
-    assert generator.effort_of({"rounds": 1, "repeat": 1}) is FULL
-    assert generator.effort_asked_for() is FULL

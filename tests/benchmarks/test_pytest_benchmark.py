@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -38,10 +36,3 @@ def test_a_real_session_groups_describes_and_judges(tmp_path):
     assert "Expected query, key, and value to have the same dtype" in lines["as_shipped"]
     assert "baseline" in lines["full_float32"]
     assert any(verdict in lines["kv_to_query"] for verdict in ("faster", "slower", "equivalent", "undecided"))
-
-
-@pytest.mark.slow
-def test_a_case_that_nobody_has_is_named():
-    done = run("--case", "atention-decode")
-    assert done.returncode != 0
-    assert "did you mean attention-decode" in done.stdout + done.stderr

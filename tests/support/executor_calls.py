@@ -120,12 +120,6 @@ def is_imported(name):
     return name in sys.modules
 
 
-def squares_in_workers(count):
-    from precision_eval.core.workers import call_each
-
-    return call_each(square, [(number,) for number in range(count)])
-
-
 def doubts_about_fresh_memory(mebibytes):
     """What a comparison says of calls that fill blocks of so many MiB, beside one of 256 KiB."""
     import torch
