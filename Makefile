@@ -1,7 +1,7 @@
 # make run    measure every fix on every shipped case, on this machine, and write the report (runs/main)
 # make test   lint, types and tests
 # make lint   lint and types only
-# make validation  error rates of the instrument beside other tools, at reduced size (runs/validation)
+# make validation  error rates of the instrument and of other tools, at reduced size (runs/validation)
 # make systems  the five systems, every fix, eager and compiled (runs/systems); fills the tables of docs/
 # make asv    the history over commits: an environment at torch 2.13.0, every tracked figure (about ten minutes)
 # make asv-versions  the same figures under each torch version of asv.versions.json (runs/torch-versions); long, resumable
@@ -61,7 +61,7 @@ lint: $(DEV_STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Lint and types run beside the tests; what they print comes after the tests' own output.
+# Lint and types run during the tests; what they print comes after the tests' own output.
 test: $(DEV_STAMP)
 	@log=$$(mktemp); $(MAKE) --no-print-directory lint >"$$log" 2>&1 & lint=$$!; \
 	    $(PYTEST) -m "not slow" $(PYTEST_ARGS); tests=$$?; wait $$lint; types=$$?; cat "$$log"; rm -f "$$log"; \
@@ -74,7 +74,7 @@ test-slow: $(DEV_STAMP)
 # CUDA's packages come with torch's build, which is the index's choice.
 lock: $(DEV_STAMP)
 	@old=$$(mktemp); cp constraints.txt "$$old"; $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
-	    --extra dev --extra bench --no-header --no-annotate $(LOCK_ARGS) pyproject.toml -o "$$old" && \
+	    --extra dev --no-header --no-annotate $(LOCK_ARGS) pyproject.toml -o "$$old" && \
 	    { grep '^#' constraints.txt; grep -Ev '^(#|nvidia-|cuda-|triton)' "$$old"; } >"$$old.new" && \
 	    mv "$$old.new" constraints.txt; rm -f "$$old"
 

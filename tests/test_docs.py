@@ -62,3 +62,11 @@ def leaves(value):
     if isinstance(value, str):
         return [value]
     return [leaf for entry in value for part in entry.values() for leaf in leaves(part)]
+
+
+def test_every_test_that_the_threats_name_exists():
+    text = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", text)
+    assert named
+    for path, function in named:
+        assert f"def {function}" in (ROOT / path).read_text(encoding="utf-8"), (path, function)
