@@ -104,8 +104,8 @@ class Said(NamedTuple):
 
 
 def answer_of(choice: Choice) -> Said:
-    named = frozenset((*choice.tied, *choice.contested))
-    return Said(choice.fix, named, choice.outcome == "tie", may_be_none=not choice.surely)
+    named = frozenset(choice.tied)
+    return Said(choice.fix, named, choice.outcome == "tie", may_be_none=choice.fix is not None and not choice.surely)
 
 
 def outcome_of(first: Said, second: Said) -> str:

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.cells import role_of
 from precision_eval.core.errors import ParameterError, check_known
@@ -45,13 +45,6 @@ class BuiltCase:
     model: nn.Module
     inputs: tuple[torch.Tensor, ...]
     own: Any = None
-
-
-class Extent(NamedTuple):
-    """Positions that attention covers in a call (slots of a cache, or tokens), and sequences, guidance included."""
-
-    length: int
-    rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +84,6 @@ class Case:
         Pseudo fixes that are known to degrade it.
     modules : tuple of str
         What building it imports; imported once for all workers.
-    extent : callable or None
-        ``extent(size)`` is the :class:`Extent` of a size; None where a call has no length.
     """
 
     id: str
@@ -110,7 +101,6 @@ class Case:
     upstream: str = ""
     controls: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
-    extent: Callable[[str], Extent] | None = None
 
     @property
     def digest(self) -> str:

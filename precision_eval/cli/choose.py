@@ -40,7 +40,7 @@ Exit code 1 where no fix keeps the limits.
 
 [cyan]precision-eval choose runs/first --case voice --max-memory 0.6x --json[/cyan]
 
-[cyan]precision-eval choose runs/first --case attention-decode --set length=512 --policy speed[/cyan]
+[cyan]precision-eval choose runs/first --case attention-decode --size 512 --policy speed[/cyan]
 """
 HELP += settings_help(CHOOSE)
 

@@ -122,8 +122,6 @@ RUN = (
 CHOOSE = (
     Setting("device", "cpu, cuda, cuda:i or mps", str, "device of the records"),
     Setting("threads", "a count from 1", _count, "threads of the records"),
-    Setting("length", "a count from 1", _count, "positions of attention; the nearest size answers"),
-    Setting("batch", "a count from 1", _count, "rows, those of guidance included"),
 )
 
 DOCTOR = (

@@ -7,7 +7,6 @@ what it went by and claims no measured difference unless there is one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from precision_eval.core.formatting import (
     MISSING,
@@ -23,7 +22,7 @@ from precision_eval.core.table import Table
 from precision_eval.explain.messages import short_reason
 from precision_eval.results.choose import Answer, Choice, Estimate, Group
 from precision_eval.results.choose.choosing import NEEDS
-from precision_eval.results.choose.comparing import FLAGS, PAIR_ERROR, difference
+from precision_eval.results.choose.comparing import PAIR_ERROR, difference
 from precision_eval.results.model import SAME_TIME
 
 COLUMNS = ("fix", "time [95 %]", "drift", "memory", "reason")
@@ -48,9 +47,6 @@ def headline(choice: Choice) -> str:
         text += f", a tie with {join(choice.tied[1:])} in {AIMS[choice.policy]}; tie-break: {_tie_break(choice)}."
     else:
         text += f": {_BEST[choice.policy]}."
-    if choice.contested:
-        verb = plural(len(choice.contested), "is", "are")
-        text += f" {join(choice.contested)} {verb} not worse, but within noise of {_limits(choice)}."
     return text
 
 
@@ -60,12 +56,6 @@ def not_measured_here(group: Group) -> str:
         f"{join(fixes)}, which {plural(len(fixes), 'cures', 'cure')} it {mode}" for mode, fixes in group.cured_elsewhere
     ]
     return f"; not measured {group.mode}: {'; '.join(parts)}" if parts else ""
-
-
-def untried_modes(groups: Iterable[Group]) -> str:
-    """Say how fixes that cure in another mode are measured in the groups' own; empty where none is known."""
-    pairs = dict.fromkeys((mode, group.mode) for group in groups for mode, _ in group.cured_elsewhere)
-    return "".join(f"; what cures {mode} was not measured {own}: --mode {mode},{own}" for mode, own in pairs)
 
 
 def facts(group: Group, fix: str) -> str:
@@ -110,13 +100,13 @@ def tie_lines(choice: Choice) -> list[str]:
 
 def table_rows(choice: Choice) -> list[tuple[str, ...]]:
     """Return one row per fix, in order of preference; columns are :data:`COLUMNS`."""
-    reasons = dict.fromkeys(choice.tied, "tie") | dict.fromkeys(choice.contested, "limit within noise")
+    reasons = dict.fromkeys(choice.tied, "tie")
     reasons |= {fix: _rank(choice, fix) for fix in choice.runners_up}
     if choice.fix is not None:
         reasons[choice.fix] = "take"
     for out in choice.left_out:
         over = out.reason.replace("--max-", "").replace("--min-", "")
-        known = {"limit": f"over: {over}", "not measured": "not measured"}
+        known = {"limit": f"over: {over}", "within noise of": f"near: {over}", "not measured": "not measured"}
         reasons[out.fix] = known.get(out.why, f"{out.why}: {_short(out.reason)}")
     return [_row(choice, fix, reason) for fix, reason in reasons.items()]
 
@@ -185,8 +175,6 @@ def _nothing_keeps(choice: Choice) -> str:
     if near is not None:
         text += f": nearest is {near.fix} ({facts(choice.group, near.fix)})"
         text += f", beyond {near.reason} by a factor {near.excess:.3g}"
-    if choice.binding and len(choice.constraints.axes) > 1:
-        text += f"; {join([FLAGS[axis] for axis in choice.binding])} alone binds"
     return f"{text}."
 
 

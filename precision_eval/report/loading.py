@@ -344,8 +344,6 @@ def choose(
     mode: str = "*",
     device: str | None = None,
     threads: int | None = None,
-    length: int | None = None,
-    batch: int | None = None,
 ) -> Choices:
     """Say which fix to take, and why.
 
@@ -364,7 +362,7 @@ def choose(
     case, size, mode : str
         Names or globs.
     device : str or None
-    threads, length, batch : int or None
+    threads : int or None
 
     Returns
     -------
@@ -387,8 +385,6 @@ def choose(
         modes=(mode,),
         device=device,
         threads=threads,
-        length=length,
-        batch=batch,
     )
     return Choices(answer=answer([comparison.group for comparison in loaded.comparisons], question))
 

@@ -84,7 +84,7 @@ class AnsweredGroup:
     @property
     def rows(self) -> tuple[Row, ...]:
         """The fixes that run in order of preference, then those that do not, by status."""
-        ranked = () if self.choice is None else (*self.choice.tied, *self.choice.contested, *self.choice.runners_up)
+        ranked = () if self.choice is None else (*self.choice.tied, *self.choice.runners_up)
         order = {fix: number for number, fix in enumerate(ranked)}
         curing = sorted(self.group.curing, key=lambda row: order.get(row.fix, len(order)))
         failing = [self.group.row(fix) for fixes in self.group.failing_by_status.values() for fix in fixes]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from precision_eval.cases.base import BuiltCase, Case, Extent
+from precision_eval.cases.base import BuiltCase, Case
 
 QUERY_DTYPE = "float32"
 CACHE_DTYPE = "float16"
@@ -94,7 +94,6 @@ ATTENTION_DECODE = Case(
     source=_SOURCE,
     sizes=(*SHAPES, *LENGTHS),
     default_sizes=("metavoice", "dia"),
-    extent=lambda size: Extent((SHAPES | LENGTHS)[size].slots, (SHAPES | LENGTHS)[size].batch),
     measures=MEASURES,
     definition=("decode", *_DEFINITION),
     make=partial(build_attention, prefill=False),

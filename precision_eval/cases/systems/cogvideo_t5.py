@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, Extent, built_by
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
 
 DTYPE = "float16"
 KEPT_WIDE = "wo"
@@ -87,7 +87,6 @@ COGVIDEO_T5_ENCODER = Case(
     source=f"{_SOURCE}; NVIDIA/apex, apex/normalization/fused_layer_norm.py, csrc/layer_norm_cuda.cpp",
     sizes=tuple(SIZES),
     default_sizes=("cpu",),
-    extent=lambda size: Extent(SIZES[size].tokens, 1),
     measures=SYSTEM_MEASURES,
     definition=("fused norm", *_DEFINITION),
     make=partial(built_by, f"{__name__}_model:build_t5", fused=True),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, Extent, built_by
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
 
 GUIDANCE_ROWS = 2
 CHANNELS = 9
@@ -120,7 +120,6 @@ DIA_DECODE = Case(
     source=f"{_SOURCE} at d4790dd (PR #88); #108, #113, #158; landed: 4a9e29b (PR #127)",
     sizes=tuple(DECODER_SIZES),
     default_sizes=("cpu",),
-    extent=lambda size: Extent(DECODER_SIZES[size].slots, 2),
     measures=SYSTEM_MEASURES,
     definition=(
         "decode", asdict(D4790DD), {name: asdict(size) for name, size in DECODER_SIZES.items()}, *_DRAW
@@ -159,7 +158,6 @@ DIA_ENCODE = replace(
     ),
     source=f"{_SOURCE} at d4790dd (PR #88); landed: 4a9e29b (PR #127)",
     sizes=tuple(ENCODER_SIZES),
-    extent=lambda size: Extent(ENCODER_SIZES[size].text_length, 2),
     definition=(
         "encode", asdict(D4790DD), {name: asdict(size) for name, size in ENCODER_SIZES.items()}, *_DRAW
     ),

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, Extent, built_by
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
 
 CACHE_DTYPE = "float16"
 GUIDANCE_ROWS = 2
@@ -101,7 +101,6 @@ METAVOICE_DECODE = Case(
     source=_GPU_SOURCE,
     sizes=tuple(SIZES),
     default_sizes=("cpu",),
-    extent=lambda size: Extent(SIZES[size].slots, 2),
     measures=MEASURES,
     definition=("decode", "index_put", _GPU, *_DEFINITION),
     make=partial(built_by, f"{__name__}_model:build_metavoice", prefill=False, indexed=True, **_GPU),
@@ -115,7 +114,6 @@ METAVOICE_PREFILL = replace(
     id="metavoice-prefill",
     title="MetaVoice, a prompt, GPU path",
     explanation=f"{_GPU_SPLIT} A prompt enters an empty cache, so the cost of a cast is spread over its positions.",
-    extent=lambda size: Extent(SIZES[size].prompt, 2),
     definition=("prefill", "index_put", _GPU, *_DEFINITION),
     make=partial(built_by, f"{__name__}_model:build_metavoice", prefill=True, indexed=True, **_GPU),
 )
@@ -146,7 +144,6 @@ METAVOICE_PREFILL_FLOAT32 = replace(
     id="metavoice-prefill-float32",
     title="MetaVoice, a prompt, CPU path",
     explanation=f"{_CPU_SPLIT} A prompt enters an empty cache.",
-    extent=lambda size: Extent(SIZES[size].prompt, 2),
     definition=("prefill", "slice", _CPU, *_DEFINITION),
     make=partial(built_by, f"{__name__}_model:build_metavoice", prefill=True, indexed=False, **_CPU),
 )

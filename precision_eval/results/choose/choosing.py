@@ -1,29 +1,28 @@
 """The choice of one fix in one group: what to take, what ties with it, and what was left out and why.
 
 Conventions: a fix can be taken only where it passed, has the figures that the policy and the limits need, and surely
-keeps every limit. A fix that is within noise of a limit and would otherwise be preferred *contests* the choice. The
-outcome is ``one`` where nothing ties or contests, ``tie`` where something does (or where no fix surely keeps the limits
-but one may), ``none`` where no fix keeps them, or none cures the case.
+keeps every limit; where none surely does, those within noise of a limit are taken into account. The outcome is ``one``
+where nothing ties, ``tie`` where something does (or where no fix surely keeps the limits but one may), ``none`` where
+no fix keeps them, or none cures the case.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from precision_eval.core.errors import RecordError, check_known
 from precision_eval.core.formats import format_by_name
+from precision_eval.core.formatting import join
 from precision_eval.results.choose.comparing import (
     FLAGS,
     Constraints,
     Difference,
     Standing,
-    axes_of,
     bounds,
     difference,
-    dominates,
     standings,
     state_of,
 )
@@ -49,9 +48,7 @@ class Pick:
     """What a policy takes, under limits where there are any.
 
     `tied` is what ties with `fix`, itself first, ordered by the axis `tie_break` (``"order"``: by the list), ahead by a
-    called difference where `tie_break_called`. `surely`: it keeps the limits beyond noise. `contested` are fixes within
-    noise of a limit that would otherwise tie with it or be preferred; `excess` is, of each that may be taken, the
-    largest quotient of what a figure may be and its limit.
+    called difference where `tie_break_called`. `surely`: it keeps the limits beyond noise.
     """
 
     fix: str | None = None
@@ -59,15 +56,13 @@ class Pick:
     tie_break: str = ""
     tie_break_called: bool = False
     surely: bool = True
-    contested: tuple[str, ...] = ()
-    excess: Mapping[str, float] = field(default_factory=dict, repr=False)
 
     @property
     def outcome(self) -> Outcome:
         """Whether one fix is to be taken, it ties with others, or none can be."""
         if self.fix is None:
             return "none"
-        return "one" if len(self.tied) == 1 and not self.contested and self.surely else "tie"
+        return "one" if len(self.tied) == 1 and self.surely else "tie"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +70,7 @@ class Choice(Pick):
     """What to take in one group.
 
     `runners_up` are the others that may be taken, best first; `left_out` begins with what is nearest to the limits.
-    `binding`, where no fix keeps the limits, are axes whose limit alone, were it lifted, would leave one. `standings`
-    is the front, over every fix that runs and has the figures.
+    `standings` is the front, over every fix that runs and has the figures.
     """
 
     group: Group
@@ -84,7 +78,6 @@ class Choice(Pick):
     constraints: Constraints
     runners_up: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-    binding: tuple[str, ...] = ()
     standings: tuple[Standing, ...] = ()
     doubts: tuple[str, ...] = ()
 
@@ -99,7 +92,7 @@ class Choice(Pick):
             name: getattr(group, name) for name in ("case", "size", "mode", "device", "pins", "threads", "baseline")
         }
         names = ("policy", "outcome", "fix", "tie_break", "tie_break_called", "surely")
-        lists = ("tied", "contested", "runners_up", "binding", "doubts")
+        lists = ("tied", "runners_up", "doubts")
         return {
             **where,
             **{name: getattr(self, name) for name in names},
@@ -129,21 +122,23 @@ def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: st
         for row in group.curing
         if row not in able
     )
-    limits = {axis: constraints.limit(group, axis) for axis in constraints.axes}
-    settled = settle(policy, group, able, limits)
-    beyond = _beyond(group, able, limits, settled)
-    taken = (*settled.tied, *settled.contested)
-    rest = [row for row in able if row.fix not in taken and row.fix not in {out.fix for out in beyond}]
+    limits = {axis: limit for axis in constraints.axes if (limit := constraints.limit(group, axis)) is not None}
+    beyond = _beyond(group, able, limits)
+    keeping = [row for row in able if row.fix not in {out.fix for out in beyond}]
+    allowed = keeping or [
+        row for row in able if all(state_of(group, *limit, row) != "fails" for limit in limits.items())
+    ]
+    picked = replace(pick(policy, group, allowed) or Pick(), surely=bool(keeping))
+    rest = [row for row in allowed if row.fix not in picked.tied]
     return Choice(
-        **vars(settled),
+        **vars(picked),
         group=group,
         policy=policy,
         constraints=constraints,
         runners_up=tuple(row.fix for row in sorted(rest, key=lambda row: value_of(policy, row))),
-        left_out=(*beyond, *unmeasured, *failing),
-        binding=_binding(policy, group, able, limits) if settled.fix is None else (),
+        left_out=(*(out for out in beyond if out.fix not in picked.tied), *unmeasured, *failing),
         standings=standings(group, able),
-        doubts=_doubts(group, taken),
+        doubts=_doubts(group, picked.tied),
     )
 
 
@@ -180,23 +175,18 @@ def _lacks(row: Row, axes: Sequence[str]) -> list[str]:
     return [axis for axis in axes if row.estimate(axis) is None]
 
 
-def _beyond(
-    group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Pick
-) -> tuple[LeftOut, ...]:
-    """Return the contenders that surely break a limit, the nearest first."""
+def _beyond(group: Group, able: Sequence[Row], limits: Mapping[str, float]) -> tuple[LeftOut, ...]:
+    """Return the contenders that do not surely keep the limits, the nearest first."""
     beyond = []
     for row in able:
-        broken = [
-            axis for axis, limit in limits.items() if limit is not None and state_of(group, axis, row, limit) == "fails"
-        ]
-        if broken:
-            flags = ", ".join(FLAGS[axis] for axis in broken)
-            beyond.append(LeftOut(fix=row.fix, why="limit", reason=flags, excess=settled.excess[row.fix]))
+        states = {axis: state_of(group, axis, limit, row) for axis, limit in limits.items()}
+        unkept = [axis for axis, state in states.items() if state != "meets"]
+        if unkept:
+            why = "limit" if "fails" in states.values() else "within noise of"
+            flags = join([FLAGS[axis] for axis in unkept if why != "limit" or states[axis] == "fails"])
+            excess = max(ends[1] / limits[axis] for axis in unkept if (ends := bounds(group, axis, row)))
+            beyond.append(LeftOut(fix=row.fix, why=why, reason=flags, excess=excess))
     return tuple(sorted(beyond, key=lambda out: out.excess))
-
-
-def _binding(policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None]) -> tuple[str, ...]:
-    return tuple(axis for axis in limits if settle(policy, group, able, {**limits, axis: None}).fix is not None)
 
 
 def _doubts(group: Group, fixes: Sequence[str]) -> tuple[str, ...]:
@@ -291,40 +281,3 @@ def _broken_by(axes: Sequence[str], group: Group, ordered: Sequence[Row]) -> tup
         if any(apart is not None and apart.log != 0.0 for apart in differences):
             return axis, all(apart is not None and apart.relation == "better" for apart in differences)
     return "order", False
-
-
-def settle(policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None]) -> Pick:
-    """Take a contender."""
-    states = {
-        row.fix: {state_of(group, axis, row, limit) for axis, limit in limits.items() if limit is not None}
-        for row in able
-    }
-    sure = [row for row in able if states[row.fix] <= {"meets"}]
-    doubtful = [row for row in able if "doubtful" in states[row.fix] and "fails" not in states[row.fix]]
-    excess = {row.fix: _excess(group, row, limits) for row in able}
-    picked = pick(policy, group, sure or doubtful)
-    if picked is None:
-        return Pick(excess=excess)
-    contested = tuple(row.fix for row in doubtful if sure and _contests(policy, group, row, sure, doubtful))
-    return replace(picked, surely=bool(sure), contested=contested, excess=excess)
-
-
-def _contests(policy: str, group: Group, row: Row, sure: Sequence[Row], doubtful: Sequence[Row]) -> bool:
-    """Say whether a contender within noise of a limit would be preferred or tie, were it to keep the limit."""
-    picked = pick(policy, group, [*sure, row])
-    axes = axes_of([*sure, *doubtful])
-    return (
-        picked is not None
-        and row.fix in picked.tied
-        and not any(other.fix != row.fix and dominates(group, axes, other, row) for other in doubtful)
-    )
-
-
-def _excess(group: Group, row: Row, limits: Mapping[str, float | None]) -> float:
-    """Return the largest quotient of what a figure may be and its limit."""
-    quotients = []
-    for axis, limit in limits.items():
-        ends = bounds(group, axis, row)
-        if limit is not None and ends is not None:
-            quotients.append(ends[1] / limit)
-    return max(quotients, default=-math.inf)

@@ -208,7 +208,7 @@ class Constraints:
         return self.max_memory_ratio * reference
 
 
-def state_of(group: Group, axis: str, contender: Row, limit: float) -> State:
+def state_of(group: Group, axis: str, limit: float, contender: Row) -> State:
     """Say whether a contender keeps a limit on one axis."""
     ends = bounds(group, axis, contender)
     if ends is None:
