@@ -99,8 +99,6 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "heard-voice": ("cpu", heard_markdown),
     "gpu": ("gpu", fixes_markdown),
     "versions": ("torch-versions", versions_markdown),
-    "caches-metavoice": ("caches/metavoice", fixes_markdown),
-    "caches-dia": ("caches/dia", fixes_markdown),
 }
 
 

@@ -73,7 +73,7 @@ def lines(tmp_path, monkeypatch):
 
 
 def test_figures_from_trials_alone(lines):
-    exact, repeats, regression = EXPERIMENT.figures(lines)
+    exact, repeats, regression = EXPERIMENT.figures([*lines, {"key": "of an earlier kind", "ours": [0]}])
     assert exact.met
     assert exact.found.startswith("exact in 3 of 3 (3 elementary")
     assert set(exact.rivals) == set(rivals.RIVALS)

@@ -65,7 +65,7 @@ def measured_peak(known: KnownCall) -> int:
 
 
 def _figures(lines: list[Data]) -> list[Figure]:
-    calls = [line for line in lines if line["family"] in FAMILIES]
+    calls = [line for line in lines if line.get("family") in FAMILIES]  # earlier runs hold trials of other kinds
     return [_exactness(calls), _repeats(calls), _regression(calls)] if calls else []
 
 
