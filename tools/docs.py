@@ -23,7 +23,7 @@ from precision_eval.results.model import Group
 from precision_eval.results.reading import Run, load_run
 
 SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", "metavoice.md")
-PAGES = ("gpu.md", "results.md", *SYSTEM_PAGES)
+PAGES = ("gpu.md", "results.md", "whisper.md", *SYSTEM_PAGES)
 ENVIRONMENT = "environment"
 FIGURES_SHOWN = ("tradeoff-", "audio-")
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
@@ -98,6 +98,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "voice": ("voice-quality.json", voice_markdown),
     "heard-voice": ("cpu", heard_markdown),
     "gpu": ("gpu", fixes_markdown),
+    "whisper": ("whisper", fixes_markdown),
     "versions": ("torch-versions", versions_markdown),
 }
 
