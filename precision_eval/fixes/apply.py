@@ -29,7 +29,6 @@ from precision_eval.core.errors import ParameterError, PrecisionEvalError, Unsup
 from precision_eval.core.targets import first_line
 from precision_eval.fixes.choices import FixChoices
 from precision_eval.fixes.compute import compute_with
-from precision_eval.fixes.narrow import narrow_caches
 from precision_eval.fixes.packing import Packed, in_dtype
 from precision_eval.fixes.patches import (
     AgreementMode,
@@ -270,7 +269,7 @@ class AppliedFix:
                 yield model, None
             return
         held, context = make_change(model, self.fix)
-        with store_as(held, self.dtype), narrow_caches(held, self.fix.caches):
+        with store_as(held, self.dtype):
             yield held, context
 
     @contextmanager

@@ -1,9 +1,9 @@
 """The candidate remedies as plain data; this module loads no torch.
 
-A fix is independent choices: *storage* (the dtype of parameters and buffers), narrower *caches*, *agreement* (what
-happens where operands disagree), *compute* (how attention is computed) and *runtime* (eager, compiled, compiled with
-Dynamo's ``suppress_errors``). Dtypes are named by strings. ``FIXES`` are what a run measures by default; its order is
-the order of every table. ``MORE_FIXES`` are measured where they are named, as in ``--fix 'cache_*_token'``.
+A fix is independent choices: *storage* (the dtype of parameters and buffers), *agreement* (what happens where operands
+disagree), *compute* (how attention is computed) and *runtime* (eager, compiled, compiled with Dynamo's
+``suppress_errors``). Dtypes are named by strings. ``FIXES`` are what a run measures by default; its order is the order
+of every table. ``MORE_FIXES`` are measured where they are named, as in ``--fix 'sdpa_*'``.
 """
 
 from __future__ import annotations
@@ -38,9 +38,6 @@ class Fix(FixChoices):
         case: what the model's own ``upstream()`` does.
     modes : tuple of {"eager", "compiled"}
         Where the fix has a meaning.
-    caches : str
-        Format in which KV caches are kept with a scale per token: ``"int8/token"`` or ``"e4m3/token"``. Empty: as the
-        storage says.
     compute : str
         One of :data:`precision_eval.fixes.compute.SETTINGS`; empty for torch's own.
     suppress_errors : bool
@@ -171,27 +168,7 @@ FIXES: tuple[Fix, ...] = (
     ),
 )
 
-# They differ from ``kv_to_query`` in the cache alone.
-_NARROW_CACHES = tuple(
-    Fix(
-        id=f"cache_{held}_token",
-        title=f"cache in {title}, scale per token",
-        agreement="storage_to_activation",
-        caches=f"{held}/token",
-        explanation=(
-            f"Keys and values of attention kept in {title} with a float32 scale per token, and read in the query's "
-            "dtype. Half the bytes of a half cache, the scales apart."
-        ),
-        source=source,
-    )
-    for held, title, source in (
-        ("int8", "int8", "KIVI, arXiv 2402.02750"),
-        ("e4m3", "float8 e4m3", "vLLM's kv_cache_dtype fp8; KIVI, arXiv 2402.02750"),
-    )
-)
-
 _MORE_FIXES = (
-    *_NARROW_CACHES,
     Fix(
         id="softmax_float32",
         title="scores stored in the operands' dtype",

@@ -25,7 +25,6 @@ class FixChoices:
     storage: Storage = "as_shipped"
     agreement: Agreement = "none"
     modes: tuple[Mode, ...] = MODES
-    caches: str = ""
     compute: str = ""
     suppress_errors: bool = False
     explanation: str = ""

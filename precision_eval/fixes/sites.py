@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from precision_eval.fixes.narrow import check_layout
-
 Function = Callable[..., Any]
 
 
@@ -39,12 +37,8 @@ def _sdpa(original: Function, storage: bool) -> Function:
     ) -> torch.Tensor:
         dtype = key.dtype if storage else query.dtype
         query = query if query.dtype is dtype else query.to(dtype)
-        if key.dtype is not dtype:
-            check_layout(key, -1)
-            key = key.to(dtype)
-        if value.dtype is not dtype:
-            check_layout(value, -2)
-            value = value.to(dtype)
+        key = key if key.dtype is dtype else key.to(dtype)
+        value = value if value.dtype is dtype else value.to(dtype)
         if attn_mask is not None:
             attn_mask = _mask_for(attn_mask, dtype)
         return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
@@ -71,8 +65,6 @@ def differ(left: torch.Tensor, right: torch.Tensor) -> bool:
 def _matmul(original: Function, storage: bool) -> Function:
     def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
         if differ(input, other):
-            check_layout(input, -1)
-            check_layout(other, -2)
             input, other = (input.to(other.dtype), other) if storage else (input, other.to(input.dtype))
         return original(input, other) if out is None else original(input, other, out=out)
 
@@ -83,8 +75,6 @@ def _mat2(original: Function, storage: bool) -> Function:
     # the rest: out_dtype and out, which not every supported torch has
     def product(input: torch.Tensor, mat2: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
         if differ(input, mat2):
-            check_layout(input, -1)
-            check_layout(mat2, -2)
             input, mat2 = (input.to(mat2.dtype), mat2) if storage else (input, mat2.to(input.dtype))
         return original(input, mat2, *rest, **options)
 

@@ -17,8 +17,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from precision_eval.fixes.narrow import parts_of
-
 # Containers within containers that are searched for tensors.
 DEEPEST = 8
 
@@ -39,9 +37,8 @@ def set_dtype_attributes(model: nn.Module, dtype: torch.dtype) -> None:
 def storage_bytes(model: nn.Module) -> int:
     """Bytes that a model's parameters and buffers occupy, each storage once."""
     storages = {
-        (t.device, t.untyped_storage().data_ptr()): t.untyped_storage().nbytes()
+        (tensor.device, tensor.untyped_storage().data_ptr()): tensor.untyped_storage().nbytes()
         for tensor in chain(model.parameters(), model.buffers())
-        for t in parts_of(tensor)
     }
     return sum(storages.values())
 

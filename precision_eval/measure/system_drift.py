@@ -209,9 +209,9 @@ def _summary(tape: CastTape | None) -> tuple[dict[str, Any], ...]:
     return tuple(dict(zip(keys, (*cast, count), strict=True)) for cast, count in sorted(counts.items()))
 
 
-def _operands(built: BuiltCase, cast: dict[str, str], held: nn.Module | None = None) -> list[torch.Tensor]:
-    """Query, key and value on the CPU as held and cast, one key and value head per query head."""
-    model: Any = built.model if held is None else held
+def _operands(built: BuiltCase, cast: dict[str, str]) -> list[torch.Tensor]:
+    """Query, key and value on the CPU as cast, one key and value head per query head."""
+    model: Any = built.model
     stored = {"query": built.inputs[0], "key": model.key, "value": model.value}
     query, key, value = (
         tensor.to(getattr(torch, cast[name]) if name in cast else tensor.dtype).cpu() for name, tensor in stored.items()
@@ -236,9 +236,7 @@ def attention_drift(built: BuiltCase, applied: AppliedFix) -> Drift:
         raise ParameterError(f"no attention was observed in '{applied.fix.id}', so its input cast is not known")
     cast = {name: observed.sites["sdpa"][0][name] for name in ("query", "key", "value")}
     output = observed.output.cpu()
-    narrow = bool(applied.fix.caches)  # any other storage is among the casts observed
-    with applied.holding(copy.deepcopy(built.model)) if narrow else nullcontext() as held:
-        cast_operands = _operands(built, cast, held)
+    cast_operands = _operands(built, cast)
     operands = [tensor.to(output.dtype) for tensor in cast_operands]
     exact = _plain_attention(built, *map(wide, cast_operands))
     drift = tensor_drift(

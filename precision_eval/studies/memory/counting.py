@@ -27,7 +27,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from precision_eval.core.formats import short
-from precision_eval.fixes.narrow import parts_of
 
 UNPLANNABLE = (
     DataDependentOutputException,
@@ -149,8 +148,8 @@ def stored_bytes(model: nn.Module, *, kind: Callable[[str, torch.Tensor], str]) 
     """Add up a model's parameters and buffers by kind, each storage once."""
     seen: dict[int, tuple[str, int]] = {}
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        for storage in (part.untyped_storage() for part in parts_of(tensor)):
-            seen.setdefault(storage._cdata, (kind(name, tensor), storage.nbytes()))
+        storage = tensor.untyped_storage()
+        seen.setdefault(storage._cdata, (kind(name, tensor), storage.nbytes()))
     total: Counter[str] = Counter()
     for name, size in seen.values():
         total[name] += size

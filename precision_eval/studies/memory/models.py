@@ -8,6 +8,7 @@ A plan is of one call. Caches are buffers, so that a fix stores them as it store
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -24,10 +25,12 @@ from precision_eval.core.errors import ParameterError, UnsupportedError, check_k
 from precision_eval.core.files import read_json
 from precision_eval.core.formats import short
 from precision_eval.core.targets import first_line, is_target
-from precision_eval.fixes.narrow import cache_part
 
 DTYPES = ("as_shipped", "float16", "bfloat16", "float32")
 MOST_LAYERS = 1000
+_CACHE_NAME = re.compile(
+    r"(?:.*_)?(?:k|keys?|v|values?)(?:_?(?:cache|states?))?|(?:.*_)?(?:kv)?_?cache|.*cache_(?:k|keys?|v|values?)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +95,8 @@ class PlannedModel:
 
 
 def is_cache(name: str) -> bool:
-    """Say whether a buffer holds keys or values, as the fixes of caches do: from the last part of its name."""
-    return cache_part(name.rpartition(".")[2]) is not None
+    """Say whether a buffer holds keys or values, from the last part of its name."""
+    return _CACHE_NAME.fullmatch(name.rpartition(".")[2].lower()) is not None
 
 
 def planned_model(name: str) -> PlannedModel:

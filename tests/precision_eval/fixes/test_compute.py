@@ -5,7 +5,9 @@ import torch
 from torch.nn import functional as F
 
 from precision_eval.core.errors import UnknownNameError, UnsupportedError
+from precision_eval.fixes.catalog import FIXES, MORE_FIXES
 from precision_eval.fixes.compute import compute_with
+from precision_eval.run.plan import Selection, make_plan
 
 
 def drawn(*shape, seed=0, dtype=torch.float64):
@@ -56,3 +58,16 @@ def test_what_is_not_known_is_refused():
         compute_with("softmax_float3")
     with compute_with("softmax_float32"), pytest.raises(UnsupportedError, match=r"dropout_p 0\.1"):
         F.scaled_dot_product_attention(*(drawn(1, 1, 2, 4),) * 3, dropout_p=0.1)
+
+
+def test_more_fixes_are_measured_where_they_are_named():
+    ids = [fix.id for fix in (*FIXES, *MORE_FIXES)]
+    assert len(ids) == len(set(ids))
+
+    def planned(*patterns):
+        cells = make_plan(Selection(cases=("attention-decode",), sizes=("tiny",), fixes=patterns)).cells
+        return {fix for cell in cells if cell.measure == "drift" for fix in cell.fixes}
+
+    assert planned("*") == {fix.id for fix in FIXES} - {"upstream"} | {"as_shipped"}
+    assert planned("sdpa_*") == {fix for fix in ids if fix.startswith("sdpa_")}
+    assert planned("*", "softmax_float32") == planned("*") | {"softmax_float32"}

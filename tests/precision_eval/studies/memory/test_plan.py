@@ -244,3 +244,12 @@ def test_the_format_to_take_on_a_device():
 def test_a_buffer_is_a_cache_by_the_names_that_the_fixes_know(name):
     assert is_cache(name)
     assert not is_cache(f"{name}.mask")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [(name, True) for name in ("key", "layer.self_0_value", "k_cache", "cache_v", "kv_cache")]
+    + [(name, False) for name in ("monkey", "query", "mask", "weight", "text", "key.mask")],
+)
+def test_names_of_caches(name, expected):
+    assert is_cache(name) == expected
