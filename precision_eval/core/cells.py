@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import CandidateError, PrecisionEvalError, UnsupportedError
+from precision_eval.core.figures import Amount, Count, Name
 from precision_eval.core.formatting import shortened
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -46,16 +47,16 @@ PSEUDO_FIXES: Mapping[str, str] = {
 class Options:
     """Sizes and seeds of a run."""
 
-    minutes: float = 1.0
-    streams: int = 50
-    steps: int = 100
-    budget_s: float = 2.0
-    processes: int = 1
-    seed: int = 0
-    seeds: int | None = None
-    sdpa_backend: str | None = None
-    tf32: str | None = None
-    memory: str | None = None
+    minutes: Amount = 1.0
+    streams: Count = 50
+    steps: Count = 100
+    budget_s: Amount = 2.0
+    processes: Count = 1
+    seed: Count = 0
+    seeds: Count | None = None
+    sdpa_backend: Name | None = None
+    tf32: Name | None = None
+    memory: Name | None = None
     isolation: str = "warn"
 
     @property

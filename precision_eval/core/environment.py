@@ -17,10 +17,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.figures import Count, fit
 from precision_eval.core.files import from_json, sha256_of, written_whole
 from precision_eval.core.formats import CPU_FLAGS, cpu_flags
-from precision_eval.core.shapes import ENVIRONMENT, misfit
 
 LIBRARIES: tuple[str, ...] = ("precision-eval", "torch", "numpy", "scipy", "librosa", "soundfile", "safetensors")
 
@@ -46,6 +48,38 @@ VARIABLES: tuple[str, ...] = (
     "MALLOC_CONF",
 )
 """Environment variables that change what runs or how fast."""
+
+
+class Processor(Struct, frozen=True, kw_only=True):
+    model: str | None = None
+    usable_cores: Count | None = None
+
+
+class Package(Struct, frozen=True, kw_only=True):
+    git_commit: str | None = None
+    source_sha256: str | None = None
+    assets: dict[str, str | None] = {}
+
+
+class TorchBuild(Struct, frozen=True, kw_only=True):
+    version: str | None = None
+    cpu_capability: str | None = None
+
+
+class MeasuredDevice(Struct, frozen=True, kw_only=True):
+    name: str = "cpu"
+    model: str | None = None
+
+
+class Environment(Struct, frozen=True, kw_only=True):
+    """What is read of an environment's file; the rest is kept as it is."""
+
+    platform: dict[str, str | None] = {}
+    libraries: dict[str, str | None] = {}
+    cpu: Processor = Processor()
+    package: Package = Package()
+    torch: TorchBuild = TorchBuild()
+    device: MeasuredDevice = MeasuredDevice()
 
 
 def collect(device: str) -> dict[str, Any]:
@@ -98,8 +132,10 @@ def store_environment(environment: dict[str, Any], run_dir: Path) -> str:
 def environment_of(content: bytes, *, where: str) -> dict[str, Any]:
     """Read the text of an environment's file; one that no run has written is refused."""
     environment = from_json(content, where=where)
-    if problem := misfit(environment, ENVIRONMENT, where="it"):
-        raise RecordError(f"{where} describes no environment: {problem}")
+    try:
+        fit(environment, Environment, where="it")
+    except RecordError as error:
+        raise RecordError(f"{where} describes no environment: {error}") from error
     return dict(environment)
 
 

@@ -1,8 +1,8 @@
 """Records: what a run has measured, one line of :mod:`precision_eval.core.files` each.
 
 Conventions: where a cell was recorded more than once, the last record counts (:func:`latest`), whatever the clock said.
-A line is checked once, here: what does not fit
-:mod:`precision_eval.core.shapes` is no record, and is named with its line while the others are read.
+A line is checked once, here: what does not fit :class:`Record`, or the figures of its measure in
+:mod:`precision_eval.core.figures`, is no record, and is named with its line while the others are read.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from precision_eval.core import shapes
+from msgspec import Meta
+
+from precision_eval.core.cells import Options
 from precision_eval.core.errors import RecordError
+from precision_eval.core.figures import Amount, Figures, Name, Text, figures_of, fit
 from precision_eval.core.files import JsonLines, claimed, from_json, to_json
 from precision_eval.core.formatting import visible
 
@@ -66,22 +70,22 @@ class Record:
         Fields of the line that this version does not know; they are written back as they were read.
     """
 
-    cell: str
-    case: str
-    case_digest: str
-    fix: str
-    role: str
-    mode: str
-    device: str
-    size: str
-    threads: int
-    measure: str
-    status: str
+    cell: Name
+    case: Name
+    case_digest: Text
+    fix: Name
+    role: Name
+    mode: Name
+    device: Name
+    size: Name
+    threads: Annotated[int, Meta(ge=1, le=2**20)]
+    measure: Name
+    status: Name
     reason: str | None
     data: dict[str, Any] | None
-    wall_s: float
-    started_at: str
-    environment: str
+    wall_s: Amount
+    started_at: Name
+    environment: Text
     options: dict[str, Any] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
     extra: dict[str, Any] = field(default_factory=dict)
@@ -90,6 +94,11 @@ class Record:
         for name, value, known in (("status", self.status, STATUSES), ("role", self.role, ROLES)):
             if value not in known:
                 raise RecordError(f"record of {self.cell}: {name} is '{value}'; expected one of {', '.join(known)}")
+
+    @cached_property
+    def figures(self) -> Figures | None:
+        """The data as the measure's struct; None where the measure has none, or did not pass."""
+        return figures_of(self.measure, self.data) if self.status == "passed" and self.data else None
 
     def to_json(self) -> str:
         """Return one line of strict JSON, without the newline.
@@ -127,11 +136,15 @@ class Record:
                 f"{where} has schema version {visible(str(version)[:40])}, this precision-eval reads {SCHEMA_VERSION}; "
                 "use the version that wrote it, or another --out"
             )
-        if problem := _misfit(content):
-            raise RecordError(f"{where}: {problem}; it was edited or damaged, measure that cell again")
         known = {item.name for item in fields(cls)} - {"extra"}
         extra = {name: value for name, value in content.items() if name not in known}
-        return cls(**{name: content[name] for name in known}, extra=extra)
+        try:
+            record = fit({name: content[name] for name in known & set(content)} | {"extra": extra}, cls, where="record")
+            fit(record.options, Options, where="record.options")
+            _ = record.figures
+        except RecordError as error:
+            raise RecordError(f"{where}: {error}; it was edited or damaged, measure that cell again") from error
+        return record
 
 
 @dataclass(frozen=True)
@@ -183,16 +196,3 @@ def latest(records: Iterable[Record]) -> dict[str, Record]:
     for record in records:
         newest[record.cell] = record
     return newest
-
-
-def _misfit(content: dict[str, Any]) -> str:
-    """Say what of a line of this schema version does not fit; empty where all does."""
-    if problem := shapes.misfit(content, shapes.RECORD, where="record"):
-        return problem
-    for name, known in (("status", STATUSES), ("role", ROLES)):
-        if content[name] not in known:
-            return f"record.{name} is '{content[name]}'; expected one of {', '.join(known)}"
-    if content["status"] != "passed" or content["data"] is None:
-        return ""
-    shape = shapes.shape_of(content["measure"], content["data"])
-    return shapes.misfit(content["data"], shape, where="record.data") if shape else ""

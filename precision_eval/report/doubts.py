@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from precision_eval.core.formatting import status_text
 from precision_eval.explain.messages import short_reason
-from precision_eval.results.model import DRIFTS, ONE_INPUT, ONE_PROCESS, Group, Row, figure_of
+from precision_eval.results.model import DRIFTS, ONE_INPUT, ONE_PROCESS, Group, Row
 
 TWO_DIGITS = 0.05
 """Relative error above which fewer than two decimal digits are right."""
@@ -73,7 +73,7 @@ class Footnotes:
 
 def time_doubts(row: Row) -> list[str]:
     """Return what speaks against a time, but for what the whole group shares."""
-    doubts = (_PROCESSES.sub("", str(doubt)) for doubt in (row.data("latency") or {}).get("doubts") or ())
+    doubts = (_PROCESSES.sub("", doubt) for doubt in (row.latency.doubts if row.latency else ()))
     return [text for doubt in doubts if (text := _word(doubt))]
 
 
@@ -84,17 +84,16 @@ def _word(doubt: str) -> str:
 
 def drift_doubts(row: Row) -> list[str]:
     """Return what speaks against a drift."""
-    data = row.drift_data or {}
-    error = figure_of(data, "relative_error")
-    texts = [str(doubt) for doubt in data.get("doubts") or ()]
-    texts += [FEW_DIGITS] if error is not None and error > TWO_DIGITS else []
-    worse = (data.get("assessment") or {}).get("verdict") == "worse"
-    return [*texts, WORSE_THAN_FORMAT] if worse else texts
+    if row.errors is None:
+        return []
+    texts = [*row.errors.doubts, *([FEW_DIGITS] if row.errors.relative_error > TWO_DIGITS else [])]
+    assessment = row.errors.assessment
+    return [*texts, WORSE_THAN_FORMAT] if assessment and assessment.verdict == "worse" else texts
 
 
 def sound_doubts(row: Row) -> list[str]:
     """Return what speaks against a distance of sound."""
-    floored = figure_of(row.data("audio"), "against_reference", "floored_fraction", "estimate")
+    floored = row.audio.against_reference.floored_fraction.get("estimate") if row.audio else None
     return [BELOW_FLOOR] if floored is not None and floored > FLOORED else []
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from precision_eval.core.environment import stored_environments
 from precision_eval.core.formatting import grouped
 from precision_eval.core.table import markdown_text
-from precision_eval.results.model import figure_of, node_of
 from precision_eval.results.reading import Run
 
 READING_GUIDE = (
@@ -41,7 +40,7 @@ def reading_guide(run: Run) -> list[str]:
     rates = [
         max(known)
         for group in run.sections
-        if (known := [rate for row in group.rows if (rate := figure_of(row.data("latency"), "error_rate"))])
+        if (known := [row.latency.error_rate for row in group.rows if row.latency and row.latency.error_rate])
     ]
     if not rates:
         return [*READING_GUIDE]
@@ -67,7 +66,8 @@ def environment_lines(run: Run, cases: Collection[str] = ()) -> list[str]:
 
 def environment_line(environment: Any) -> str:
     """Return what matters of an environment in one line; empty where it is empty."""
-    facts = {name: node_of(environment, *path.split(".")) for name, path in _FACTS.items()}
+    parts = {name: path.split(".") for name, path in _FACTS.items()}
+    facts = {name: (environment.get(part) or {}).get(fact) for name, (part, fact) in parts.items()}
     line = "; ".join(f"{name}: {value}" for name, value in facts.items() if value is not None)
     return line.replace("+changes", " with uncommitted changes")
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from precision_eval.core.formatting import command_line
-from precision_eval.results.model import SAME_TIME, Group, Row, figure_of
+from precision_eval.results.model import SAME_TIME, Group, Row
 from precision_eval.results.reading import Run
 
 LONGEST_BUDGET_S = 120.0
@@ -40,11 +40,11 @@ def budget_to_decide(group: Group, row: Row) -> float | None:
     the record estimates itself, everything beyond twice the margin. None where nothing is undecided, where the baseline
     is told apart from itself, where calls take fresh memory, or where neither follows from the record.
     """
-    data = row.data("latency")
-    if group.noise_floor_off or row.fresh_memory or group.verdict_of(row) != "undecided" or not row.time or not data:
+    latency = row.latency
+    if group.noise_floor_off or row.fresh_memory or group.verdict_of(row) != "undecided" or not row.time or not latency:
         return None
-    spent_s = figure_of(data, "elapsed_s") or figure_of(row.records["latency"].options, "budget_s")
-    effect, settling_s = figure_of(data, "minimum_detectable_effect"), figure_of(data, "settling_s")
+    spent_s = latency.elapsed_s or row.records["latency"].options.get("budget_s")
+    effect, settling_s = latency.minimum_detectable_effect, latency.settling_s
     seen = abs(math.log(row.time.value))
     needed = [] if settling_s is None else [settling_s]
     if effect is not None and spent_s is not None and math.log1p(SAME_TIME) < seen < math.log1p(effect):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from precision_eval.core.figures import AudioFigures, Figures, MetricFigures
 from precision_eval.core.formatting import (
     METRIC_TITLES,
     MISSING,
@@ -34,7 +35,7 @@ from precision_eval.report.doubts import (
     time_doubts,
 )
 from precision_eval.results.choose.choosing import Choice, choices_of
-from precision_eval.results.model import Group, Row, figure_of, is_identical
+from precision_eval.results.model import Group, Row, is_identical
 from precision_eval.results.reading import Run
 from precision_eval.results.sound import SOUND_METRICS
 
@@ -113,7 +114,7 @@ def group_table(answer: AnsweredGroup, notes: Footnotes, *, short: bool = False)
     columns = [column for column in _columns(group, notes, shared, short) if column.short or not short]
     rows = list(answer.rows)
     if not short:
-        rows += [row for row in group.rows if row.role != "fix" and (row.drift_data or row.data("divergence"))]
+        rows += [row for row in group.rows if row.role != "fix" and (row.errors or row.divergence)]
     cells = [(_name(answer, row), *(column.read(row) or MISSING for column in columns)) for row in rows]
     table = Table(
         title=title,
@@ -148,22 +149,22 @@ def _columns(group: Group, notes: Footnotes, shared: Sequence[str], short: bool)
             read=lambda row: time_cell(group, row, marks(time_doubts(row))),
             short=True,
         ),
-        Column(heading="MDE", read=lambda row: figure_cell(row, percent, "latency", "minimum_detectable_effect")),
-        Column(heading="call", read=lambda row: figure_cell(row, duration_text, "latency", "median_s")),
-        Column(heading="stored", read=lambda row: figure_cell(row, memory_text, "memory", "storage_bytes")),
+        Column(heading="MDE", read=lambda row: _number(row.latency, "minimum_detectable_effect", percent)),
+        Column(heading="call", read=lambda row: number_cell(row.median_s, duration_text)),
+        Column(heading="stored", read=lambda row: number_cell(row.stored_bytes, memory_text)),
         Column(heading="memory", read=memory_cell, short=True),
         Column(
             heading="drift",
             read=lambda row: drift_cell(row, marks(drift_doubts(row)), interval=not short),
             short=True,
         ),
-        Column(heading="KL, nats", read=lambda row: number_cell(figure_of(row.drift_data, "kl_nats"), scientific)),
+        Column(heading="KL, nats", read=lambda row: _number(row.errors, "kl_nats", scientific)),
         *(Column(heading=heading, read=_share(name)) for name, heading in PARTS.items()),
         Column(heading="diverged", read=lambda row: None if row.diverged is None else f"{row.diverged}/{row.streams}"),
         Column(heading="sound", read=lambda row: None if row.sound is None else row.sound.verdict, short=True),
         *(Column(heading=".".join(path), read=_plugin_reader(path), short=True) for path in plugin_figures(group)),
         Column(heading="attention ran in", read=_operands),
-        Column(heading="backend", read=lambda row: (row.data("trace") or {}).get("backend")),
+        Column(heading="backend", read=lambda row: row.trace.backend if row.trace else None),
         Column(heading="casts of a call", read=_casts),
     ]
 
@@ -182,9 +183,8 @@ def number_cell(value: float | None, write: Callable[[float], str], note: str = 
     return None if value is None else FigureCell(write(value), value=value, note=note)
 
 
-def figure_cell(row: Row, write: Callable[[float], str], measure: str, *path: str) -> FigureCell | None:
-    """Return the number at a path of a measure's data as a cell; None where there is none."""
-    return number_cell(figure_of(row.data(measure), *path), write)
+def _number(figures: Figures | None, name: str, write: Callable[[float], str]) -> FigureCell | None:
+    return number_cell(getattr(figures, name, None), write)
 
 
 def time_cell(group: Group, row: Row, note: str = "") -> FigureCell | None:
@@ -216,7 +216,8 @@ def _share(name: str) -> Callable[[Row], str | None]:
     """Return what reads a part of a drift in per cent of its mean square error."""
 
     def read(row: Row) -> str | None:
-        total, part = (figure_of(row.drift_data, "split", key) for key in ("total_mse", name))
+        split = row.errors.split if row.errors else None
+        total, part = (getattr(split, key, None) for key in ("total_mse", name))
         return number_cell(100.0 * part / total, _whole) if total and part is not None else None
 
     return read
@@ -242,7 +243,15 @@ def plugin_figures(group: Group) -> tuple[tuple[str, ...], ...]:
 
 
 def _plugin_reader(path: tuple[str, ...]) -> Callable[[Row], str | None]:
-    return lambda row: figure_cell(row, "{:.4g}".format, *path)
+    measure, *names = path
+
+    def read(row: Row) -> str | None:
+        record = row.records.get(measure)
+        figures = dict(scalars_of(record.data or {})) if record is not None and record.status == "passed" else {}
+        value = figures.get(".".join(names))
+        return number_cell(value, "{:.4g}".format) if isinstance(value, int | float) else None
+
+    return read
 
 
 def dtype_name(name: Any) -> str:
@@ -252,7 +261,7 @@ def dtype_name(name: Any) -> str:
 
 def _operands(row: Row) -> str | None:
     """Write the dtypes that attention ran with: ``f16 / f16 / f16 → f16``."""
-    calls = (row.data("trace") or {}).get("sdpa") or ()
+    calls = row.trace.sdpa if row.trace else ()
     texts = (
         f"{' / '.join(dtype_name(call.get(name)) for name in ('query', 'key', 'value'))}"
         f" → {dtype_name(call.get('output'))}"
@@ -263,18 +272,16 @@ def _operands(row: Row) -> str | None:
 
 def _casts(row: Row) -> str | None:
     """Name the first casts of a call: ``key f16→f32``."""
-    casts = (row.data("trace") or {}).get("casts") or ()
+    casts = row.trace.casts if row.trace else ()
     names = dict.fromkeys(
-        f"{cast.get('operand', cast.get('site', '?'))} {dtype_name(cast.get('from'))}→{dtype_name(cast.get('to'))}"
-        for cast in casts
+        f"{cast.operand or cast.site} {dtype_name(cast.source)}→{dtype_name(cast.target)}" for cast in casts
     )
     return ", ".join(list(names)[:_MOST_CASTS]) + (", …" if len(names) > _MOST_CASTS else "") or None
 
 
 def confidence_text(group: Group) -> str:
     """Return the confidence of the latency intervals, such as ``[95 %]``."""
-    levels = (figure_of(row.data("latency"), "confidence") for row in group.rows)
-    level = next((level for level in levels if level is not None), None)
+    level = next((row.latency.confidence for row in group.rows if row.latency and row.latency.confidence), None)
     return "" if level is None else f"[{level * 100:.3g} %]"
 
 
@@ -304,7 +311,7 @@ def sound_table(run: Run, group: Group) -> Table | None:
 
 def recordings_table(run: Run, group: Group, notes: Footnotes) -> Table | None:
     """Return how far each recording lies from the reference's; None where none was measured."""
-    fixes = [row for row in group.fixes if row.data("audio")]
+    fixes = [row for row in group.fixes if row.audio]
     if not fixes:
         return None
     others = [row for row in run.comparators(group, "audio") if row.role != "reference"]
@@ -317,16 +324,16 @@ def recordings_table(run: Run, group: Group, notes: Footnotes) -> Table | None:
 
 def _distances(row: Row, note: str) -> list[str]:
     """Means over windows with the ratio to the noise floor's; SI-SDR, a ratio of energies, of the whole file."""
-    data, cells = row.data("audio"), []
-    for metric in METRIC_TITLES:
-        value = figure_of(data, "against_reference", metric, "whole_file" if metric == "si_sdr_db" else "mean")
-        ratio = figure_of(data, "against_reference", metric, "ratio_to_null")
+    audio, cells = row.audio or AudioFigures(), []
+    for name in METRIC_TITLES:
+        metric: MetricFigures = getattr(audio.against_reference, name)
+        value, ratio = metric.whole_file if name == "si_sdr_db" else metric.mean, metric.ratio_to_null
         times = "" if ratio is None else f" (× {ratio:.2f})"
         absent = "identical" if is_identical(row) else MISSING
         cells.append(absent if value is None else FigureCell(f"{value:.2f}{times}", value=value, note=note))
-    original = figure_of(data, "against_original", "mel_mcd_db", "mean")
+    original = audio.against_original.mel_mcd_db.mean
     cells.append(number_cell(original, lambda value: fixed(value, decimals=2)) or MISSING)
-    right = figure_of(data, "phoneme_accuracy", "value")
+    right = (audio.phoneme_accuracy or {}).get("value")
     return [*cells, number_cell(right, lambda value: fixed(value, decimals=3)) or MISSING]
 
 

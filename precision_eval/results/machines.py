@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.environment import stored_environments
+from precision_eval.core.environment import Environment, stored_environments
 from precision_eval.core.errors import RecordError
+from precision_eval.core.figures import fit
 from precision_eval.core.formatting import grouped
 from precision_eval.core.records import RECORDS_NAME, Record, RecordFile
 from precision_eval.results.model import Group
@@ -66,14 +67,13 @@ def _machines_of(folder: Path) -> list[Machine]:
 
 def _facts_of(environment: Mapping[str, Any]) -> dict[str, str]:
     """Return what makes a machine: its hardware and its torch."""
-    cpu, device, torch = (environment.get(name) or {} for name in ("cpu", "device", "torch"))
-    name = str(device.get("name") or "cpu")
+    known = fit(environment, Environment, where="the environment")
     facts = {
-        "hardware": device.get("model") or cpu.get("model") or "unknown machine",
-        "torch": torch.get("version"),
-        "cores": cpu.get("usable_cores"),
-        "instructions": torch.get("cpu_capability"),
-        "device": None if name == "cpu" else name,
+        "hardware": known.device.model or known.cpu.model or "unknown machine",
+        "torch": known.torch.version,
+        "cores": known.cpu.usable_cores,
+        "instructions": known.torch.cpu_capability,
+        "device": None if known.device.name == "cpu" else known.device.name,
     }
     return {key: str(value) for key, value in facts.items() if value is not None}
 
@@ -104,6 +104,6 @@ def side_by_side(groups: Iterable[Group]) -> list[dict[str, Group]]:
 
 def _condition(group: Group) -> tuple[Any, ...]:
     digests = {record.case_digest for row in group.fixes for record in row.records.values()}
-    states = {str(data.get("memory")) for row in group.fixes if (data := row.data("latency"))}
+    states = {str(row.latency.memory) for row in group.fixes if row.latency is not None}
     place = (group.case, group.size, group.mode, group.threads, group.pins)
     return (*place, group.baseline, *sorted(digests), *sorted(states))

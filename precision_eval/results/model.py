@@ -12,9 +12,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from precision_eval.core.errors import PrecisionEvalError
+from precision_eval.core.figures import (
+    AudioFigures,
+    DivergenceFigures,
+    DriftFigures,
+    Figures,
+    LatencyFigures,
+    MemoryFigures,
+    SoundFigures,
+    TeacherForcedFigures,
+    TraceFigures,
+)
 from precision_eval.core.formatting import command_line, grouped
 from precision_eval.core.records import Record
 from precision_eval.explain.messages import short_reason
@@ -47,6 +58,8 @@ ROLE_ORDER: tuple[str, ...] = ("reference", "fix", "noise_floor", "control")
 
 MEASURE_OF: Mapping[str, str] = {"time": "latency", "drift": "drift", "memory": "memory"}
 """The measure that gives each axis; the voice's drift comes from ``teacher_forced_drift``."""
+
+Measured = TypeVar("Measured", bound=Figures)
 
 _PIN_SETTINGS = {"sdpa": "sdpa_backend"}  # a cell's id has the short name
 
@@ -141,8 +154,7 @@ class Row:
     @property
     def fresh_memory(self) -> bool:
         """Whether one process timed it and its calls took fresh memory, which another process may not need."""
-        doubts = (self.data("latency") or {}).get("doubts") or ()
-        return any(str(doubt).startswith("fresh memory") for doubt in doubts)
+        return self.latency is not None and any(doubt.startswith("fresh memory") for doubt in self.latency.doubts)
 
     @property
     def incomplete(self) -> dict[str, tuple[str, str | None]]:
@@ -153,19 +165,40 @@ class Row:
             if record.status not in (self.status, "passed")
         }
 
-    def data(self, *measures: str) -> Mapping[str, Any] | None:
-        """Return the data of the first of `measures` that passed, or None."""
-        return data_of(self.records, *measures)
-
     @property
     def drift_logs(self) -> tuple[float, ...]:
         """Logarithms of the drift of each seed, in the seeds' order; empty where it is of one."""
-        return tuple(math.log(error) for error in (self.drift_data or {}).get("relative_error_by_seed", ()))
+        return tuple(math.log(error) for error in (self.errors.relative_error_by_seed if self.errors else ()))
 
-    @property
-    def drift_data(self) -> Mapping[str, Any] | None:
-        """Data of the drift, of whichever kind the case has."""
-        return self.data(*DRIFTS)
+    @cached_property
+    def latency(self) -> LatencyFigures | None:
+        """What the measure recorded; None where it did not pass. So are the next."""
+        return figures_of(self.records, LatencyFigures)
+
+    @cached_property
+    def errors(self) -> DriftFigures | None:
+        """The figures of the drift, of whichever kind the case has."""
+        return figures_of(self.records, TeacherForcedFigures) or figures_of(self.records, DriftFigures)
+
+    @cached_property
+    def memory(self) -> MemoryFigures | None:
+        return figures_of(self.records, MemoryFigures)
+
+    @cached_property
+    def trace(self) -> TraceFigures | None:
+        return figures_of(self.records, TraceFigures)
+
+    @cached_property
+    def divergence(self) -> DivergenceFigures | None:
+        return figures_of(self.records, DivergenceFigures)
+
+    @cached_property
+    def audio(self) -> AudioFigures | None:
+        return figures_of(self.records, AudioFigures)
+
+    @cached_property
+    def heard(self) -> SoundFigures | None:
+        return figures_of(self.records, SoundFigures)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, without the raw log-ratios."""
@@ -336,45 +369,14 @@ def row_order(row: Row) -> tuple[int, int, str]:
     return (role, *order_of(row.fix))
 
 
-def data_of(records: Mapping[str, Record], *measures: str) -> dict[str, Any] | None:
-    """Return the data of the first of `measures` that passed among a fix's records, or None."""
-    known = (records[measure] for measure in measures if measure in records)
-    return next((record.data for record in known if record.status == "passed" and record.data), None)
-
-
-def node_of(data: Any, *path: str) -> Any:
-    """Return what stands at `path` inside nested mappings, or None where nothing does."""
-    for name in path:
-        data = data.get(name) if isinstance(data, Mapping) else None
-    return data
-
-
-def figure_of(data: Mapping[str, Any] | None, *path: str) -> float | None:
-    """Return the finite number at `path` inside `data`, or None where there is none."""
-    value = node_of(data, *path)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def series_of(data: Mapping[str, Any] | None, *path: str, value: str) -> tuple[list[float], list[float]] | None:
-    """Return times (s) and values of the series at `path`, gaps left out; None where fewer than two points exist."""
-    times, values = (node_of(data, *path, name) or () for name in ("time_s", value))
-    pairs = [(t, v) for t, v in zip(times, values, strict=False) if v is not None]
-    return ([t for t, _ in pairs], [v for _, v in pairs]) if len(pairs) > 1 else None
-
-
-def memory_bytes(row: Row) -> tuple[float, float] | None:
-    """Return (storage, extra at the peak of a call) in bytes, or None where memory was not measured."""
-    data = row.data("memory")
-    peak = figure_of(data, "allocated_peak_bytes")
-    if peak is None:
-        return None
-    return figure_of(data, "storage_bytes") or 0.0, peak
+def figures_of(records: Mapping[str, Record], kind: type[Measured]) -> Measured | None:
+    """Return the figures of a kind among a fix's records; None where that measure did not pass."""
+    return next((record.figures for record in records.values() if isinstance(record.figures, kind)), None)
 
 
 def is_identical(row: Row) -> bool:
     """Tell whether a row's audio equals the reference's: no spectral distance at all, no finite distortion ratio."""
-    data = row.data("audio")
-    distance = figure_of(data, "against_reference", "log_spectral_distance_db", "mean")
-    return distance == 0.0 and figure_of(data, "against_reference", "si_sdr_db", "whole_file") is None
+    if row.audio is None:
+        return False
+    to_reference = row.audio.against_reference
+    return to_reference.log_spectral_distance_db.mean == 0.0 and to_reference.si_sdr_db.whole_file is None

@@ -18,6 +18,16 @@ from typing import Any
 from precision_eval.core.cells import pins_text
 from precision_eval.core.environment import environment_of
 from precision_eval.core.errors import RecordError
+from precision_eval.core.figures import (
+    AudioFigures,
+    DivergenceFigures,
+    DriftFigures,
+    Figures,
+    LatencyFigures,
+    MemoryFigures,
+    TeacherForcedFigures,
+    TraceFigures,
+)
 from precision_eval.core.formatting import command_line, grouped
 from precision_eval.core.records import RECORDS_NAME, Record, RecordFile, latest
 from precision_eval.results.model import (
@@ -27,9 +37,8 @@ from precision_eval.results.model import (
     Estimate,
     Group,
     Row,
-    data_of,
     exact,
-    figure_of,
+    figures_of,
     row_order,
 )
 from precision_eval.results.sound import judged_sound, undecided
@@ -62,11 +71,11 @@ def _all_groups(records: Iterable[Record], run: str) -> tuple[Group, ...]:
 
 def _heard(group: Group, groups: Sequence[Group]) -> Group:
     """Add the verdicts on sound, as one family."""
-    known = {row.role: row.data("sound") for row in _comparators(group, groups, "sound")}
+    known = {row.role: row.heard for row in _comparators(group, groups, "sound")}
     rows = [row for row in group.rows if row.role != "reference"]
-    heard = {row.fix: data for row in rows if (data := row.data("sound"))}
+    heard = {row.fix: row.heard for row in rows if row.heard is not None}
     verdicts = judged_sound(heard, known.get("reference"), known.get("noise_floor"))
-    verdicts |= {row.fix: undecided() for row in rows if row.fix not in heard and row.data("audio")}
+    verdicts |= {row.fix: undecided() for row in rows if row.fix not in heard and row.audio is not None}
     return replace(group, rows=tuple(replace(row, sound=verdicts.get(row.fix)) for row in group.rows))
 
 
@@ -74,7 +83,7 @@ def _comparators(group: Group, groups: Sequence[Group], measure: str) -> tuple[R
     known: dict[str, Row] = {}
     for other in (group, *(other for other in groups if group.is_like(other))):
         for row in other.rows:
-            if row.role != "fix" and row.data(measure):
+            if row.role != "fix" and measure in row.records and row.records[measure].figures is not None:
                 known.setdefault(row.fix, row)
     return tuple(sorted(known.values(), key=row_order))
 
@@ -203,21 +212,21 @@ def _group(key: _Key, records: list[Record], run: str) -> Group:
         by_fix.setdefault(record.fix, {})[record.measure] = record
     place = Group(case=case, size=size, mode=mode, device=device, threads=threads, rows=(), run=run, pins=pins)
     of_fixes = [record for record in records if record.role == "fix"]
-    latencies = [data for own in by_fix.values() if (data := data_of(own, "latency"))]
-    baselines = {str(data["baseline"]) for data in latencies}
+    latencies = {fix: figures for fix, own in by_fix.items() if (figures := figures_of(own, LatencyFigures))}
+    baselines = {figures.baseline for figures in latencies.values()}
     fault = _fault(place, {record.case_digest for record in of_fixes}, baselines)
     baseline = next(iter(baselines), None) if not fault else None
-    twin = data_of(by_fix.get(baseline or "", {}), "latency")
+    twin = latencies.get(baseline or "")
     rows = [_row(fix, own, baseline, twin=twin is not None) for fix, own in by_fix.items()]
-    traces = [data for own in by_fix.values() if (data := data_of(own, "trace"))]
+    traces = [trace for own in by_fix.values() if (trace := figures_of(own, TraceFigures))]
     group = replace(
         place,
         rows=tuple(sorted(rows, key=row_order)),
         baseline=baseline,
         noise_floor=ratio_estimate(twin) if twin else None,
-        noise_floor_off=twin is not None and twin.get("verdict") in ("faster", "slower"),
-        notes=tuple(dict.fromkeys(note for data in traces for note in data.get("not_applicable", ()))),
-        tolerances=next((data["tolerances"] for data in traces if data.get("tolerances")), {}),
+        noise_floor_off=twin is not None and twin.verdict in ("faster", "slower"),
+        notes=tuple(dict.fromkeys(note for trace in traces for note in trace.not_applicable)),
+        tolerances=next((trace.tolerances for trace in traces if trace.tolerances), {}),
         fault=fault,
     )
     return group if fault else _doubted(group, of_fixes)
@@ -269,10 +278,9 @@ def _row(fix: str, records: Mapping[str, Record], baseline: str | None, *, twin:
     role = next(iter(records.values())).role
     if status != "passed":
         return Row(fix=fix, role=role, status=status, reason=reason, records=records)
-    latency, memory = data_of(records, "latency"), data_of(records, "memory")
-    drift = data_of(records, *DRIFTS)
-    divergence, audio = data_of(records, "divergence"), data_of(records, "audio")
-    estimate = drift_estimate(drift)
+    latency, memory = figures_of(records, LatencyFigures), figures_of(records, MemoryFigures)
+    drift = figures_of(records, TeacherForcedFigures) or figures_of(records, DriftFigures)
+    divergence = figures_of(records, DivergenceFigures)
     return Row(
         fix=fix,
         role=role,
@@ -280,53 +288,55 @@ def _row(fix: str, records: Mapping[str, Record], baseline: str | None, *, twin:
         records=records,
         time=None if latency is None else exact(1.0) if fix == baseline else ratio_estimate(latency),
         time_logs=() if latency is None or fix == baseline else log_ratios(latency),
-        processes=0 if latency is None else max(1, len(latency.get("process_ratios", ()))),
+        processes=0 if latency is None else max(1, len(latency.process_ratios)),
         session=_session(records.get("latency")),
-        verdict=None if latency is None else latency.get("verdict"),
-        median_s=figure_of(latency, "median_s"),
-        drift=estimate,
-        paired_drift=estimate is not None and figure_of(drift, "relative_error_low") is not None,
-        stored_bytes=_whole(figure_of(memory, "storage_bytes")),
-        peak_bytes=_whole(figure_of(memory, "allocated_peak_bytes")),
-        diverged=_whole(figure_of(divergence, "diverged")),
-        streams=_whole(figure_of(divergence, "streams")),
-        survival=_survival(divergence),
+        verdict=None if latency is None else latency.verdict,
+        median_s=None if latency is None else latency.median_s,
+        drift=None if drift is None else drift_estimate(drift),
+        paired_drift=drift is not None and drift.relative_error_low is not None,
+        stored_bytes=None if memory is None else memory.storage_bytes,
+        peak_bytes=None if memory is None else memory.allocated_peak_bytes,
+        diverged=None if divergence is None else divergence.diverged,
+        streams=None if divergence is None else divergence.streams,
+        survival=None if divergence is None else _survival(divergence),
         missing=_missing(records, {"time": latency, "drift": drift, "memory": memory}),
-        doubts=row_doubts(fix, baseline, latency, drift, audio, twin=twin),
+        doubts=row_doubts(fix, baseline, latency, drift, figures_of(records, AudioFigures), twin=twin),
     )
 
 
 def row_doubts(
     fix: str,
     baseline: str | None,
-    latency: Mapping[str, Any] | None,
-    drift: Mapping[str, Any] | None,
-    audio: Mapping[str, Any] | None,
+    latency: LatencyFigures | None,
+    drift: DriftFigures | None,
+    audio: AudioFigures | None,
     *,
     twin: bool,
 ) -> tuple[str, ...]:
     """Say what speaks against the figures of one row."""
-    doubts = [
-        f"time: {doubt}" for doubt in (latency or {}).get("doubts", ()) if not (twin and "noise floor is off" in doubt)
-    ]
-    if latency is not None and fix != baseline and latency.get("verdict") == "undecided":
-        effect = figure_of(latency, "minimum_detectable_effect")
-        would = "" if effect is None else f"; this measurement would see {100 * effect:.2g} %"
-        doubts.append(f"time: undecided against {baseline}{would}")
-    doubts += [f"drift: {doubt}" for doubt in (drift or {}).get("doubts", ())]
-    error = figure_of(drift, "relative_error")
-    if error is not None and error > TWO_DIGITS:
-        doubts.append(f"drift: {error:.2g} leaves fewer than two decimal digits of the result right; limit the drift")
-    judged = (drift or {}).get("assessment") or {}
-    if judged.get("verdict") == "worse":
-        doubts.append(f"drift: worse than its format makes an error: {'; '.join(judged.get('reasons', ()))}")
-    floored = figure_of(audio, "against_reference", "floored_fraction", "estimate")
+    doubts = []
+    if latency is not None:
+        doubts += [f"time: {text}" for text in latency.doubts if not (twin and "noise floor is off" in text)]
+        if fix != baseline and latency.verdict == "undecided":
+            effect = latency.minimum_detectable_effect
+            would = "" if effect is None else f"; this measurement would see {100 * effect:.2g} %"
+            doubts.append(f"time: undecided against {baseline}{would}")
+    if drift is not None:
+        doubts += [f"drift: {text}" for text in drift.doubts]
+        error = drift.relative_error
+        if error > TWO_DIGITS:
+            doubts.append(
+                f"drift: {error:.2g} leaves fewer than two decimal digits of the result right; limit the drift"
+            )
+        if drift.assessment is not None and drift.assessment.verdict == "worse":
+            doubts.append(f"drift: worse than its format makes an error: {'; '.join(drift.assessment.reasons)}")
+    floored = None if audio is None else audio.against_reference.floored_fraction.get("estimate")
     if floored is not None and floored > 0.01:
         doubts.append(f"sound: {100 * floored:.0f} % of the spectrum lies below the floor of the metric")
     return tuple(doubts)
 
 
-def _missing(records: Mapping[str, Record], data: Mapping[str, Mapping[str, Any] | None]) -> dict[str, str]:
+def _missing(records: Mapping[str, Record], data: Mapping[str, Figures | None]) -> dict[str, str]:
     """Say for each axis without a figure why: its measure's status and reason, or that it was not measured."""
     reasons = {}
     for axis, figures in data.items():
@@ -339,26 +349,24 @@ def _missing(records: Mapping[str, Record], data: Mapping[str, Mapping[str, Any]
     return reasons
 
 
-def ratio_estimate(data: Mapping[str, Any]) -> Estimate:
-    """Return the ratio of a latency record with its interval."""
-    value = float(data["ratio"])
-    low, high = (figure_of(data, name) for name in ("ratio_low", "ratio_high"))
-    processes = len(data.get("process_ratios", ()))
-    degrees = (processes if processes > 1 else int(data.get("blocks", 2))) - 1
+def ratio_estimate(latency: LatencyFigures) -> Estimate:
+    """Return a ratio of times with its interval."""
+    processes = len(latency.process_ratios)
+    degrees = (processes if processes > 1 else latency.blocks) - 1
     return Estimate(
-        value=value,
-        low=value if low is None else low,
-        high=value if high is None else high,
-        confidence=float(data.get("confidence", _CONFIDENCE)),
+        value=latency.ratio,
+        low=latency.ratio if latency.ratio_low is None else latency.ratio_low,
+        high=latency.ratio if latency.ratio_high is None else latency.ratio_high,
+        confidence=latency.confidence or _CONFIDENCE,
         degrees=float(max(degrees, 1)),
     )
 
 
-def log_ratios(data: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return the log-ratios of a latency record: one per process, or per round of a single one."""
-    if len(data.get("process_ratios", ())) > 1:
-        return tuple(math.log(ratio) for ratio in data["process_ratios"])
-    pairs = zip(data.get("block_median_s", ()), data.get("baseline_block_median_s", ()), strict=True)
+def log_ratios(latency: LatencyFigures) -> tuple[float, ...]:
+    """Return the log-ratios of a latency: one per process, or per round of a single one."""
+    if len(latency.process_ratios) > 1:
+        return tuple(math.log(ratio) for ratio in latency.process_ratios)
+    pairs = zip(latency.block_median_s, latency.baseline_block_median_s, strict=True)
     return tuple(math.log(candidate / base) for candidate, base in pairs)
 
 
@@ -366,25 +374,21 @@ def _session(record: Record | None) -> str:
     return "" if record is None else f"{record.started_at} {record.environment} {sorted(record.options.items())}"
 
 
-def drift_estimate(data: Mapping[str, Any] | None) -> Estimate | None:
-    """Return the relative error of a drift record; of one input with its band by convention."""
-    value, low, high = (figure_of(data, f"relative_error{end}") for end in ("", "_low", "_high"))
-    if value is None:
-        return None
+def drift_estimate(drift: DriftFigures) -> Estimate:
+    """Return a relative error with its interval; of one input with its band by convention."""
+    value, low, high = drift.relative_error, drift.relative_error_low, drift.relative_error_high
     if low is None or high is None:
         return Estimate(value=value, low=value * (1 - ONE_INPUT / 2), high=value * (1 + ONE_INPUT / 2))
-    samples = figure_of(data, "streams") or figure_of(data, "seeds") or 2.0
-    return Estimate(value=value, low=low, high=high, confidence=_CONFIDENCE, degrees=max(samples - 1.0, 1.0))
+    streams = drift.streams if isinstance(drift, TeacherForcedFigures) else None
+    degrees = (streams or drift.seeds or 2) - 1
+    return Estimate(value=value, low=low, high=high, confidence=_CONFIDENCE, degrees=float(max(degrees, 1)))
 
 
-def _survival(data: Mapping[str, Any] | None) -> Estimate | None:
-    curve = (data or {}).get("survival") or {}
-    ends = [curve[name][-1] for name in ("fraction", "low", "high") if curve.get(name)]
-    return Estimate(value=ends[0], low=ends[1], high=ends[2]) if len(ends) == 3 else None
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
+def _survival(divergence: DivergenceFigures) -> Estimate | None:
+    curve = divergence.survival
+    if curve is None or not curve.fraction:
+        return None
+    return Estimate(value=curve.fraction[-1], low=curve.low[-1], high=curve.high[-1])
 
 
 def _fault(place: Group, digests: set[str], baselines: set[str]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from precision_eval.core.figures import SoundFigures
 from precision_eval.core.formatting import fixed
 from precision_eval.stats.differences import (
     LEAST_UNITS,
@@ -131,16 +132,13 @@ class SoundVerdict:
 
 ONE_RECORDING = "one recording per fix is not enough seeds"
 
-Streams = Mapping[str, Any]
-"""Data of the measure ``sound``."""
-
 _Test = tuple[str, str]
 
 
 def judged_sound(
-    heard: Mapping[str, Streams],
-    reference: Streams | None,
-    noise_floor: Streams | None,
+    heard: Mapping[str, SoundFigures],
+    reference: SoundFigures | None,
+    noise_floor: SoundFigures | None,
     *,
     metrics: Sequence[SoundMetric] = SOUND_METRICS,
 ) -> dict[str, SoundVerdict]:
@@ -148,17 +146,17 @@ def judged_sound(
 
     Parameters
     ----------
-    heard : mapping of str to mapping
-        The data of each condition, fixes and controls.
-    reference, noise_floor : mapping or None
+    heard : mapping of str to SoundFigures
+        What the measure ``sound`` recorded of each condition, fixes and controls.
+    reference, noise_floor : SoundFigures or None
         What they are held to, and the reference under other noise.
     metrics : sequence of SoundMetric
         Those that count, where every stream of the reference has them.
     """
-    if not reference or not noise_floor:
+    if reference is None or noise_floor is None:
         return dict.fromkeys(heard, undecided("the reference's streams, or the noise floor's, were not spoken"))
-    if reference["streams"] < LEAST_UNITS:
-        return dict.fromkeys(heard, undecided(f"{reference['streams']} streams; {LEAST_UNITS} or more are needed"))
+    if reference.streams < LEAST_UNITS:
+        return dict.fromkeys(heard, undecided(f"{reference.streams} streams; {LEAST_UNITS} or more are needed"))
     metrics = _judged(reference, metrics)
     if not metrics or _kind(reference, metrics) != _kind(noise_floor, metrics):
         return dict.fromkeys(heard, undecided("the reference's streams and the noise floor's are not alike"))
@@ -174,7 +172,7 @@ def judged_sound(
         if fix not in unlike
     }
     decisions = judge_differences(tests)
-    if not any(any(reference["heard"][metric.name]) for metric in metrics):
+    if not any(any(reference.heard[metric.name]) for metric in metrics):
         decisions = _beyond_margin(tests, decisions)
     verdicts = {}
     for fix in heard:
@@ -182,7 +180,7 @@ def judged_sound(
             verdicts[fix] = undecided("its streams are of another number or length than the reference's")
             continue
         by_metric = {metric.name: decisions[fix, metric.name] for metric in metrics}
-        streams, length_s = reference["streams"], reference["stream_s"]
+        streams, length_s = reference.streams, reference.stream_s
         verdicts[fix] = SoundVerdict(verdict=_verdict(by_metric), metrics=by_metric, streams=streams, stream_s=length_s)
     return verdicts
 
@@ -207,20 +205,20 @@ def undecided(reason: str = ONE_RECORDING) -> SoundVerdict:
     return SoundVerdict(verdict="undecided", metrics={}, reason=reason)
 
 
-def _judged(reference: Streams, metrics: Sequence[SoundMetric]) -> tuple[SoundMetric, ...]:
+def _judged(reference: SoundFigures, metrics: Sequence[SoundMetric]) -> tuple[SoundMetric, ...]:
     """Return the metrics that every stream of the reference has, with the margins that hold for its voice."""
-    margins, heard = reference.get("margins", {}), reference["heard"]
-    adjusted = (replace(m, margin=float(margins.get(m.name, m.margin))) for m in metrics)
-    return tuple(m for m in adjusted if len(heard.get(m.name, ())) == reference["streams"] and m.margin > 0.0)
+    margins, heard = reference.margins, reference.heard
+    adjusted = (replace(m, margin=margins.get(m.name, m.margin)) for m in metrics)
+    return tuple(m for m in adjusted if len(heard.get(m.name, ())) == reference.streams and m.margin > 0.0)
 
 
-def _kind(streams: Streams, metrics: Sequence[SoundMetric]) -> tuple[Any, ...]:
-    lengths = [len(streams["heard"].get(metric.name, ())) for metric in metrics]
-    return streams["streams"], streams["stream_s"], lengths
+def _kind(streams: SoundFigures, metrics: Sequence[SoundMetric]) -> tuple[Any, ...]:
+    lengths = [len(streams.heard.get(metric.name, ())) for metric in metrics]
+    return streams.streams, streams.stream_s, lengths
 
 
-def _worse_by(metric: SoundMetric, streams: Streams, reference: Streams) -> np.ndarray:
-    values, truth = (np.asarray(of["heard"][metric.name], dtype=np.float64) for of in (streams, reference))
+def _worse_by(metric: SoundMetric, streams: SoundFigures, reference: SoundFigures) -> np.ndarray:
+    values, truth = (np.asarray(of.heard[metric.name], dtype=np.float64) for of in (streams, reference))
     return np.asarray(metric.worse * (values - truth))
 
 

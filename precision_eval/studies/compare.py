@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -23,6 +24,7 @@ from torch.utils import _pytree as pytree
 from precision_eval.cases.own import own_case
 from precision_eval.core.cells import failure_of
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.figures import DriftFigures, LatencyFigures
 from precision_eval.core.formats import short
 from precision_eval.core.formatting import shortened
 from precision_eval.fixes.outside import Fixed, in_dtype
@@ -330,8 +332,8 @@ def _row(cost: Cost, baseline: str, *, timed: bool) -> Row:
     """Return a candidate as a row of the model; what did not pass has no figures."""
     if cost.status != "passed":
         return Row(fix=cost.name, status=cost.status, reason=cost.reason or None)
-    latency = None if cost.latency is None else cost.latency.to_dict()
-    drift = None if cost.drift is None else {"relative_error": cost.drift}
+    latency = None if cost.latency is None else msgspec.convert(cost.latency.to_dict(), LatencyFigures)
+    drift = None if cost.drift is None else DriftFigures(relative_error=cost.drift)
     is_baseline = timed and cost.name == baseline
     both_bytes = cost.peak_bytes is not None and cost.stored_bytes is not None
     figures = {"time": latency or is_baseline, "drift": drift, "memory": both_bytes}
@@ -343,7 +345,7 @@ def _row(cost: Cost, baseline: str, *, timed: bool) -> Row:
         session="compare",
         verdict=None if cost.latency is None else cost.latency.verdict,
         median_s=None if cost.latency is None else cost.latency.median_s,
-        drift=drift_estimate(drift),
+        drift=None if drift is None else drift_estimate(drift),
         stored_bytes=cost.stored_bytes if both_bytes else None,
         peak_bytes=cost.peak_bytes if both_bytes else None,
         missing={axis: "not measured" for axis, figure in figures.items() if not figure},

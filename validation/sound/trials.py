@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from precision_eval.core.figures import SoundFigures
 from precision_eval.measure.shipped_voice import BATCH_STREAMS
 from precision_eval.results.sound import VOICE_METRICS, judged_sound
 from precision_eval.stats import student_quantile
@@ -72,9 +73,9 @@ def _columns(some: Sequence[int], parts: Sequence[int]) -> np.ndarray:
     return np.concatenate([np.arange(BATCH_STREAMS) + BATCH_STREAMS * parts.index(part) for part in some])
 
 
-def _data(values: Values) -> dict[str, Any]:
+def _data(values: Values) -> SoundFigures:
     heard = dict(zip(_NAMES, values.tolist(), strict=True))
-    return {"streams": values.shape[1], "stream_s": _STREAM_S, "heard": heard}
+    return SoundFigures(streams=values.shape[1], stream_s=_STREAM_S, heard=heard)
 
 
 def _run(

@@ -6,15 +6,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from precision_eval.core.figures import MemoryFigures
 from precision_eval.core.formatting import memory_text, status_text
 from precision_eval.report.drawing import INK, NotDrawn, dress, new_figure, style_of
-from precision_eval.results.model import Group, memory_bytes
+from precision_eval.results.model import Group
 from precision_eval.results.reading import Run
 
 
 def draw_memory(run: Run, group: Group) -> Figure:
     """Draw storage and peak of every fix; one that does not run has its status in place of a bar."""
-    if not any(memory_bytes(row) for row in group.fixes):
+    if not any(row.memory for row in group.fixes):
         raise NotDrawn(f"memory of {group.title}: not measured")
     figure = new_figure(5.6, 1.3 + 0.3 * len(group.fixes))
     axes = figure.subplots()
@@ -29,23 +30,27 @@ def draw_memory(run: Run, group: Group) -> Figure:
     return figure
 
 
+def _total(memory: MemoryFigures) -> int:
+    return memory.storage_bytes + memory.allocated_peak_bytes
+
+
 def _draw_bars(axes: Axes, group: Group) -> None:
     fixes = group.fixes[::-1]
-    largest = max(sum(sizes) for row in fixes if (sizes := memory_bytes(row)))
+    largest = max(_total(row.memory) for row in fixes if row.memory)
     scale, unit = next((s, u) for s, u in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")) if largest >= s)
     width = largest / scale
     for number, row in enumerate(fixes):
-        colour, sizes = style_of(row.fix).colour, memory_bytes(row)
-        if sizes is None:
+        colour, memory = style_of(row.fix).colour, row.memory
+        if memory is None:
             text = "not measured" if row.status == "passed" else status_text(row.status)
             axes.text(width * 0.01, number, text, va="center", fontsize=8.5, color="#8B1A1A")
             continue
-        stored, extra = sizes[0] / scale, sizes[1] / scale
+        stored, extra = memory.storage_bytes / scale, memory.allocated_peak_bytes / scale
         axes.barh(number, stored, height=0.62, color=colour)
         axes.barh(
             number, extra, left=stored, height=0.62, facecolor="white", edgecolor=colour, hatch="////", linewidth=1.0
         )
-        axes.text(stored + extra + width * 0.015, number, memory_text(sum(sizes)), va="center", fontsize=8.5)
+        axes.text(stored + extra + width * 0.015, number, memory_text(_total(memory)), va="center", fontsize=8.5)
     axes.set_yticks(range(len(fixes)), [row.fix for row in fixes])
     axes.set_xlim(0, width * 1.22)
     axes.set_ylim(-0.6, len(fixes) - 0.4)

@@ -12,8 +12,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from precision_eval.core.figures import RecordedSeries, TeacherForcedFigures
 from precision_eval.report.drawing import INK, NotDrawn, dress, label_line_ends, lay_out, new_figure, style_of
-from precision_eval.results.model import Group, Row, figure_of, series_of
+from precision_eval.results.model import Group, Row
 from precision_eval.results.reading import Run
 
 DRIFT_PANELS = (
@@ -48,7 +49,7 @@ def draw_drift(run: Run, group: Group) -> Figure:
 
 
 def _drift_series(row: Row, name: str) -> Points | None:
-    points = series_of(row.drift_data, "series", value=name)
+    points = _points(row.errors.series if isinstance(row.errors, TeacherForcedFigures) else None, name)
     return points if points is not None and max(points[1]) > 0 else None
 
 
@@ -93,7 +94,14 @@ def draw_survival(run: Run, group: Group) -> Figure:
 
 
 def _survival_series(row: Row, name: str) -> Points | None:
-    return series_of(row.data("divergence"), "survival", value=name)
+    return _points(row.divergence.survival if row.divergence else None, name)
+
+
+def _points(series: RecordedSeries | None, name: str) -> Points | None:
+    """Return times (s) and values of a series, gaps left out; None where fewer than two points exist."""
+    pairs = [] if series is None else zip(series.time_s, getattr(series, name), strict=True)
+    known = [(time_s, value) for time_s, value in pairs if value is not None]
+    return ([time_s for time_s, _ in known], [value for _, value in known]) if len(known) > 1 else None
 
 
 def _survival_curve(axes: Axes, row: Row) -> tuple[float, str, str]:
@@ -109,8 +117,7 @@ def _survival_curve(axes: Axes, row: Row) -> tuple[float, str, str]:
         )
     width = 2.4 if row.role == "noise_floor" else 1.8
     axes.step(time_s, share, where="post", color=style.colour, linewidth=width, linestyle=style.line)
-    diverged, streams = (figure_of(row.data("divergence"), name) for name in ("diverged", "streams"))
-    counts = "" if diverged is None or streams is None else f", {diverged:.0f} of {streams:.0f} diverged"
+    counts = f", {row.divergence.diverged} of {row.divergence.streams} diverged" if row.divergence else ""
     return share[-1], _label(row) + counts, style.text_colour
 
 

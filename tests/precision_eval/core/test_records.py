@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_eval.core.errors import RecordError
+from precision_eval.core.figures import figures_of
 from precision_eval.core.records import Record, RecordFile, latest
-from precision_eval.core.shapes import DATA, misfit
 
 RECORD = Record(
     cell="voice/kv_to_query/eager@cpu:default#drift",
@@ -146,7 +146,7 @@ def test_a_line_that_is_no_record_is_named_and_the_rest_is_read(tmp_path):
     reading = file.read()
     assert reading.records == (RECORD, RECORD)
     assert [re.search(r"line \d", fault)[0] for fault in reading.faults] == ["line 2", "line 3", "line 4"]
-    assert "record.data.relative_error is 'much'; expected a number from 0 to 1e+50" in reading.faults[1]
+    assert "record.data.relative_error is 'much'; expected a number" in reading.faults[1]
     file.path.write_bytes(b"\xff\xfe\n" + b'{"cell":1}\n')
     with pytest.raises(RecordError, match="line 1 is damaged"):
         file.read()
@@ -163,14 +163,18 @@ def test_fields_of_a_later_version_are_kept():
         ({"ratio": 1.0, "baseline": "b", "ratio_low": 1.5}, "fall from one to the next"),
         ({"ratio": 1.0, "baseline": "b", "block_median_s": [1.0], "baseline_block_median_s": []}, "differ in length"),
         ({"ratio": 1.0}, "lacks baseline"),
-        ({"ratio": 0.0, "baseline": "b"}, "data.ratio is '0.0'; expected a number from 1e-12"),
-        ({"ratio": 1.0, "baseline": "b", "confidence": 0.0}, "data.confidence is '0.0'; expected a number from 1e-06"),
-        ({"ratio": 1.0, "baseline": "b", "process_ratios": [1.0, None]}, r"process_ratios\[…\] is 'None'"),
+        ({"ratio": 0.0, "baseline": "b"}, "data.ratio is '0.0'; expected a number >= 1e-12"),
+        ({"ratio": 1.0, "baseline": "b", "confidence": 0.0}, "data.confidence is '0.0'; expected a number"),
+        (
+            {"ratio": 1.0, "baseline": "b", "process_ratios": [1.0, None]},
+            r"process_ratios\[1\] is 'None'; expected a",
+        ),
         ({"ratio": 1.0, "baseline": "b", "doubts": "text"}, "doubts is 'text'; expected a list"),
     ],
 )
 def test_figures_of_a_measure_fit_its_shape(value, expected):
-    assert re.search(expected, misfit(value, DATA["latency"], where="data"))
+    with pytest.raises(RecordError, match=expected):
+        figures_of("latency", value)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +192,9 @@ def test_figures_of_a_measure_fit_its_shape(value, expected):
         (RECORD.to_json().replace("0.5", "[" * 60 + "]" * 60), "nested more than 40 deep"),
         (
             RECORD.to_json().replace('"case":"voice"', r'"case":"\u001b[2J"'),
-            r"case is '\\x1b\[2J'; expected a printable",
+            r"case is '\\x1b\[2J'; expected a text of printable characters",
         ),
-        (RECORD.to_json().replace('"threads":1', '"threads":0'), "threads is '0'; expected a whole number from 1"),
+        (RECORD.to_json().replace('"threads":1', '"threads":0'), "threads is '0'; expected a whole number >= 1"),
     ],
 )
 def test_wrong_lines(line, match):

@@ -11,6 +11,7 @@ from precision_eval import OwnCase, ParameterError
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.modes import SharedNoise
 from precision_eval.cases.own import built, parts_of, write_case
+from precision_eval.core.figures import figures_of
 from precision_eval.core.targets import called
 from precision_eval.measure.admission import admit_case
 from precision_eval.measure.registry import run_cell
@@ -70,8 +71,8 @@ def heard(target, tmp_path, *fixes):
 
 
 def verdicts(found):
-    fixes = {name: data for name, data in found.items() if name not in ("reference", "noise_floor")}
-    return judged_sound(fixes, found["reference"], found["noise_floor"])
+    figures = {name: figures_of("sound", data) for name, data in found.items()}
+    return judged_sound(figures, figures.pop("reference"), figures.pop("noise_floor"))
 
 
 def test_streams_of_ones_own_are_judged_by_margins_of_their_own(target, tmp_path):

@@ -131,7 +131,7 @@ def test_drift_keeps_every_recorded_step(full_run):
     section = next(s for s in run.sections if s.case == "voice" and s.mode == "eager")
     axes = draw_drift(run, section).axes[0]
     row = next(row for row in section.rows if row.fix == "float16")
-    steps = row.drift_data["series"]["relative_error"]
+    steps = row.errors.series.relative_error
     assert any(np.array_equal(line.get_ydata(), steps) for line in axes.lines)
     assert axes.get_yscale() == "log"
 

@@ -99,7 +99,9 @@ def test_what_speaks_against_a_whole_group():
     off = replace(group, noise_floor_off=True)
     assert doubts.A_A_FAILED in shared_doubts(off)
     row = group.row("float16")
-    strange = replace(row, records={"latency": made.record("float16", "latency", {"doubts": ["a new kind: 3"]})})
+    strange = replace(
+        row, records={"latency": made.record("float16", "latency", one_process | {"doubts": ["a new kind: 3"]})}
+    )
     assert time_doubts(strange) == ["a new kind: 3"]
     assert drift_doubts(replace(row, records={})) == []
 

@@ -3,7 +3,6 @@ from pathlib import Path
 import made_groups
 import pytest
 
-from precision_eval.results.model import figure_of, memory_bytes, series_of
 from precision_eval.results.reading import Run, load_run
 
 
@@ -14,7 +13,7 @@ def test_the_later_record_of_a_cell_counts(synthetic, tmp_path):
     (section,) = load_run(run.write()).sections
     (row,) = section.rows
     assert row.status == "passed"
-    assert memory_bytes(row) == (5.0, 7.0)
+    assert (row.stored_bytes, row.peak_bytes) == (5, 7)
 
 
 def test_how_long_a_measure_ran_counts_what_ran_side_by_side_once():
@@ -71,16 +70,6 @@ def test_compiled_sections_borrow_the_references_of_eager(synthetic, tmp_path):
     compiled = next(section for section in loaded.sections if section.mode == "compiled")
     found = [row.fix for row in loaded.comparators(compiled, "audio")]
     assert found == ["reference", "noise_floor", "control_long_window", "control_rope_bfloat16"]
-
-
-def test_figures_and_series_have_gaps_where_nothing_was_measured():
-    data = {"a": {"b": 2, "flag": True, "none": None}, "series": {"time_s": [0, 1, 2], "value": [1.0, None, 3.0]}}
-    assert figure_of(data, "a", "b") == 2.0
-    assert figure_of(data, "a", "flag") is None
-    assert figure_of(data, "a", "none") is None
-    assert figure_of(None, "a") is None
-    assert series_of(data, "series", value="value") == ([0.0, 2.0], [1.0, 3.0])
-    assert series_of({"series": {"time_s": [0], "value": [1.0]}}, "series", value="value") is None
 
 
 def timed(ratio, low, high, *, verdict):

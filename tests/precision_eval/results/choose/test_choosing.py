@@ -10,6 +10,7 @@ from made_groups import STEADY, around, base, contender, group, random_group
 from scipy import stats
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.figures import LatencyFigures, figures_of
 from precision_eval.measure.drift import over_seeds
 from precision_eval.report.choice_text import tie_lines
 from precision_eval.results.choose import POLICIES, Constraints, MissingMeasureError, choose_from, parse_memory
@@ -125,7 +126,9 @@ def test_a_tie_that_a_verdict_calls_slower_says_what_a_choice_asks_for():
 def with_fresh_memory(ratio, doubt="fresh memory: a call had 16,386 page faults", *, fix="float16", drift=1e-3):
     row = contender(fix, logs=around(ratio), drift=drift)
     return replace(
-        row, records={"latency": SimpleNamespace(status="passed", data={"doubts": [doubt]})}, verdict="faster"
+        row,
+        records={"latency": SimpleNamespace(figures=LatencyFigures(baseline="b", ratio=1.0, doubts=[doubt]))},
+        verdict="faster",
     )
 
 
@@ -153,7 +156,7 @@ def test_drift_over_seeds_is_compared_seed_by_seed():
         data = over_seeds(errors) | ({} if by_seed else {"relative_error_by_seed": []})
         ends = {end: data[f"relative_error_{end}"] for end in ("low", "high")}
         figure = Estimate(value=data["relative_error"], **ends, degrees=3.0)
-        record = SimpleNamespace(status="passed", data=data)
+        record = SimpleNamespace(figures=figures_of("drift", data))
         return replace(contender(fix, time=1.0, drift=figure), records={"drift": record}, paired_drift=True)
 
     errors, less = [1.0e-3, 2.0e-3, 0.7e-3, 1.4e-3], [0.96e-3, 1.95e-3, 0.68e-3, 1.36e-3]

@@ -129,7 +129,7 @@ def test_the_voice_reads_streams_survival_and_sound():
     chance = {"time_s": [0.0, 1.0, 2.0, 3.0], "value": [4.0, 4.0, 4.0, 4.0]}
     voice = {"case": "voice", "size": "default"}
     drift = {"streams": 12, "relative_error": 1e-3, "relative_error_low": 0.9e-3, "relative_error_high": 1.1e-3}
-    survival = {"fraction": [1.0, 0.89], "low": [0.9, 0.79], "high": [1.0, 0.95]}
+    survival = {"time_s": [0.0, 1.0], "fraction": [1.0, 0.89], "low": [0.9, 0.79], "high": [1.0, 0.95]}
     distance, noise_floor = {"series": series, "ratio_to_null": 0.375}, {"series": chance}
     found = [
         record("float16", "teacher_forced_drift", drift, **voice),
