@@ -65,7 +65,7 @@ def excess_drift(
 ) -> Excess | None:
     """Say by how much a model drifts beyond what its format explains; None where it does not, or nothing is known."""
     drift = output_error(outcome.outputs, reference.outputs)
-    if drift is None or reference.name == "float32" or base is torch.float64:
+    if drift is None or reference.name == "float32" or base is torch.float64 or outcome.are_tokens:
         return None
     explained = BEYOND_FORMAT * _format_cost(outcome, reference, base)
     if drift <= explained:

@@ -15,7 +15,7 @@ from torch import nn
 from precision_eval.cases.own import OwnCase
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import short
-from precision_eval.core.formatting import grouped, memory_text
+from precision_eval.core.formatting import grouped, memory_text, percent
 from precision_eval.core.targets import first_line
 from precision_eval.doctor.accuracy import (
     HARDLY_A_DIGIT,
@@ -52,6 +52,7 @@ from precision_eval.measure.model_calls import (
     copy_model,
     difference,
     observe_call,
+    output_error,
     run_twice,
     subject_of,
 )
@@ -197,19 +198,20 @@ def _diagnose(
     base = base_dtype(subject)
     observer, seen, raised = _observe(subject, base)
     reference = _reference(subject, repeats, available_bytes=available_bytes)
-    broken, total = repeats.outcome.broken(reference.outputs)
+    outcome = replace(repeats.outcome, inside=seen.inside)
+    broken, total = outcome.broken(reference.outputs)
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
     excess, noted = None, None
-    if raised is None and not any(finding.severity == "fault" for finding in findings):
+    if raised is None and not outcome.are_tokens and not any(finding.severity == "fault" for finding in findings):
         excess, noted = of_numbers(subject, repeats.outcome, reference, base, observer.angles)
         findings = findings if noted is None else _with_numbers(findings, noted[0])
     if raised is None:
         findings = _with_lost_before(findings, subject, reference)
-    doubts = (*_doubts(subject, repeats, seen), *_infinity_doubts(repeats.outcome, broken), *reference.doubts)
+    doubts = (*_doubts(subject, repeats, seen, reference), *_infinity_doubts(outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
         model=type(subject.unwrapped).__name__,
         status="raised" if raised is not None else "non_finite" if broken else "passed",
-        message=_message(seen, broken, total),
+        message=_message(seen, broken, total, reference),
         base_dtype=short(base),
         findings=findings,
         explanation=None if seen.error is None else explain(seen.error).to_dict(),
@@ -282,7 +284,7 @@ def _reference(subject: ExaminedModel, repeats: Repeatability, *, available_byte
 
 def _infinity_doubts(outcome: CallOutcome, broken: int) -> tuple[str, ...]:
     infinite, total = outcome.broken()
-    if infinite == broken:
+    if infinite == broken or outcome.are_tokens:
         return ()
     return (f"{infinite - broken} of {total} output values are infinite in the reference too, and taken as meant",)
 
@@ -310,12 +312,18 @@ def _check_is_of_dtypes(error: Exception, raised: Event) -> None:
     ) from error
 
 
-def _message(seen: CallOutcome, broken: int, total: int) -> str:
+def _message(seen: CallOutcome, broken: int, total: int, reference: Reference) -> str:
     if seen.error is not None:
         lines = str(seen.error).strip().splitlines() or [""]
         of_script = [line for line in lines if line.startswith("RuntimeError: ")]  # below TorchScript's own traceback
         return of_script[-1] if of_script else f"{type(seen.error).__name__}: {lines[0]}"
-    return f"{broken} of {total} output values are not finite" if broken else ""
+    if not broken:
+        return ""
+    if not seen.are_tokens:
+        return f"{broken} of {total} output values are not finite"
+    message = f"{broken} of {total} values on the way to the tokens are not finite"
+    wrong = output_error(seen.outputs, reference.outputs)
+    return message if wrong is None else f"{message}; {percent(wrong)} of the tokens are not those of {reference.name}"
 
 
 def _held(subject: ExaminedModel, base: torch.dtype) -> tuple[Held, ...]:
@@ -331,7 +339,7 @@ def _held(subject: ExaminedModel, base: torch.dtype) -> tuple[Held, ...]:
     )  # fmt: skip
 
 
-def _doubts(subject: ExaminedModel, repeats: Repeatability, seen: CallOutcome) -> tuple[str, ...]:
+def _doubts(subject: ExaminedModel, repeats: Repeatability, seen: CallOutcome, reference: Reference) -> tuple[str, ...]:
     doubts = []
     if repeats.carries_state:
         doubts.append(
@@ -342,6 +350,13 @@ def _doubts(subject: ExaminedModel, repeats: Repeatability, seen: CallOutcome) -
         doubts.append(f"two calls from the same state differ by {repeats.difference:.2g} relative")
     if seen.error is None and difference(repeats.outcome, CallOutcome(seen.outputs, None)) > repeats.difference:
         doubts.append("the observed call's output differs from an unobserved one's")
+    if seen.are_tokens:
+        wrong = output_error(seen.outputs, reference.outputs)
+        differ = "" if wrong is None else f"; {percent(wrong)} of the tokens differ from those of {reference.name}"
+        doubts.append(
+            f"the output is integers, such as tokens, so silent rounding is not seen{differ}: have it return scores "
+            "(return_dict_in_generate=True, output_scores=True)"
+        )
     if seen.error is None and not seen.outputs:
         doubts.append(
             "the output has no floating values, as that of generate() has none, so drift is not known and silent "

@@ -178,7 +178,7 @@ def _judge(event: Event) -> tuple[Severity, str]:
         why = "its values overflow it" if event.result is torch.float16 else "it holds too few digits"
         return "fault", f"the model's class keeps this in float32; it is stored in {short(event.result)}, and {why}"
     if event.kind == "first_non_finite":
-        return "fault", "the first result that is not finite though its operands are, and the output is not finite"
+        return "fault", "the first result that is not finite though its operands are"
     return "note", "a wider destination: exact"
 
 

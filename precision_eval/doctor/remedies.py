@@ -104,14 +104,15 @@ def _try_fix(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
         outcome = CallOutcome(None, error)
     if outcome.error is not None:
         return _note_failure(remedy, outcome.error)
-    broken, total = outcome.broken(trials.reference.outputs)
+    left, observed = _left(fix, subject, values=outcome.are_tokens)
+    broken, total = replace(outcome, inside=observed.inside).broken(trials.reference.outputs)
     if broken:
-        return replace(remedy, status="non_finite", reason=f"{broken} of {total} output values are not finite")
-    left = _left(fix, subject)
+        which = "values on the way to the tokens" if outcome.are_tokens else "output values"
+        return replace(remedy, status="non_finite", reason=f"{broken} of {total} {which} are not finite")
     if fix.storage == "as_shipped":
         left = list(dict.fromkeys((*left, *trials.cut)))
     drift = output_error(outcome.outputs, trials.reference.outputs)
-    if drift is not None and drift > trials.most_drift:
+    if drift is not None and drift > trials.most_drift and not outcome.are_tokens:
         left.append(f"left: a drift of {drift:.2g}")
     remedy = replace(remedy, status="passed", cures=not left, relative_error=drift, reason="; ".join(left))
     if not (trials.repeats and remedy.cures):
@@ -128,16 +129,17 @@ def _note_failure(remedy: Remedy, error: Exception) -> Remedy:
     return replace(remedy, status=status, reason=f"{SUITE_FAILED}{reason}" if status == "crashed" else reason)
 
 
-def _left(fix: Fix, subject: ExaminedModel) -> list[str]:
-    """Observe the model under a fix; name the faults that are left. The compiler changes no dtype, so that one that
-    only compiles leaves those of the model as it is.
+def _left(fix: Fix, subject: ExaminedModel, *, values: bool) -> tuple[list[str], CallOutcome]:
+    """Observe the model under a fix; name the faults that are left, and return the outcome.
+
+    The compiler changes no dtype, so that one that only compiles leaves those of the model as it is.
     """
     model = copy_model(subject)
     with _apply_fix(fix_by_id("as_shipped") if _mode(fix) == "compiled" else fix, model) as applied:
         inputs = applied.prepare(model.tensors)
         base = applied.dtype or base_dtype(model)
-        observer, outcome = observe_call(model, lambda: applied(*inputs), inputs, base=base, values=False)
-    return [f"left: {fault}" for fault in left_faults(observer, outcome.outputs or ())]
+        observer, outcome = observe_call(model, lambda: applied(*inputs), inputs, base=base, values=values)
+    return [f"left: {fault}" for fault in left_faults(observer, outcome.outputs or ())], outcome
 
 
 def _candidate(fix: Fix, subject: ExaminedModel, stack: ExitStack) -> tuple[ExaminedModel, Candidate]:

@@ -192,7 +192,7 @@ def _observe(
         for finding, event in zip(findings, events, strict=True)
         if finding.severity == "fault" or (numbers and event.reached_output and event.result is not base)
     ]
-    if numbers and not faults and not broken:
+    if numbers and not faults and not broken and not seen.are_tokens:
         _, noted = of_numbers(model, seen, reference, base, observer.angles)
         faults = [] if noted is None else [noted]
         for _, event in faults:
@@ -207,7 +207,9 @@ def _still_wrong(outcome: CallOutcome, reference: Reference) -> tuple[str, ...]:
         return (f"{type(outcome.error).__name__}: {first_line(outcome.error, empty='')}",)
     broken, total = outcome.broken(reference.outputs)
     if broken:
-        return (f"{broken} of {total} output values are not finite",)
+        return (f"{broken} of {total} {'values' if outcome.are_tokens else 'output values'} are not finite",)
+    if outcome.are_tokens:
+        return ()
     drift = output_error(outcome.outputs, reference.outputs)
     return (f"a drift of {drift:.2g}",) if drift is not None and drift > HARDLY_A_DIGIT else ()
 

@@ -81,10 +81,11 @@ class ExaminedModel(Packed):
         return [(name, other[0]) for name, other in others if other and not isinstance(other[0], _PLAIN)]
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the model; where it returns floating tensors inside an object alone, such as a cache, those."""
+        """Call the model; where it returns no floating tensors, those inside an object, such as a cache, or tokens."""
         args, kwargs = self.arguments(tensors)
         output = self.model(*args, **kwargs)
-        return floating_leaves(output) or tuple(tensor for _, tensor in tensors_in("output", output))
+        inside = tuple(tensor for _, tensor in tensors_in("output", output))
+        return floating_leaves(output) or inside or _integer_leaves(output)
 
 
 class _Rebuild:
@@ -127,6 +128,12 @@ def floating_leaves(value: Any) -> tuple[torch.Tensor, ...]:
         elif is_dataclass(leaf) and not isinstance(leaf, type):
             tensors += [tensor for entry in fields(leaf) for tensor in floating_leaves(getattr(leaf, entry.name, None))]
     return tuple(tensors)
+
+
+def _integer_leaves(value: Any) -> tuple[torch.Tensor, ...]:
+    """List the integer tensors of what a model returned, such as tokens; conditions are none."""
+    leaves = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    return tuple(leaf for leaf in leaves if leaf.dtype is not torch.bool and not leaf.is_complex())
 
 
 def in_dtype(values: Any, dtype: torch.dtype | None) -> Any:

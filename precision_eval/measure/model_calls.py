@@ -58,14 +58,25 @@ def subject_of(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """What one call came to."""
+    """What one call came to; `inside` counts the values of an observed call that are not finite, and all of them."""
 
     outputs: tuple[torch.Tensor, ...] | None
     error: Exception | None
+    inside: tuple[int, int] = (0, 0)
+
+    @property
+    def are_tokens(self) -> bool:
+        """Whether the outputs are integers, which are always finite."""
+        return bool(self.outputs) and not any(output.is_floating_point() for output in self.outputs or ())
 
     def broken(self, truth: tuple[torch.Tensor, ...] | None = None) -> tuple[int, int]:
-        """Count the output values that are not finite, and all."""
+        """Count the output values that are not finite, and all; of tokens that differ from the truth's, those inside
+        an observed call.
+        """
         outputs = self.outputs or ()
+        if self.are_tokens:
+            broken, total = self.inside
+            return (0 if output_error(outputs, truth) == 0.0 else broken), total
         lost = [~output.isfinite() for output in outputs]
         if truth is not None and [t.shape for t in truth] == [o.shape for o in outputs]:
             lost = [mask & (o != exact) for mask, o, exact in zip(lost, outputs, truth, strict=True)]
@@ -156,7 +167,12 @@ def difference(left: CallOutcome, right: CallOutcome) -> float:
 
 
 def relative_error(output: torch.Tensor, truth: torch.Tensor) -> float:
-    """‖output − truth‖₂ / ‖truth‖₂ in float64, over the values finite in both; infinity where others differ."""
+    """‖output − truth‖₂ / ‖truth‖₂ in float64, over the values finite in both; infinity where others differ.
+
+    Of integers, such as tokens, the share that differs.
+    """
+    if not output.is_floating_point():
+        return float((output.cpu() != truth.cpu()).double().mean()) if output.numel() else 0.0
     a, b = (tensor.detach().to("cpu", torch.float64) for tensor in (output, truth))
     finite = b.isfinite()
     if not torch.equal(a.isfinite(), finite):
@@ -250,4 +266,13 @@ def observe_call(
             outcome = attempt(run)
     finally:
         model.listener = None
-    return observer, CallOutcome(kept_outputs[0] if kept_outputs else None, outcome.error)
+    outputs = kept_outputs[0] if kept_outputs else None
+    return observer, CallOutcome(outputs, outcome.error, _values_inside(observer))
+
+
+def _values_inside(observer: DtypeFlow) -> tuple[int, int]:
+    """Count the values of a call that are not finite where masks are none, and all."""
+    if observer.numbers is None or not observer.numbers.broken:
+        return 0, 0
+    counts = observer.numbers.counts.values()
+    return sum(count.non_finite for count in counts), sum(count.total for count in counts)

@@ -341,14 +341,43 @@ def test_a_dynamically_quantised_layer_beside_half_is_located_and_cured_from_out
     assert "self.codes(self.enter(x).to(torch.float32))" in found.patch.diff  # a packed layer has no weight to ask
 
 
-def test_an_output_without_floating_values_is_a_doubt():
-    class Chosen(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.project = nn.Linear(4, 4)
+class Talker(nn.Module):
+    """Greedy decoding of one step, with scores that some models leave out before the choice."""
 
-        def forward(self, x):
-            return self.project(x).argmax(-1)
+    def __init__(self, gain=1.0, excluded=False):
+        super().__init__()
+        self.up, self.down, self.head = nn.Linear(32, 128), nn.Linear(128, 32), nn.Linear(32, 100)
+        self.norm, self.excluded = nn.LayerNorm(32), excluded
+        with torch.no_grad():
+            self.up.weight.mul_(gain)
+            self.down.weight.mul_(gain)
 
-    diagnosis = examine(Chosen().eval(), torch.ones(2, 4), fixes=False)
-    assert any("no floating values" in doubt for doubt in diagnosis.doubts)
+    def forward(self, h):
+        scores = self.head(self.norm(h + self.down(torch.relu(self.up(h)))))
+        if self.excluded:
+            scores = scores + torch.log((torch.arange(100) > 50).to(scores.dtype))
+        return scores.argmax(-1)
+
+
+def test_an_overflow_ahead_of_tokens_is_a_fault_with_its_line():
+    torch.manual_seed(0)
+    diagnosis = examine(Talker(gain=600.0).half().eval(), torch.randn(3, 32).half(), latency=False)
+    assert diagnosis.status == "non_finite"
+    assert [(fault.kind, fault.module) for fault in diagnosis.faults] == [("first_non_finite", "down")]
+    cures = {remedy.fix: remedy.cures for remedy in diagnosis.remedies}
+    assert cures["full_float32"]
+    assert cures["bfloat16"]
+    assert not cures["query_to_half"]
+
+
+def test_infinities_that_change_no_token_are_no_fault():
+    torch.manual_seed(0)
+    for model in (Talker(), Talker(excluded=True)):
+        diagnosis = examine(model.half().eval(), torch.randn(3, 32).half(), fixes=False)
+        assert diagnosis.status == "passed"
+        assert diagnosis.faults == ()
+        assert any("silent rounding is not seen; 0 % of the tokens" in doubt for doubt in diagnosis.doubts)
+
+
+def test_the_error_of_tokens_is_the_share_that_differs():
+    assert relative_error(torch.tensor([3, 5, 7, 9]), torch.tensor([3, 5, 7, 1000])) == 0.25
