@@ -13,13 +13,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
-from precision_eval.core.files import TrialFile, check_own_folder, claimed, read_json, worked_out_from, write_json
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, unknown_name
+from precision_eval.core.files import TrialFile, check_own_folder, claimed, read_json, write_json
+from precision_eval.core.formatting import visible
 
 ROOT = Path(__file__).resolve().parents[1]
 Size = Literal["quick", "full"]
@@ -203,9 +205,21 @@ def _environment(stored: Data, options: Options) -> Data:
     return {"environment": stored["environment"]} if "environment" in stored else {}
 
 
+@contextmanager
+def reading_trials(path: Path, *, remedy: str) -> Iterator[None]:
+    """Name the file in one line where its trials cannot be read: they were edited or damaged."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, PrecisionEvalError):
+            raise
+        what = f"{type(error).__name__}: {visible(str(error))[:120]}"
+        raise RecordError(f"{path} does not hold what this suite writes ({what}); {remedy}") from error
+
+
 def figures_of(experiment: Experiment, content: Any, path: Path) -> list[Figure]:
     """Make the figures; trials that are not this experiment's are refused in one line."""
-    with worked_out_from(path, remedy=f"give another file or --out with trials of {experiment.name}"):
+    with reading_trials(path, remedy=f"give another file or --out with trials of {experiment.name}"):
         return [] if content is None else experiment.figures(content)
 
 

@@ -32,11 +32,11 @@ Compare EST with REF, a recording of the same length and sample rate, mono; with
 resampled, normalised, trimmed or warped. Memory does not grow with the length.
 
 The first line names what is wrong: samples that are not finite, silence, dropouts, clipping, jumps, repeats or a lag.
-Exit code 1 where a recording is not finite, or dead where its reference is not.
+The exit code is 1 if a recording is not finite, or is silent where its reference is not.
 
-↓ is closer when lower, ↑ when higher; [bold]p95[/bold] is what 95 % of the seconds are no worse than. Give
+↓ is closer when lower, ↑ when higher; 95 % of the seconds are no worse than [bold]p95[/bold]. Give
 [cyan]--noise-floor[/cyan] a second, equally good rendering of REF (another noise seed) to see every distance as a
-multiple of what chance does.
+multiple of what chance alone makes.
 
 [bold]Examples[/bold]
 
@@ -56,7 +56,7 @@ class Alignment(StrEnum):
 
 def audio(
     reference: Annotated[
-        Path, typer.Argument(metavar="REF", help="Audio file, mono: what it should sound like. Or a folder of such.")
+        Path, typer.Argument(metavar="REF", help="Audio file, mono: what it should sound like; or a folder of them.")
     ],
     estimate: Annotated[
         Path | None,

@@ -39,7 +39,7 @@ COMMANDS = {
     "doctor": (
         MODEL,
         "precision_eval.cli.examine:doctor",
-        "Find where dtypes split in a model of yours, what brought each dtype there, and which fix cures it.",
+        "Find where dtypes split in your model, what brought each dtype there, and which fix cures it.",
     ),
     "explain": (
         MODEL,
@@ -49,7 +49,7 @@ COMMANDS = {
     "compare": (
         MODEL,
         "precision_eval.cli.own_model:compare",
-        "Compare calls of your own: paired latency, memory, and drift to a float64 copy of the first.",
+        "Compare your own calls: paired latency, memory, and drift to a float64 copy of the first.",
     ),
     "plan": (
         MODEL,
@@ -64,7 +64,7 @@ COMMANDS = {
     "gate": (
         TRACK,
         "precision_eval.cli.gate:gate",
-        "Compare a change with what it is based on, and fail where it is worse beyond a margin.",
+        "Compare a change with its base, and fail if it is worse by more than a margin.",
     ),
     "versions": (
         TRACK,

@@ -28,8 +28,8 @@ begins that the format does not explain. Then every fix is tried on the model fr
 ranked by drift against float64, paired latency and memory.
 
 MODEL is a function without arguments that returns (model, inputs), inputs being a tuple or a dict; or hf:FOLDER, a
-checkpoint of transformers in safetensors (needs the extra zoo); or a case's id. Mixed dtypes on purpose, such as norms
-and rotations that cast in and out, are no fault. Exit code 0 without a fault, 1 with one.
+checkpoint of transformers in safetensors (needs the extra zoo); or a case's id. Intended mixed dtypes, such as norms
+and rotations that cast in and out, are no fault. The exit code is 1 if there is a fault, else 0.
 
 [bold]Examples[/bold]
 

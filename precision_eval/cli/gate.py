@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 EXIT_CODES = {"regression": EXIT_VERDICT, "could not tell": EXIT_COULD_NOT_TELL, "no regression": EXIT_DONE}
 
 HELP = """\
-Both versions of a case are imported by one process, on the same tensors, and timed in turn: a slowdown of two per cent
-is found in about a minute for ten fixes. Your checkout is not touched. A case whose code is the same on both sides is
-not timed.
+One process imports both versions of a case, runs them on the same tensors and times them in turn. It detects a
+slowdown of two per cent in about a minute for ten fixes. Your checkout is not touched. A case whose code is the same on
+both sides is not timed.
 
 Exit code 0: compared, and no worse. 1: worse. 2: input that cannot be compared. 4: could not tell.
 
@@ -48,9 +48,9 @@ HELP += settings_help(GATE)
 _FIXES = ("as_shipped", "full_float32")
 
 Base = Annotated[str | None, typer.Option("--base", help="A commit of this repository, or a folder.")]
-Head = Annotated[str, typer.Option("--head", help="What is proposed, likewise; . is the folder with its changes.")]
+Head = Annotated[str, typer.Option("--head", help="The proposed commit or folder; . is this folder with its changes.")]
 Case = Annotated[
-    list[str] | None, typer.Option("--case", help="Where your factory is written, in both sides, or a shipped case.")
+    list[str] | None, typer.Option("--case", help="Your factory, as both sides have it, or a shipped case.")
 ]
 Fix = Annotated[
     list[str] | None, typer.Option("--fix", help="Fixes, or none; [dim]default: as_shipped and full_float32[/dim]")
@@ -65,7 +65,7 @@ GitHub = Annotated[
     typer.Option(
         "--github",
         help="In a workflow of a pull request: the base is its base, the summary goes to the job's page and into a "
-        "comment (by gh, with GH_TOKEN), and where it could not tell it warns and ends with 0.",
+        "comment (by gh, with GH_TOKEN), and if it cannot tell, it warns and exits with 0.",
     ),
 ]
 

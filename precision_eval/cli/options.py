@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-_SEVERAL = "names or globs; repeat or separate by commas"
+_SEVERAL = "names or globs; repeat the option, or separate them by commas"
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run; holds records.jsonl.")]
 Case = Annotated[list[str] | None, typer.Option("--case", help=f"Cases: {_SEVERAL}.")]
@@ -19,11 +19,11 @@ Size = Annotated[
     list[str] | None,
     typer.Option("--size", help=f"Sizes of the cases: {_SEVERAL}; [dim]default: each case's own[/dim]"),
 ]
-Mode = Annotated[list[str] | None, typer.Option("--mode", help="eager, compiled, or both by commas.")]
+Mode = Annotated[list[str] | None, typer.Option("--mode", help="eager, compiled, or both, comma-separated.")]
 Device = Annotated[
-    str, typer.Option("--device", help="auto, cpu, cuda, cuda:i or mps; auto is CUDA where there is one.")
+    str, typer.Option("--device", help="auto, cpu, cuda, cuda:i or mps; auto takes CUDA if there is a GPU.")
 ]
-Out = Annotated[Path, typer.Option("--out", help="Folder of the results; the same command goes on from what is there.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder of the results; the same command resumes there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print strict JSON instead.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Less of everything, for a first look.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print every table, finding and note.")]

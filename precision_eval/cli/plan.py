@@ -41,7 +41,7 @@ Length = Annotated[int | None, typer.Option(min=1, help="Slots of the cache; [di
 PlannedDevice = Annotated[
     str | None,
     typer.Option(
-        help="t4, a10g, a100, a100-80gb, h100, h200, cpu, cuda, mps or auto; or memory, such as 16GiB. Adds whether "
+        help="t4, a10g, a100, a100-80gb, h100, h200, cpu, cuda, mps or auto; or memory, such as 16GiB. Shows whether "
         "the model fits, and the largest length that does."
     ),
 ]

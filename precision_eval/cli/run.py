@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 HELP = """\
-A run that was stopped goes on where it stopped: give the same command again.
+To resume a run that was stopped, give the same command again.
 
-It ends with one table per case: result, time ratio, memory, drift, sound; the fix to take in bold, ties marked ≈.
-The default measures every shipped case in about two minutes on two quiet cores: attention at one step and over a whole
-prompt, and a small voice with 16 streams of its speech. It leaves out what only the HTML report shows: how long two
-voices stay the same, and a recording of each fix. [cyan]--case voice[/cyan] with the same [cyan]--out[/cyan] adds both.
-[cyan]--quick[/cyan] takes half a minute and makes no sound; [cyan]--thorough[/cyan] takes half an hour and more, and is
-what the published results use: every size of each case, ten minutes of audio.
+The output is one table per case (result, time ratio, memory, drift, sound), with the fix to take in bold and ties
+marked ≈. The default measures every shipped case in about two minutes on two quiet cores: attention at one step and
+over a whole prompt, and a small voice with 16 streams of its speech. It skips what only the HTML report shows: when
+free-running streams diverge, and a recording of each fix. [cyan]--case voice[/cyan] with the same [cyan]--out[/cyan]
+adds both. [cyan]--quick[/cyan] takes half a minute and makes no sound. [cyan]--thorough[/cyan] takes half an hour or
+more and is what the published results use: every size of each case, ten minutes of audio.
 
 A cell that crashes, hangs or runs out of memory costs that cell only and is recorded with its reason.
 
@@ -71,7 +71,7 @@ Candidates = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PLACE",
-        help="Your own fix: file.py:name, a callable that changes a model, or a Fix; next to those of --fix.",
+        help="Your own fix: file.py:name, a callable that changes a model, or a Fix; measured with those of --fix.",
     ),
 ]
 MeasureNames = Annotated[
@@ -81,7 +81,7 @@ Settings = Annotated[list[str] | None, set_option(RUN)]
 # Settings that are options of a cell.
 _EFFORT = ("minutes", "streams", "steps", "processes", "seed", "seeds", "tf32", "memory", "isolation")
 
-Thorough = Annotated[bool, typer.Option("--thorough", help="Every size, more of everything; for publication.")]
+Thorough = Annotated[bool, typer.Option("--thorough", help="Every size and more of everything, for publication.")]
 
 
 def run(

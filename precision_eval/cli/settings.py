@@ -66,11 +66,11 @@ PROCESSES = Setting(
     "processes",
     "a count from 1",
     _count,
-    "processes that time each group; from 5 on, intervals include what differs between processes",
+    "processes that time each group; with 5 or more, intervals include the variation between processes",
 )
-SEED = Setting("seed", "a count from 0", _at_least(int, 0), "of weights, inputs, noise and order; default 0", 0)
+SEED = Setting("seed", "a count from 0", _at_least(int, 0), "seed of weights, inputs, noise and order; default 0", 0)
 THREADS = Setting("threads", "a count from 1", _count, "threads per worker, as torch uses them; default 1", 1)
-DEVICE = Setting("device", "auto, cpu, cuda, cuda:i or mps", str, "where it is measured; default cpu", "cpu")
+DEVICE = Setting("device", "auto, cpu, cuda, cuda:i or mps", str, "device to measure on; default cpu", "cpu")
 SIZE = Setting("size", "a name", str, "size of a shipped case; default its smallest")
 
 RUN = (
@@ -85,37 +85,37 @@ RUN = (
     Setting("seeds", "a count from 1", _count, "seeded inputs that drift is measured on; default 1, thorough 8"),
     Setting(
         "sdpa_backend",
-        "any, math, flash, efficient, cudnn, or several by commas",
+        "any, math, flash, efficient, cudnn, or several, comma-separated",
         _names,
-        "pins attention; any is torch's choice",
+        "pins the attention backend; any lets torch choose",
         (),
     ),
-    Setting("tf32", "on or off", _word_of("on", "off"), "TF32 for float32 on CUDA; default as torch has it"),
+    Setting("tf32", "on or off", _word_of("on", "off"), "TF32 for float32 on CUDA; default torch's setting"),
     Setting(
         "memory",
-        "states of the C library's allocator by commas; see docs/definitions.md",
+        "names, comma-separated; see docs/definitions.md",
         lambda text: ",".join(_names(text)),
-        "what to time in; verdicts rest on the first; default grown",
+        "allocator states to time in; the first decides the verdict; default grown",
     ),
     Setting(
         "isolation",
         "warn or error",
         _word_of("warn", "error"),
-        "where others use the device of a timed cell: a doubt, or the end of the run",
+        "when other processes use the device during timing: warn records a doubt, error ends the run",
     ),
-    Setting("timeout", "seconds from 1", _at_least(float, 1.0), "limit of one cell; default 900"),
+    Setting("timeout", "seconds from 1", _at_least(float, 1.0), "time limit of one cell; default 900"),
     Setting(
         "checkpoint_dtype",
         "float32 or bfloat16",
         _word_of("float32", "bfloat16"),
-        "format that the voice's weights are stored in; default float32",
+        "dtype of the voice's stored weights; default float32",
         "float32",
     ),
     Setting(
         "executor",
         "dask or dask:ADDRESS",
         str,
-        "runs cells on a dask cluster, of this machine or at an address; see docs/fleet.md",
+        "run cells on a dask cluster: on this machine, or at ADDRESS; see docs/fleet.md",
     ),
 )
 
@@ -126,14 +126,20 @@ CHOOSE = (
 
 DOCTOR = (
     SIZE,
-    Setting("dtype", "a dtype of torch", str, "of a checkpoint's weights; default its config's"),
-    Setting("compile", "on or off", _switch, "also under torch.compile, backend aot_eager; slow; default off", False),
-    Setting("latency", "on or off", _switch, "times the fixes that cure; default on", True),
+    Setting("dtype", "a dtype of torch", str, "dtype of a checkpoint's weights; default from its config"),
+    Setting(
+        "compile",
+        "on or off",
+        _switch,
+        "also diagnose under torch.compile (backend aot_eager); slow; default off",
+        False,
+    ),
+    Setting("latency", "on or off", _switch, "time the fixes that cure; default on", True),
     Setting(
         "budget",
         "seconds from 0.5",
         _at_least(float, 0.5),
-        "timing of all fixes; nothing is timed where that would take ten times as long; default 3",
+        "time for all fixes; nothing is timed if it would take ten times as long; default 3",
         3.0,
     ),
     SEED,
@@ -143,10 +149,18 @@ COMPARE = (replace(BUDGET, help="timing of all calls together; default 2", defau
 
 PLAN = (
     Setting(
-        "dtype", "as_shipped, float16, bfloat16 or float32", str, "of the weights; default as_shipped", "as_shipped"
+        "dtype",
+        "as_shipped, float16, bfloat16 or float32",
+        str,
+        "dtype of the weights; default as_shipped",
+        "as_shipped",
     ),
     Setting(
-        "kv_dtype", "as_shipped, float16, bfloat16 or float32", str, "of the KV cache; default as_shipped", "as_shipped"
+        "kv_dtype",
+        "as_shipped, float16, bfloat16 or float32",
+        str,
+        "dtype of the KV cache; default as_shipped",
+        "as_shipped",
     ),
     Setting("batch", "a count from 1", _count, "sequences; default 1", 1),
     Setting("tokens", "a count from 1", _count, "tokens per call: 1 is decode, more is prefill; default 1", 1),
@@ -154,12 +168,12 @@ PLAN = (
 
 MODULES = (
     Setting("format", "bfloat16 or float16", str, "the half format; default bfloat16", "bfloat16"),
-    Setting("held_out", "on or off", _switch, "measures the policy and every fix on other seeds; default on", True),
+    Setting("held_out", "on or off", _switch, "measure the policy and every fix on further seeds; default on", True),
     SEED,
 )
 
 GATE = (
-    Setting("mode", "eager, compiled, or both by commas", _names, "how fixes are run; default eager", ("eager",)),
+    Setting("mode", "eager, compiled, or both, comma-separated", _names, "how fixes run; default eager", ("eager",)),
     SIZE,
     DEVICE,
     THREADS,
@@ -168,7 +182,7 @@ GATE = (
         "processes",
         "a count from 2",
         _at_least(int, 2),
-        "processes, each with its own seed; undecided cells get further ones; default 10",
+        "processes, each with its own seed; undecided cells get more; default 10",
         10,
     ),
     Setting("budget", "seconds from 0.1", _at_least(float, 0.1), "timing per fix in all processes; default 5", 5.0),
@@ -176,15 +190,15 @@ GATE = (
         "margin_latency",
         _MARGIN,
         _margin,
-        "slowdown that counts as none; default: more than 0.5% alarms, less than 1% clears",
+        "largest slowdown that passes; default: above 0.5% fails, below 1% passes",
     ),
-    Setting("margin_drift", _MARGIN, _margin, "factor that counts as none; default 1.1", 1.1),
-    Setting("margin_memory", _MARGIN, _margin, "growth that counts as none; default 1%", 0.01),
+    Setting("margin_drift", _MARGIN, _margin, "largest growth factor of drift that passes; default 1.1", 1.1),
+    Setting("margin_memory", _MARGIN, _margin, "largest growth of memory that passes; default 1%", 0.01),
     Setting(
         "require",
-        "status, latency, drift, memory, or several by commas",
+        "status, latency, drift, memory, or several, comma-separated",
         _names,
-        "what must have a verdict for exit code 0; default latency",
+        "what needs a verdict for exit code 0; default latency",
         ("latency",),
     ),
 )

@@ -18,7 +18,7 @@ from precision_eval.core.table import print_lines, print_table, to_markdown
 _STYLES = {"passed": "green", "raised": "red", "failed": "red", "non_finite": "red"}
 
 HELP = """\
-Reads asv's results and prints what changed beyond its margin: statuses at all, bytes by 1 %, drift by half, latency
+Reads asv's results and prints what changed beyond its margin: any status, bytes by 1 %, drift by half, latency
 ratios by a quarter. Steps are those that asv itself detects. Tables on a terminal, Markdown in a pipe.
 
 [bold]Examples[/bold]

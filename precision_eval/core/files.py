@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
-from precision_eval.core.formatting import visible
 
 NO_SPACE: tuple[int, ...] = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a disk, a quota or a file size limit that is exhausted."""
@@ -205,18 +204,6 @@ def write_json(path: Path, data: Any, *, indent: int | None = 1) -> None:
     text = to_json(data, what=str(path), indent=indent) + "\n"
     with written_whole(path) as partial:
         partial.write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def worked_out_from(path: Path, *, remedy: str) -> Iterator[None]:
-    """Name the file in one line where what it holds cannot be worked out: stored data, edited or damaged."""
-    try:
-        yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        if isinstance(error, PrecisionEvalError):
-            raise
-        what = f"{type(error).__name__}: {visible(str(error))[:120]}"
-        raise RecordError(f"{path} does not hold what this suite writes ({what}); {remedy}") from error
 
 
 @dataclass(frozen=True)

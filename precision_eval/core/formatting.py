@@ -136,12 +136,6 @@ def percent_change(ratio: float | None, *, decimals: int = 2) -> str:
     return f"{'' if text.startswith('−') else '+'}{text} %"
 
 
-def range_text(values: Sequence[float], *, write: Callable[[float], str]) -> str:
-    """Write ``least to largest``, or the one value where both read the same."""
-    low, high = write(min(values)), write(max(values))
-    return low if low == high else f"{low} to {high}"
-
-
 def status_text(status: str) -> str:
     """Write a status or another name in words: ``out of memory``."""
     return status.replace("_", " ")

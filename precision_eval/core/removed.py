@@ -17,6 +17,19 @@ COMMANDS: Mapping[str, str] = {
     "self-test": "every ratio states the smallest effect that it would have found",
 }
 
+_RUN_SETTINGS: tuple[str, ...] = (
+    "minutes",
+    "streams",
+    "steps",
+    "budget",
+    "processes",
+    "threads",
+    "workers",
+    "seed",
+    "seeds",
+)
+_RUN_SETTINGS += ("sdpa_backend", "tf32", "memory", "isolation", "timeout", "checkpoint_dtype", "executor")
+
 OPTIONS: Mapping[str, str] = {
     "choose --sweep": "--length takes the nearest size that was measured",
     "choose --memory-plan": "`precision-eval plan` prints the memory of each fix",
@@ -32,23 +45,8 @@ OPTIONS: Mapping[str, str] = {
     "plan --model": "give the model as the argument",
     "run --workload": "use --case",
     "run --judge": "no replacement",
-    "run --minutes": "use --set minutes=VALUE",
-    "run --streams": "use --set streams=VALUE",
-    "run --steps": "use --set steps=VALUE",
-    "run --budget": "use --set budget=VALUE",
-    "run --processes": "use --set processes=VALUE",
-    "run --threads": "use --set threads=VALUE",
-    "run --workers": "use --set workers=VALUE",
-    "run --seed": "use --set seed=VALUE",
-    "run --seeds": "use --set seeds=VALUE",
-    "run --sdpa-backend": "use --set sdpa_backend=VALUE",
-    "run --tf32": "use --set tf32=VALUE",
-    "run --memory": "use --set memory=VALUE",
-    "run --isolation": "use --set isolation=VALUE",
-    "run --timeout": "use --set timeout=VALUE",
-    "run --checkpoint-dtype": "use --set checkpoint_dtype=VALUE",
+    **{f"run --{name.replace('_', '-')}": f"use --set {name}=VALUE" for name in _RUN_SETTINGS},
     "run --speech": "see docs/whisper.md for it as a measure of a plugin",
-    "run --executor": "use --set executor=VALUE",
     "run --quiet": "--json names the HTML report",
     "run --open": "use `precision-eval report RUN --open`",
     "report --quiet": "--json names the HTML report",

@@ -2,7 +2,7 @@
 
 Cells are text as a person reads it. Each writer escapes what its target would interpret and makes control characters
 visible, so a cell may hold anything, an error message or a name from a user's file. :class:`Code` and :class:`Strong`
-mark a whole cell; :class:`MarkdownText` is a cell that is Markdown already.
+mark a whole cell.
 """
 
 from __future__ import annotations
@@ -60,10 +60,6 @@ class FigureCell(str):
         cell = super().__new__(cls, f"{text}{note}")
         cell.value, cell.low, cell.high, cell.note = value, low, high, note
         return cell
-
-
-class MarkdownText(str):
-    """A cell or note that is Markdown already; other targets show its source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +131,6 @@ def to_markdown(table: Table, *, heading: bool = True) -> str:
 
 def markdown_text(text: str) -> str:
     """Return a text as one line of Markdown that reads as the text does, also inside a table."""
-    if isinstance(text, MarkdownText):
-        return re.sub(r"(?<!\\)\|", r"\\|", one_line(text))
     line = one_line(text).strip()
     escaped = _MARKDOWN_SPECIAL.sub(lambda match: _MARKDOWN_ENTITIES.get(match[0], f"\\{match[0]}"), line)
     if not line:

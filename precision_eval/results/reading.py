@@ -7,6 +7,7 @@ compared: their group has no rows, and says why. Figures of unlike environments 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,6 @@ from precision_eval.core.figures import (
     DriftFigures,
     Figures,
     LatencyFigures,
-    MemoryFigures,
     TeacherForcedFigures,
     TraceFigures,
 )
@@ -123,13 +123,8 @@ class Run:
 
     @cached_property
     def sections(self) -> tuple[Group, ...]:
-        """The groups ordered by case, size, mode (eager first), device, pinned settings and threads."""
-        return tuple(
-            sorted(
-                self.groups,
-                key=lambda one: (one.case, one.size, one.mode != "eager", one.mode, one.device, one.pins, one.threads),
-            )
-        )
+        """The groups ordered by case, size (by its numbers), mode (eager first), device, pinned settings, threads."""
+        return tuple(sorted(self.groups, key=_section_order))
 
     @property
     def busy_s(self) -> dict[str, float]:
@@ -147,6 +142,11 @@ class Run:
         They are computed once, eagerly, so a compiled group borrows those of its case, size and device.
         """
         return _comparators(group, self.sections, measure)
+
+
+def _section_order(group: Group) -> tuple[Any, ...]:
+    size = [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", group.size)]  # 256 before 1024
+    return (group.case, size, group.mode != "eager", group.mode, group.device, group.pins, group.threads)
 
 
 def _covered_s(spans: Iterable[tuple[float, float]]) -> float:
@@ -278,14 +278,10 @@ def _row(fix: str, records: Mapping[str, Record], baseline: str | None, *, twin:
     role = next(iter(records.values())).role
     if status != "passed":
         return Row(fix=fix, role=role, status=status, reason=reason, records=records)
-    latency, memory = figures_of(records, LatencyFigures), figures_of(records, MemoryFigures)
-    drift = figures_of(records, TeacherForcedFigures) or figures_of(records, DriftFigures)
-    divergence = figures_of(records, DivergenceFigures)
-    return Row(
-        fix=fix,
-        role=role,
-        reason=reason,
-        records=records,
+    row = Row(fix=fix, role=role, reason=reason, records=records)
+    latency, drift, memory, divergence = row.latency, row.errors, row.memory, row.divergence
+    return replace(
+        row,
         time=None if latency is None else exact(1.0) if fix == baseline else ratio_estimate(latency),
         time_logs=() if latency is None or fix == baseline else log_ratios(latency),
         processes=0 if latency is None else max(1, len(latency.process_ratios)),
@@ -300,7 +296,7 @@ def _row(fix: str, records: Mapping[str, Record], baseline: str | None, *, twin:
         streams=None if divergence is None else divergence.streams,
         survival=None if divergence is None else _survival(divergence),
         missing=_missing(records, {"time": latency, "drift": drift, "memory": memory}),
-        doubts=row_doubts(fix, baseline, latency, drift, figures_of(records, AudioFigures), twin=twin),
+        doubts=row_doubts(fix, baseline, latency, drift, row.audio, twin=twin),
     )
 
 

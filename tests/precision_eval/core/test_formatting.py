@@ -38,8 +38,6 @@ from precision_eval.core import formatting as write
         (write.percent(-0.05, decimals=1), "−5.0 %"),
         (write.percent_change(1.012), "+1.20 %"),
         (write.percent_change(0.95, decimals=0), "−5 %"),
-        (write.range_text([3.0, 1.0], write=lambda value: f"{value:.0f}"), "1 to 3"),
-        (write.range_text([1.01, 1.0], write=lambda value: f"{value:.1f}"), "1.0"),
         (write.status_text("out_of_memory"), "out of memory"),
         (write.yes_no(None), "–"),
         (write.join(["a", "b", "c"]), "a, b and c"),

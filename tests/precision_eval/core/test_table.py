@@ -14,7 +14,6 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import one_line
 from precision_eval.core.table import (
     Code,
-    MarkdownText,
     Strong,
     Table,
     csv_cell,
@@ -149,7 +148,6 @@ def test_markdown_reads_plainly_where_nothing_needs_escaping():
     assert markdown_text(Code("kv_to_query")) == "`kv_to_query`"
     assert markdown_text(Strong("no")) == "**no**"
     assert markdown_text(Strong("*")) == r"**\***"
-    assert markdown_text(MarkdownText("[a](b) | `c`\nd")) == r"[a](b) \| `c` d"
 
 
 @pytest.mark.parametrize(
