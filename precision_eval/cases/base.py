@@ -82,8 +82,6 @@ class Case:
         project. The fix ``upstream`` is planned only where this says something.
     controls : tuple of str
         Pseudo fixes that are known to degrade it.
-    modules : tuple of str
-        What building it imports; imported once for all workers.
     """
 
     id: str
@@ -100,7 +98,6 @@ class Case:
     by_default: bool = True
     upstream: str = ""
     controls: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:

@@ -64,11 +64,9 @@ class Plan:
     @property
     def modules(self) -> tuple[str, ...]:
         """What its workers import of this package and of libraries; somebody's own code runs in workers alone."""
-        cases = {case.id: case.modules for case in CASES}
         places = {measure.name: measure.place.partition(":")[0] for measure in self.measures}
         own = {name: (place,) for name, place in places.items() if place.startswith("precision_eval.")}
-        names = (name for cell in self.cells for name in (*own.get(cell.measure, ()), *cases.get(cell.case, ())))
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys(name for cell in self.cells for name in own.get(cell.measure, ())))
 
     @property
     def compiled(self) -> bool:

@@ -234,42 +234,28 @@ def _norm(width: int) -> nn.RMSNorm:
     return nn.RMSNorm(width, eps=constants.NORM_EPS, dtype=torch.float32)
 
 
-class DecoderLayer(DiaPart):
-    """Self attention, cross attention and feed-forward, each on the normed stream and added to it."""
+class DiaLayer(DiaPart):
+    """Self attention, in the decoder cross attention, and feed-forward, each on the normed stream and added to it."""
 
-    def __init__(self, size: DecoderSize, state: DiaState) -> None:
+    def __init__(self, size: DecoderSize | EncoderSize, state: DiaState) -> None:
         super().__init__(state)
         self.self_norm = _norm(size.width)
         self.self_attention = SelfAttention(size, state)
-        self.cross_norm = _norm(size.width)
-        self.cross_attention = CrossAttention(size, state)
-        self.feed_norm = _norm(size.width)
-        self.feed_forward = DiaFeedForward(size.width, size.hidden, state)
-
-    def forward(
-        self, x: torch.Tensor, positions: torch.Tensor, text_mask: torch.Tensor, compute: torch.dtype
-    ) -> torch.Tensor:
-        """Add the three branches to the stream, (B, 1, W)."""
-        x = x + self.self_attention(self.settled(self.self_norm(x), compute), positions, None, compute)
-        x = x + self.cross_attention(self.settled(self.cross_norm(x), compute), positions, text_mask, compute)
-        return x + self.feed_forward(self.settled(self.feed_norm(x), compute), compute)
-
-
-class EncoderLayer(DiaPart):
-    """Self attention and feed-forward, each on the normed stream and added to it."""
-
-    def __init__(self, size: EncoderSize, state: DiaState) -> None:
-        super().__init__(state)
-        self.self_norm = _norm(size.width)
-        self.self_attention = SelfAttention(size, state)
+        self.crosses = isinstance(size, DecoderSize)
+        if isinstance(size, DecoderSize):
+            self.cross_norm = _norm(size.width)
+            self.cross_attention = CrossAttention(size, state)
         self.feed_norm = _norm(size.width)
         self.feed_forward = DiaFeedForward(size.width, size.hidden, state)
 
     def forward(
         self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, compute: torch.dtype
     ) -> torch.Tensor:
-        """Add both branches to the stream, (B, S, W)."""
-        x = x + self.self_attention(self.settled(self.self_norm(x), compute), positions, mask, compute)
+        """Add the branches to the stream, (B, T, W); the mask is of the text, in the decoder and in the encoder."""
+        self_mask = None if self.crosses else mask
+        x = x + self.self_attention(self.settled(self.self_norm(x), compute), positions, self_mask, compute)
+        if self.crosses:
+            x = x + self.cross_attention(self.settled(self.cross_norm(x), compute), positions, mask, compute)
         return x + self.feed_forward(self.settled(self.feed_norm(x), compute), compute)
 
 
@@ -285,7 +271,7 @@ class DiaDecoder(DiaPart):
         self.embeddings = nn.ModuleList(
             _embedding(constants.VOCABULARY, size.width, state) for _ in range(constants.CHANNELS)
         )
-        self.layers = nn.ModuleList(DecoderLayer(size, state) for _ in range(size.layers))
+        self.layers = nn.ModuleList(DiaLayer(size, state) for _ in range(size.layers))
         self.norm = _norm(size.width)
         self.head = Dense((size.width,), (constants.CHANNELS, constants.VOCABULARY), state)
         self.register_buffer("positions", torch.tensor([size.filled - 1]), persistent=False)
@@ -298,8 +284,8 @@ class DiaDecoder(DiaPart):
         return cast(nn.Embedding, self.embeddings[0]).weight.dtype
 
     @property
-    def blocks(self) -> list[DecoderLayer]:
-        return [cast(DecoderLayer, layer) for layer in self.layers]
+    def blocks(self) -> list[DiaLayer]:
+        return [cast(DiaLayer, layer) for layer in self.layers]
 
     @contextmanager
     def upstream(self) -> Iterator[None]:
@@ -328,7 +314,7 @@ class DiaEncoder(DiaPart):
         super().__init__(state)
         self.size = size
         self.embedding = _embedding(constants.BYTES, size.width, state)
-        self.layers = nn.ModuleList(EncoderLayer(size, state) for _ in range(size.layers))
+        self.layers = nn.ModuleList(DiaLayer(size, state) for _ in range(size.layers))
         self.norm = _norm(size.width)
         self.register_buffer("positions", torch.arange(size.text_length), persistent=False)
 
@@ -428,34 +414,25 @@ def _padding(text_length: int) -> torch.Tensor:
     return torch.arange(text_length) < round(text_length * constants.TEXT_SHARE)
 
 
-def decode_case(size: DecoderSize, *, device: str, seed: int, state: DiaState) -> BuiltCase:
-    """Build a decode step of any size; the cases are those of ``DECODER_SIZES``, a sweep has its own."""
-    generator = torch.Generator().manual_seed(seed)
-    model = DiaDecoder(size, state)
+def build_decoder(size: str, *, device: str, seed: int, state: DiaState) -> BuiltCase:
+    generator, lengths = torch.Generator().manual_seed(seed), constants.DECODER_SIZES[size]
+    model = DiaDecoder(lengths, state)
     fill_weights(model, generator)
-    fill_caches(model, generator, padding=_padding(size.text_length))
+    fill_caches(model, generator, padding=_padding(lengths.text_length))
     first = torch.full((1, 1, constants.CHANNELS), constants.BOS)
-    codes = torch.randint(constants.CODES, (1, size.filled - 1, constants.CHANNELS), generator=generator)
+    codes = torch.randint(constants.CODES, (1, lengths.filled - 1, constants.CHANNELS), generator=generator)
     delayed = apply_delay(torch.cat((first, codes), dim=1), delays=constants.DELAYS, bos=constants.BOS)
     tokens = delayed[:, -1:].expand(constants.GUIDANCE_ROWS, 1, constants.CHANNELS).contiguous()
     return BuiltCase(model.eval().to(device), (tokens.to(device),))
 
 
-def encode_case(size: EncoderSize, *, device: str, seed: int, state: DiaState) -> BuiltCase:
-    generator = torch.Generator().manual_seed(seed)
-    model = DiaEncoder(size, state)
+def build_encoder(size: str, *, device: str, seed: int, state: DiaState) -> BuiltCase:
+    generator, lengths = torch.Generator().manual_seed(seed), constants.ENCODER_SIZES[size]
+    model = DiaEncoder(lengths, state)
     fill_weights(model, generator)
-    padding = _padding(size.text_length)
-    text = torch.randint(1, constants.BYTES, (size.text_length,), generator=generator) * padding
+    padding = _padding(lengths.text_length)
+    text = torch.randint(1, constants.BYTES, (lengths.text_length,), generator=generator) * padding
     tokens = torch.stack((torch.zeros_like(text), text))
     return BuiltCase(
         model.eval().to(device), (tokens.to(device), padding.repeat(constants.GUIDANCE_ROWS, 1).to(device))
     )
-
-
-def build_decoder(size: str, *, device: str, seed: int, state: DiaState) -> BuiltCase:
-    return decode_case(constants.DECODER_SIZES[size], device=device, seed=seed, state=state)
-
-
-def build_encoder(size: str, *, device: str, seed: int, state: DiaState) -> BuiltCase:
-    return encode_case(constants.ENCODER_SIZES[size], device=device, seed=seed, state=state)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -213,11 +213,10 @@ class MetaVoiceUnderAutocast(System):
         return logits, probabilities
 
 
-def metavoice_case(
-    size: MetaVoiceSize, *, device: str, seed: int, prefill: bool, indexed: bool, weight_dtype: str, speaker_dtype: str
+def build_metavoice(
+    size_name: str, *, device: str, seed: int, prefill: bool, indexed: bool, weight_dtype: str, speaker_dtype: str
 ) -> BuiltCase:
-    """Build a call of any size; the cases are those of ``SIZES``, a sweep over lengths has its own."""
-    generator = torch.Generator().manual_seed(seed)
+    generator, size = torch.Generator().manual_seed(seed), constants.SIZES[size_name]
     positions = torch.arange(size.prompt) if prefill else torch.tensor([size.filled - 1])
     used = (torch.arange(size.slots) < (0 if prefill else size.filled))[:, None]  # (slots, 1)
     shape = (GUIDANCE_ROWS, size.heads, size.slots, size.head_dim)
@@ -235,10 +234,6 @@ def metavoice_case(
     speaker = (speaker / speaker.norm()).to(getattr(torch, speaker_dtype))
     model = model.eval().requires_grad_(False).to(device)
     return BuiltCase(model, (tokens.to(device), speaker.to(device), positions.to(device)))
-
-
-def build_metavoice(size: str, *, device: str, seed: int, **state: Any) -> BuiltCase:
-    return metavoice_case(constants.SIZES[size], device=device, seed=seed, **state)
 
 
 def build_metavoice_t4(size: str, *, device: str, seed: int) -> BuiltCase:

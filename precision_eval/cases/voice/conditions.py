@@ -27,7 +27,6 @@ class Comparator:
     """A run that is no fix."""
 
     id: str
-    role: str
     explanation: str
     dtype: torch.dtype = torch.float32
     angle_dtype: torch.dtype = torch.float64
@@ -36,23 +35,20 @@ class Comparator:
 
 
 COMPARATORS: tuple[Comparator, ...] = (
-    Comparator(id="reference", role="reference", dtype=torch.float64, explanation="the model in float64"),
+    Comparator(id="reference", dtype=torch.float64, explanation="the model in float64"),
     Comparator(
         id="noise_floor",
-        role="noise_floor",
         dtype=torch.float64,
         noise_seed_offset=1_000_003,
         explanation="the model in float64 with another noise seed: an equally good rendering of the same script",
     ),
     Comparator(
         id="control_rope_bfloat16",
-        role="control",
         angle_dtype=torch.bfloat16,
         explanation="rotary angles computed in bfloat16: known to degrade",
     ),
     Comparator(
         id="control_long_window",
-        role="control",
         window_frames=LONG_WINDOW_FRAMES,
         explanation=f"attention over {LONG_WINDOW_FRAMES} frames, beyond the 512 trained: known to degrade",
     ),

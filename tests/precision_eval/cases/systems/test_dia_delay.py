@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from precision_eval.cases.systems.dia import BOS, CHANNELS, CODES, D4790DD, DELAYS, DecoderSize
-from precision_eval.cases.systems.dia_model import apply_delay, decode_case
+from precision_eval.cases.systems.dia import BOS, CHANNELS, CODES, D4790DD, DECODER_SIZES, DELAYS, DecoderSize
+from precision_eval.cases.systems.dia_model import apply_delay, build_decoder
 
 # torch says so once per process, where its norm gives back a narrower dtype than its gain's
 pytestmark = pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
@@ -34,13 +34,14 @@ def test_a_pattern_off_by_one_is_seen(wrong):
     assert not torch.equal(apply_delay(codes, delays=wrong, bos=BOS), apply_delay(codes, delays=DELAYS, bos=BOS))
 
 
-def test_the_tokens_of_a_step_follow_the_pattern():
+def test_the_tokens_of_a_step_follow_the_pattern(monkeypatch):
     # at the 11th frame the channels with a delay of up to 9 frames carry codes, the others have not begun
     size = DecoderSize(
         layers=1, width=8, hidden=8, heads=2, cache_heads=1, head_dim=4, cross_heads=1, cross_head_dim=4,
         encoder_width=8, text_length=4, slots=16, filled=11,
     )  # fmt: skip
-    (tokens,) = decode_case(size, device="cpu", seed=0, state=D4790DD).inputs
+    monkeypatch.setitem(DECODER_SIZES, "short", size)
+    (tokens,) = build_decoder("short", device="cpu", seed=0, state=D4790DD).inputs
     begun = [delay < 10 for delay in DELAYS]  # frame 0 is BOS itself
     assert ((tokens[0, 0] < CODES).tolist()) == begun
     assert (tokens[0, 0][~torch.tensor(begun)] == BOS).all()

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from precision_eval.cases.systems import metavoice
 from precision_eval.cases.systems.metavoice import SIZES, Case
-from precision_eval.cases.systems.metavoice_model import MetaVoice, StaticCache, guided_probabilities, metavoice_case
+from precision_eval.cases.systems.metavoice_model import MetaVoice, StaticCache, build_metavoice, guided_probabilities
 from precision_eval.fixes.storage import store_as
 
 CASES = {w.id: w for w in vars(metavoice).values() if isinstance(w, Case) and w.id != "metavoice-t4"}
@@ -192,10 +192,11 @@ def attended(monkeypatch):
 
 
 @pytest.mark.parametrize("case_id", ["metavoice-decode", "metavoice-prefill", *CPU_PATH])
-def test_attention_is_given_what_187_reports(case_id, attended):
+def test_attention_is_given_what_187_reports(case_id, attended, monkeypatch):
     """At the published attention; the GPU path under fake tensors, as the compiler sees it."""
     size = dataclasses.replace(SIZES["full"], layers=1, hidden=64, vocabulary=8)
-    built = metavoice_case(size, device="cpu", seed=0, **CASES[case_id].make.keywords)
+    monkeypatch.setitem(SIZES, "published", size)
+    built = build_metavoice("published", device="cpu", seed=0, **CASES[case_id].make.keywords)
     mode = FakeTensorMode()
     with FakeCopyMode(mode):
         model, inputs = copy.deepcopy(built.model), copy.deepcopy(built.inputs)
