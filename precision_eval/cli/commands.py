@@ -86,7 +86,6 @@ COMMANDS = {
 
 
 def command_named(name: str) -> Any:
-    """Import a command's module and make the command."""
     _, target, summary = COMMANDS[name]
     module_name, _, function = target.partition(":")
     module = importlib.import_module(module_name)
@@ -102,7 +101,6 @@ class CommandWithoutRemoved(TyperCommand):
     """A command that answers a removed option with what replaces it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, removed options refused first."""
         existing = {name for option in self.params for name in option.opts}
         for word in args[: args.index("--")] if "--" in args else args:
             option = word.partition("=")[0]
@@ -127,14 +125,12 @@ class LazyGroup(TyperGroup):
         return None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write usage, text, options, commands and exit codes."""
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
         self.format_options(ctx, formatter)
         self.format_epilog(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by group."""
         for group, names in groupby(COMMANDS, key=lambda name: COMMANDS[name][0]):
             with formatter.section(group):
                 formatter.write_dl([(name, COMMANDS[name][2]) for name in names])

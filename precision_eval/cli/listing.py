@@ -29,8 +29,6 @@ HELP = """[bold]Examples[/bold]
 
 
 class Registry(StrEnum):
-    """The registries that ``list`` knows."""
-
     fixes = "fixes"
     cases = "cases"
     devices = "devices"
@@ -38,7 +36,6 @@ class Registry(StrEnum):
 
 
 def list_(registry: Annotated[Registry, typer.Argument(help="What to list.")], as_json: options.Json = False) -> None:
-    """List a registry."""
     readers = {
         Registry.fixes: _fixes,
         Registry.cases: _cases,

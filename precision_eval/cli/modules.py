@@ -52,7 +52,6 @@ def modules(
     ] = None,
     setting: Annotated[list[str] | None, set_option(MODULES)] = None,
 ) -> None:
-    """Find a policy, write it, time it, and measure it beside every fix."""
     console, settings = Console(emoji=False), read_settings(setting, MODULES)
     seed = settings["seed"]
     try:

@@ -42,7 +42,6 @@ HELP_OF_COMPARE += settings_help(COMPARE)
 
 
 def init(folder: Annotated[Path, typer.Argument(help="Root of your repository.")] = Path()) -> None:
-    """Write the files that a repository begins with."""
     for path in write_files(folder):
         print(visible(f"written: {path}"))
 
@@ -64,7 +63,6 @@ def explain(
     ],
     as_json: options.Json = False,
 ) -> None:
-    """Explain a message."""
     is_file = len(message) < _LONGEST_PATH and "\n" not in message and Path(message).is_file()
     text = sys.stdin.read() if message == "-" else _read_log(message) if is_file else message
     if not text.strip():
@@ -80,7 +78,6 @@ def compare(
     factory: Annotated[list[str], typer.Argument(metavar="FACTORY...", help="The first is the baseline.")],
     setting: Annotated[list[str] | None, set_option(COMPARE)] = None,
 ) -> None:
-    """Compare calls."""
     from precision_eval.studies.compare import compared_factories
 
     settings = read_settings(setting, COMPARE)

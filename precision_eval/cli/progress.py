@@ -115,7 +115,6 @@ class PlainProgress:
         self._printed_resumed = True
 
     def finished(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
-        """Count the records of a cell, and print a line where one is due."""
         self._tally.add(cell, records, resumed=resumed)
         if resumed:
             return
@@ -142,12 +141,10 @@ class LiveProgress:
         self._running: dict[Cell, None] = {}
 
     def started(self, cell: Cell) -> None:
-        """Show a cell as running."""
         self._running[cell] = None
         self._draw()
 
     def finished(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
-        """Count the records of a cell."""
         self._running.pop(cell, None)
         self.tally.add(cell, records, resumed=resumed)
         if not resumed:
@@ -165,7 +162,6 @@ def _name(cell: Cell) -> str:
 
 @contextmanager
 def progress_on(console: Console, plan: Plan, *, verbose: bool = False) -> Iterator[RunProgress]:
-    """Show the progress of a plan in the way that suits the console."""
     if verbose or not console.is_terminal:
         plain = PlainProgress(console, plan, verbose=verbose)
         yield plain
@@ -179,20 +175,15 @@ def progress_on(console: Console, plan: Plan, *, verbose: bool = False) -> Itera
 
 
 class ConsoleListener:
-    """Prints the notes and the progress of a run."""
-
     def __init__(self, console: Console, *, verbose: bool) -> None:
         self._console = console
         self._verbose = verbose
 
     def note(self, line: str) -> None:
-        """Print a line."""
         print_lines([line], self._console)
 
     def waiting(self, what: str) -> AbstractContextManager[object]:
-        """Show what takes a while."""
         return self._console.status(what)
 
     def progress(self, plan: Plan) -> AbstractContextManager[RunProgress]:
-        """Show the progress of a plan."""
         return progress_on(self._console, plan, verbose=self._verbose)

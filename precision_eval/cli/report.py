@@ -58,7 +58,6 @@ def report(
     as_json: options.Json = False,
     open_report: options.OpenReport = False,
 ) -> None:
-    """Report a run, or several side by side."""
     printing = Printing(verbose=verbose, as_json=as_json, open_report=open_report)
     for run_dir in run_dirs:
         if not (run_dir / "records.jsonl").exists():
@@ -84,7 +83,6 @@ def _print_side_by_side(run_dirs: list[Path], *, as_json: bool) -> None:
 
 
 def write_reports(run_dir: Path, printing: Printing, *, measured_s: float | None = None) -> None:
-    """Write the report's files and print the answer."""
     from precision_eval.report.writer import write_report
     from precision_eval.results.reading import load_run
 
@@ -99,7 +97,6 @@ def write_reports(run_dir: Path, printing: Printing, *, measured_s: float | None
 
 
 def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, Any]) -> None:
-    """Print what was asked for: JSON, or the answer and where the HTML report is."""
     from precision_eval.report.writer import answer_dicts, print_answer, print_next
 
     if printing.silent:

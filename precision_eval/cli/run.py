@@ -100,7 +100,6 @@ def run(
     verbose: options.Verbose = False,
     as_json: options.Json = False,
 ) -> None:
-    """Measure, record, report."""
     tier, cases = tier_of(quick=quick, thorough=thorough), _cases_of(target, case)
     settings = read_settings(setting, RUN)
     effort = tier.options(cases, budget_s=settings["budget"], **{name: settings[name] for name in _EFFORT})

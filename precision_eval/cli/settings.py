@@ -210,7 +210,6 @@ VERSIONS = (
 
 
 def set_option(table: Sequence[Setting]) -> Any:
-    """Return the option ``--set`` of a command."""
     names = ", ".join(setting.name for setting in table)
     return typer.Option("--set", metavar="NAME=VALUE", help=f"Repeatable: {names}.")
 

@@ -40,7 +40,6 @@ def versions(
     figure: Annotated[Path | None, typer.Option(help="Also draw a heatmap to this PNG or SVG file.")] = None,
     setting: Annotated[list[str] | None, set_option(VERSIONS)] = None,
 ) -> None:
-    """Show versions."""
     from precision_eval.history.asv_results import read_results
     from precision_eval.history.versions import history_of
     from precision_eval.report.versions import as_data, versions_table

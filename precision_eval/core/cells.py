@@ -71,8 +71,6 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One unit of work."""
-
     case: str
     fixes: tuple[str, ...]
     mode: str
@@ -115,12 +113,10 @@ def role_of(fix: str) -> str:
 
 
 def passed(fix: str, data: dict[str, Any]) -> Outcome:
-    """Outcome of a measurement that worked."""
     return Outcome(fix=fix, role=role_of(fix), status="passed", data=data)
 
 
 def failed(fix: str, status: str, reason: str) -> Outcome:
-    """Outcome that says why there is no measurement."""
     return Outcome(fix=fix, role=role_of(fix), status=status, reason=reason)
 
 
@@ -175,7 +171,6 @@ def is_fault_of_the_suite(error: BaseException) -> bool:
 
 
 def _is_library(file: Path) -> bool:
-    """Whether a file is an installed one, and not of this package."""
     return not file.is_relative_to(_PACKAGE) and any(file.is_relative_to(folder) for folder in _LIBRARIES)
 
 

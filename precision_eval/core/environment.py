@@ -83,7 +83,6 @@ class Environment(Struct, frozen=True, kw_only=True):
 
 
 def collect(device: str) -> dict[str, Any]:
-    """Describe the machine, the build and the device."""
     return {
         "platform": {
             "system": platform.system(),
@@ -153,14 +152,12 @@ def stored_environments(folder: Path, *, damaged_too: bool = False) -> dict[str,
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
     if platform.system() == "Linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def cpu_model() -> str | None:
-    """Return the processor's model name as the system states it."""
     if platform.system() == "Linux":
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             key, _, value = line.partition(":")

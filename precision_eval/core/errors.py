@@ -59,7 +59,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
 
 
 def check_known(kind: str, name: str, known: Iterable[str]) -> None:
-    """Refuse a name that is not among those known."""
     if name not in (names := list(known)):
         raise unknown_name(kind, name, names)
 

@@ -154,7 +154,6 @@ def _flush(path: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -183,7 +182,6 @@ def null_where_not_finite(value: Any) -> Any:
 
 
 def from_json(text: str | bytes, *, where: str) -> Any:
-    """Read strict JSON."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:  # of text: no JSON, no UTF-8; brackets without end
@@ -270,7 +268,6 @@ class TrialFile:
         return {line["key"] for line in self.read()}
 
     def append(self, line: dict[str, Any]) -> None:
-        """Append one line."""
         JsonLines(self.path).append([to_json(line, what=f"{line.get('key')}")])
 
 
@@ -353,7 +350,6 @@ def locked(path: Path) -> Iterator[int]:
 
 
 def _lock(descriptor: int, folder: Path) -> None:
-    """Wait for an exclusive lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:

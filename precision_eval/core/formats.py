@@ -35,17 +35,14 @@ class Format:
 
     @property
     def eps(self) -> float:
-        """Distance from 1 to the next number."""
         return 2.0 ** (1 - self.significand_bits)
 
     @property
     def largest(self) -> float:
-        """Largest finite number."""
         return (2.0 - self.eps) * 2.0**self.max_exponent
 
     @property
     def smallest_normal(self) -> float:
-        """Smallest positive normal number."""
         return 2.0**self.min_exponent
 
     @property
@@ -63,13 +60,11 @@ FORMATS: tuple[Format, ...] = (
 
 
 def format_by_name(name: str) -> Format:
-    """Look a format up."""
     return entry_of("format", name, FORMATS, by="name")
 
 
 @cache
 def short(dtype: torch.dtype | str) -> str:
-    """Name of a dtype without torch's prefix."""
     return str(dtype).removeprefix("torch.")
 
 

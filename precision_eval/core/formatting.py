@@ -166,7 +166,6 @@ def join(names: Sequence[str]) -> str:
 
 
 def plural(count: int, singular: str, many: str) -> str:
-    """Choose the verb or noun that goes with `count`."""
     return singular if count == 1 else many
 
 

@@ -186,7 +186,6 @@ class RecordFile:
         JsonLines(self.path).append([record.to_json() for record in records])
 
     def claimed(self) -> AbstractContextManager[None]:
-        """Hold the file's folder for one run."""
         return claimed(self.path.parent)
 
 

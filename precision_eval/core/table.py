@@ -99,7 +99,6 @@ class Table:
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", align: str = "") -> Table:
-    """Return a table of plain rows."""
     return Table(columns=tuple(columns), rows=tuple(tuple(row) for row in rows), title=title, align=align)
 
 

@@ -288,7 +288,6 @@ def _received(connection: Connection, process: Any) -> WorkerAnswer | None:
 
 
 def _death(exitcode: int | None) -> WorkerCrashedError:
-    """Say how a worker died."""
     if exitcode is not None and exitcode < 0:
         known = -exitcode in set(signal.Signals)
         name = signal.Signals(-exitcode).name if known else f"signal {-exitcode}"

@@ -101,7 +101,6 @@ class Estimate:
 
 
 def exact(value: float) -> Estimate:
-    """Return a figure without uncertainty."""
     return Estimate(value=value, low=value, high=value)
 
 
@@ -263,7 +262,6 @@ class Group:
 
     @property
     def fixes(self) -> tuple[Row, ...]:
-        """The rows of fixes alone."""
         return tuple(row for row in self.rows if row.role == "fix")
 
     @property
@@ -273,12 +271,10 @@ class Group:
 
     @property
     def failing(self) -> tuple[Row, ...]:
-        """The fixes with which it does not."""
         return tuple(row for row in self.fixes if row.status != "passed")
 
     @property
     def failing_by_status(self) -> dict[str, list[str]]:
-        """The ids of these, by status."""
         return grouped((row.status, row.fix) for row in self.failing)
 
     @property

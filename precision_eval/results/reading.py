@@ -150,7 +150,6 @@ def _section_order(group: Group) -> tuple[Any, ...]:
 
 
 def _covered_s(spans: Iterable[tuple[float, float]]) -> float:
-    """Length of what spans of time cover together."""
     total, covered = 0.0, -math.inf
     for first, last in sorted(spans):
         total += max(0.0, last - max(first, covered))
@@ -159,7 +158,6 @@ def _covered_s(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def load_run(run_dir: Path) -> Run:
-    """Read a run's folder."""
     path = run_dir / RECORDS_NAME
     reading = RecordFile(path).read()
     if not reading.records:

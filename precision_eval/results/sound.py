@@ -125,7 +125,6 @@ class SoundVerdict:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
         plain = asdict(self)
         return plain | {"no_worse": self.no_worse, "streams_to_decide": self.needed or None}
 

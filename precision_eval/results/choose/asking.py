@@ -47,7 +47,6 @@ class Answer:
         return not {choice.group.case for choice in self.choices} <= taken
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
         return {
             "policy": self.question.policy,
             "constraints": asdict(self.question.constraints),
@@ -58,7 +57,6 @@ class Answer:
 
 
 def answer(groups: Sequence[Group], question: Question) -> Answer:
-    """Answer a question from groups."""
     check_policy(question.policy)
     if question.threads is not None and question.threads < 1:
         raise ParameterError(f"threads is {question.threads}; expected a whole number above 0")

@@ -35,8 +35,6 @@ _NOTHING = Constraints()
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """A fix that cannot be taken."""
-
     fix: str
     why: str
     reason: str
@@ -214,7 +212,6 @@ _SMALLEST_DRIFT = format_by_name("float64").eps / 2.0  # below this the referenc
 
 
 def check_policy(policy: str) -> str:
-    """Return a policy that exists."""
     check_known("policy", policy, POLICIES)
     return policy
 
@@ -244,7 +241,6 @@ def preference(policy: str, group: Group, first: Row, second: Row, *, doubting: 
 
 
 def pick(policy: str, group: Group, contenders: Sequence[Row]) -> Pick | None:
-    """Take one of several contenders."""
     if not contenders:
         return None
     best = min(contenders, key=lambda row: (value_of(policy, row), *_tie_key(TIE_BREAKS[policy], row)))

@@ -220,7 +220,6 @@ def state_of(group: Group, axis: str, limit: float, contender: Row) -> State:
 
 
 def parse_memory(text: str) -> dict[str, int | float]:
-    """Read a limit of memory."""
     if ratio := re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*[xX×]\s*", text):
         return {"max_memory_ratio": float(ratio[1])}
     size = bytes_of(text)
@@ -243,8 +242,6 @@ def constraints_of(
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where a contender stands."""
-
     fix: str
     standing: Literal["front", "perhaps", "dominated"]
     by: str | None = None
@@ -258,7 +255,6 @@ def axes_of(contenders: Sequence[Row]) -> tuple[str, ...]:
 
 
 def standings(group: Group, contenders: Sequence[Row]) -> tuple[Standing, ...]:
-    """Say of each contender where it stands."""
     axes = axes_of(contenders)
     if not axes:
         return ()

@@ -94,3 +94,10 @@ def test_the_baseline_is_one_with_the_noise_of_its_own_comparison(synthetic, tmp
     run.add("w", "s", "eager", "full_float32", "latency", timed(0.53, 0.33, 1.8, verdict="undecided"))
     section = load_run(run.write()).sections[0]
     assert section.time_interval(section.row("full_float32")) == (1.0, 0.33, 1.8)
+
+
+def test_lengths_are_ordered_as_numbers(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    for size in ("1024", "dia", "256", "metavoice-64"):
+        run.add("w", size, "eager", "float16", "trace", {"x": 1})
+    assert [section.size for section in load_run(run.write()).sections] == ["256", "1024", "dia", "metavoice-64"]
