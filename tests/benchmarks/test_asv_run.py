@@ -76,11 +76,8 @@ def test_a_real_run_shows_statuses_failures_and_what_cannot_be(repository):
 def test_a_quick_run_shows_failures_and_gives_no_figures(repository):
     """asv keeps what a quick run finds; tiny sizes must not come to stand as a measurement."""
     fixes = r"\('(as_shipped|full_float32)', .*\)"
-    result, output = run(repository, rf"eager\.imaginairy_time_embed\.(track_drift|time_call){fixes}", "--quick")
+    result, output = run(repository, rf"eager\.imaginairy_time_embed\.track_drift{fixes}", "--quick")
     drift, _ = cells(result, "eager.imaginairy_time_embed.track_drift")
     assert drift["as_shipped", "cpu"] is None
     assert math.isnan(drift["full_float32", "cpu"])
-    times, _ = cells(result, "eager.imaginairy_time_embed.time_call")
-    assert times["as_shipped", "cpu"] is None
-    assert math.isnan(times["full_float32", "cpu"])
     assert "it runs; asv keeps what --quick finds" in output

@@ -35,7 +35,7 @@ def console():
 
 
 def test_a_run_gives_every_file(synthetic, tmp_path, console):
-    run = synthetic(tmp_path, minutes=1.0)
+    run = synthetic(tmp_path, minutes=0.2)
     run.attention("attention-decode", "metavoice", "eager")
     run.voice()
     (tmp_path / f".report-killed.0{PARTIAL}").mkdir()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_runs import Synthetic
 from rich.console import Console
 
 from precision_eval.core.table import to_csv, to_markdown
@@ -22,14 +23,19 @@ from precision_eval.results.reading import load_run
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
 
-@pytest.fixture
-def run_dir(synthetic, tmp_path):
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
     """Two cases, one of them over time, in both modes; nothing of it depends on the machine."""
-    run = synthetic(tmp_path / "run", minutes=0.2)
+    run = Synthetic(tmp_path_factory.mktemp("views") / "run", minutes=0.2)
     run.attention("attention-decode", "dia", "eager")
     for mode in ("eager", "compiled"):
         run.voice(mode)
     return run.write()
+
+
+@pytest.fixture(scope="module")
+def written(run_dir):
+    return {path.name: path.read_text(encoding="utf-8") for path in write_report(run_dir) if path.suffix != ".png"}
 
 
 def check(name, text):
@@ -47,10 +53,9 @@ def printed(print_, run, width=80):
     return console.file.getvalue()
 
 
-def test_markdown_and_html(run_dir):
-    written = {path.name: path for path in write_report(run_dir)}
-    check("report.md", written["report.md"].read_text(encoding="utf-8"))
-    check("report.html", written["report.html"].read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", ["report.md", "report.html"])
+def test_markdown_and_html(written, name):
+    check(name, written[name])
 
 
 def test_terminal(run_dir):
@@ -59,9 +64,8 @@ def test_terminal(run_dir):
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_the_page_needs_no_script_and_no_network(run_dir):
-    write_report(run_dir)
-    page = (run_dir / "report.html").read_text(encoding="utf-8")
+def test_the_page_needs_no_script_and_no_network(written):
+    page = written["report.html"]
     assert "<script" not in page
     assert not re.search(r"(?:src|href)=\"(?:https?:|//)", page)
     targets = set(re.findall(r'id="([^"]+)"', page))

@@ -26,7 +26,7 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory):
-    run = made.Synthetic(tmp_path_factory.mktemp("run"), minutes=1.0)
+    run = made.Synthetic(tmp_path_factory.mktemp("run"), minutes=0.2)
     run.attention("attention-decode", "dia", "eager")
     run.voice("eager")
     folder = run.write()
@@ -80,7 +80,7 @@ def read_everything(folder):
     return "\n".join([text, *(str(warning.message) for warning in warned)])
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_a_mutated_run_is_read_or_refused_in_one_line(lines, data):
     folder, whole = lines
