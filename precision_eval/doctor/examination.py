@@ -23,6 +23,13 @@ from precision_eval.doctor.accuracy import (
     lost_before,
     of_numbers,
 )
+from precision_eval.doctor.controls import (
+    CACHE_OFF,
+    blame_cached_casts,
+    blame_no_dtype,
+    is_broken_in_float64,
+    unused_formats,
+)
 from precision_eval.doctor.costs import costs_of
 from precision_eval.doctor.diagnosis import Compiled, Diagnosis, Finding, Held, Patch
 from precision_eval.doctor.findings import (
@@ -139,7 +146,8 @@ def examine(
         if diagnosis.status == "passed"
         else (),
     )
-    if costs and diagnosis.status == "passed" and not repeats.carries_state:
+    keeps_stale_casts = any(patch.code == CACHE_OFF for patch in diagnosis.patches)
+    if costs and diagnosis.status == "passed" and not repeats.carries_state and not keeps_stale_casts:
         diagnosis = replace(diagnosis, costs=costs_of(subject, trials))
     if not fixes:
         return diagnosis
@@ -207,11 +215,20 @@ def _diagnose(
         findings = findings if noted is None else _with_numbers(findings, noted[0])
     if raised is None:
         findings = _with_lost_before(findings, subject, reference)
+    in_float64_too = bool(broken) and is_broken_in_float64(subject, outcome)
+    if in_float64_too:
+        findings = blame_no_dtype(findings)
+    cache = None
+    if excess is not None and noted is not None and observer.autocast:
+        cache = blame_cached_casts(subject, reference, excess, noted[0])
+        findings = findings if cache is None else tuple(cache[0] if f is noted[0] else f for f in findings)
+    unused = unused_formats(subject, base, {} if observer.numbers is None else observer.numbers.counts)
+    findings = findings if unused is None else (*findings, unused)
     doubts = (*_doubts(subject, repeats, seen, reference), *_infinity_doubts(outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
         model=type(subject.unwrapped).__name__,
         status="raised" if raised is not None else "non_finite" if broken else "passed",
-        message=_message(seen, broken, total, reference),
+        message=_message(seen, broken, total, reference) + (", in float64 too" if in_float64_too else ""),
         base_dtype=short(base),
         findings=findings,
         explanation=None if seen.error is None else explain(seen.error).to_dict(),
@@ -232,7 +249,9 @@ def _diagnose(
     )
     first(diagnosis)
     split = diagnosis.first_split
-    event = None if split is None or split.kind == "drift" else events[findings.index(split)]
+    event = None if split is None or split.kind in ("drift", "declared") else events[findings.index(split)]
+    if cache is not None:
+        return replace(diagnosis, patches=(cache[1],)), reference, [], excess
     drifts = noted is not None
     repairs = repairs_of(subject, reference, drifts=drifts) if diagnosis.faults or drifts else []
     under_compiler = _compiled(subject, repeats.outcome, reference) if compiled else None

@@ -1,0 +1,111 @@
+"""What is no matter of dtypes, what autocast's cache did, and what a model declares and does not do."""
+
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+
+from precision_eval.doctor.controls import CACHE_OFF
+from precision_eval.doctor.examination import examine
+
+
+class Masked(nn.Module):
+    """Attention in which a query may see no key."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(32, 96)
+
+    def forward(self, x, keep):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        scores = (q @ k.transpose(-1, -2) / 32**0.5).masked_fill(~keep, float("-inf"))
+        return x + scores.softmax(-1) @ v
+
+
+def left_padded(padding):
+    keep = torch.ones(8, 8, dtype=torch.bool).tril()
+    keep[:, :padding] = False
+    return torch.randn(2, 8, 32, generator=torch.Generator().manual_seed(0)).half(), keep
+
+
+def test_what_float64_breaks_too_is_cured_by_no_dtype():
+    diagnosis = examine(Masked().half().eval(), *left_padded(3), latency=False)
+    assert diagnosis.status == "non_finite"
+    (fault,) = diagnosis.faults
+    assert fault.op == "softmax"
+    assert "no dtype cures it" in fault.reason
+    assert not any(patch.verified for patch in diagnosis.patches)
+    assert not any(remedy.cures for remedy in diagnosis.remedies)
+    assert examine(Masked().half().eval(), *left_padded(0), fixes=False).faults == ()
+
+
+def test_an_overflow_that_float64_does_not_have_is_blamed_on_the_format():
+    class Overflows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = nn.Linear(32, 32)
+            with torch.no_grad():
+                self.up.weight.mul_(1e5)
+
+        def forward(self, x):
+            return self.up(x) * 1e3
+
+    diagnosis = examine(Overflows().half().eval(), torch.randn(3, 32).half(), fixes=False)
+    assert diagnosis.status == "non_finite"
+    assert "no dtype" not in diagnosis.faults[0].reason
+
+
+class PolicyAndReference(nn.Module):
+    """Two passes under autocast, between which the weight is exchanged."""
+
+    def __init__(self, each=False):
+        super().__init__()
+        self.net, self.each = nn.Linear(64, 64), each
+        self.register_buffer("other", torch.randn(64, 64) / 8)
+
+    def forward(self, x):
+        with torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            policy, kept = self.net(x), self.net.weight.detach().clone()
+            self.net.weight.data.copy_(self.other)
+            if self.each:
+                torch.clear_autocast_cache()
+            reference = self.net(x)
+            self.net.weight.data.copy_(kept)
+        return (policy.float() - reference.float()).square().mean()
+
+
+def test_a_kept_cast_of_a_weight_that_changed_is_told_from_rounding():
+    diagnosis = examine(PolicyAndReference().eval(), torch.randn(4, 64), latency=False)
+    assert [fault.kind for fault in diagnosis.faults] == ["drift"]
+    assert "autocast's cache" in diagnosis.faults[0].reason
+    assert [(patch.code, patch.verified) for patch in diagnosis.patches] == [(CACHE_OFF, True)]
+    assert diagnosis.costs == ()
+    was_enabled = torch.is_autocast_cache_enabled()
+    assert was_enabled
+
+
+def test_a_cast_that_is_made_anew_is_no_fault():
+    assert examine(PolicyAndReference(each=True).eval(), torch.randn(4, 64), fixes=False).faults == ()
+
+
+class Declares(nn.Module):
+    def __init__(self, dtype, *, casts=False):
+        super().__init__()
+        self.config, self.compute_dtype, self.casts = SimpleNamespace(torch_dtype=dtype), torch.bfloat16, casts
+        self.flow = nn.Linear(16, 16)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.casts):
+            return self.flow(x)
+
+
+def test_a_format_that_is_declared_and_not_used_is_told():
+    x = torch.randn(2, 16)
+    diagnosis = examine(Declares("bfloat16").eval(), x, fixes=False)
+    assert [(f.kind, f.severity, f.op) for f in diagnosis.findings] == [
+        ("declared", "risk", "compute_dtype and config.torch_dtype")
+    ]
+    assert diagnosis.faults == ()
+    assert "declared and not used" in str(diagnosis)
+    assert examine(Declares("bfloat16", casts=True).eval(), x, fixes=False).of("risk") == ()
+    assert examine(Declares(torch.bfloat16).bfloat16().eval(), x.bfloat16(), fixes=False).of("risk") == ()
