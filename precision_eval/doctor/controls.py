@@ -52,8 +52,8 @@ def blame_no_dtype(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 def blame_cached_casts(
     subject: ExaminedModel, reference: Reference, excess: Excess, finding: Finding
-) -> tuple[Finding, Patch] | None:
-    """Return what is wrong, and the change, where a drift goes away once autocast keeps no casts."""
+) -> tuple[Finding, Patch | None]:
+    """Blame the cache where a drift goes away once autocast keeps no casts, and return the change."""
     was_enabled = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
@@ -61,7 +61,7 @@ def blame_cached_casts(
     finally:
         torch.set_autocast_cache_enabled(was_enabled)
     if drift is None or drift > excess.allowed:
-        return None
+        return finding, None
     reason = (
         f"{excess}; with autocast's cache off it is {drift:.2g}: within one autocast a weight changed after its cast "
         "was kept, and the kept cast was used again"

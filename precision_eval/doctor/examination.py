@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -208,27 +208,13 @@ def _diagnose(
     reference = _reference(subject, repeats, available_bytes=available_bytes)
     outcome = replace(repeats.outcome, inside=seen.inside)
     broken, total = outcome.broken(reference.outputs)
-    findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
-    excess, noted = None, None
-    if raised is None and not outcome.are_tokens and not any(finding.severity == "fault" for finding in findings):
-        excess, noted = of_numbers(subject, repeats.outcome, reference, base, observer.angles)
-        findings = findings if noted is None else _with_numbers(findings, noted[0])
-    if raised is None:
-        findings = _with_lost_before(findings, subject, reference)
-    in_float64_too = bool(broken) and is_broken_in_float64(subject, outcome)
-    if in_float64_too:
-        findings = blame_no_dtype(findings)
-    cache = None
-    if excess is not None and noted is not None and observer.autocast:
-        cache = blame_cached_casts(subject, reference, excess, noted[0])
-        findings = findings if cache is None else tuple(cache[0] if f is noted[0] else f for f in findings)
-    unused = unused_formats(subject, base, {} if observer.numbers is None else observer.numbers.counts)
-    findings = findings if unused is None else (*findings, unused)
+    judged = _judge(subject, observer, seen, raised, outcome, reference)
+    findings = judged.findings
     doubts = (*_doubts(subject, repeats, seen, reference), *_infinity_doubts(outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
         model=type(subject.unwrapped).__name__,
         status="raised" if raised is not None else "non_finite" if broken else "passed",
-        message=_message(seen, broken, total, reference) + (", in float64 too" if in_float64_too else ""),
+        message=_message(seen, broken, total, reference) + (", in float64 too" if judged.in_float64_too else ""),
         base_dtype=short(base),
         findings=findings,
         explanation=None if seen.error is None else explain(seen.error).to_dict(),
@@ -249,14 +235,53 @@ def _diagnose(
     )
     first(diagnosis)
     split = diagnosis.first_split
-    event = None if split is None or split.kind in ("drift", "declared") else events[findings.index(split)]
-    if cache is not None:
-        return replace(diagnosis, patches=(cache[1],)), reference, [], excess
-    drifts = noted is not None
+    event = None if split is None or split.kind in ("drift", "declared") else judged.events[findings.index(split)]
+    if judged.patch is not None:
+        return replace(diagnosis, patches=(judged.patch,)), reference, [], judged.excess
+    drifts = judged.drifts
     repairs = repairs_of(subject, reference, drifts=drifts) if diagnosis.faults or drifts else []
     under_compiler = _compiled(subject, repeats.outcome, reference) if compiled else None
     diagnosis = replace(diagnosis, patches=_patches(split, event, repairs, base), compiled=under_compiler)
-    return diagnosis, reference, repairs, excess
+    return diagnosis, reference, repairs, judged.excess
+
+
+class _Judged(NamedTuple):
+    """What an observed call shows; a patch where the cause is none of its lines."""
+
+    findings: tuple[Finding, ...]
+    events: list[Event]
+    excess: Excess | None
+    drifts: bool
+    in_float64_too: bool
+    patch: Patch | None
+
+
+def _judge(
+    subject: ExaminedModel,
+    observer: DtypeFlow,
+    seen: CallOutcome,
+    raised: Event | None,
+    outcome: CallOutcome,
+    reference: Reference,
+) -> _Judged:
+    base, broken = observer.base, outcome.broken(reference.outputs)[0]
+    findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
+    excess, noted, patch = None, None, None
+    if raised is None and not outcome.are_tokens and not any(finding.severity == "fault" for finding in findings):
+        excess, noted = of_numbers(subject, outcome, reference, base, observer.angles)
+    if noted is not None:
+        drift = noted[0]
+        if excess is not None and observer.autocast:
+            drift, patch = blame_cached_casts(subject, reference, excess, drift)
+        findings = _with_numbers(findings, drift)
+    if raised is None:
+        findings = _with_lost_before(findings, subject, reference)
+    in_float64_too = bool(broken) and is_broken_in_float64(subject, outcome)
+    if in_float64_too:
+        findings = blame_no_dtype(findings)
+    unused = unused_formats(subject, base, {} if observer.numbers is None else observer.numbers.counts)
+    findings = findings if unused is None else (*findings, unused)
+    return _Judged(findings, events, excess, noted is not None, in_float64_too, patch)
 
 
 def _observe(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, CallOutcome, Event | None]:
