@@ -262,7 +262,7 @@ def _figures(content: Data) -> list[Figure]:
     figures += [_of_effort(place, rates) for place, rates in content["rates"].items()]
     equal = [counts for rates in content["rates"].values() for fault, counts in rates.items() if not _is_planted(fault)]
     red, gates = (sum(counts[name] for counts in equal) for name in ("red", "gates"))
-    return [*figures, judged_share("all unchanged gates, whatever their effort: red", red, gates, "≤ 1 %")]
+    return [*figures, judged_share("all unchanged gates, an earlier rule: red", red, gates, "≤ 1 %")]
 
 
 def _of_fault(place: str, fault: str, counts: Data) -> Figure:
