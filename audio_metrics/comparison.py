@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from audio_metrics.flags import (
     Flag,
     alignment_flags,
     clock,
+    has_fault,
     headline,
     json_number,
     json_numbers,
@@ -58,6 +60,12 @@ SUMMARISED = (
 
 # Metrics of which a comparison holds one value for the whole file.
 DISTANCES = ("ltas_distance_db", "frechet_distance")
+
+#: SI-SDR and SNR (dB) below which two sounds differ: the residual holds a hundredth of the energy.
+LEAST_SDR_DB = 20.0
+#: Log-spectral distance (dB) above which two sounds differ.
+MOST_LSD_DB = 10.0
+_SURE_CORRELATION = 0.5
 
 _SCALARS = (
     "t_div_s",
@@ -133,9 +141,42 @@ class AudioComparison:
         return any(flag.is_failure for flag in self.flags)
 
     @property
+    def differs(self) -> bool:
+        """Whether the two are surely not the same sound.
+
+        SI-SDR or SNR is below :data:`LEAST_SDR_DB`, or the log-spectral distance above :data:`MOST_LSD_DB`, of the
+        whole file. A waveform that two formats of one model give lies well within both.
+        """
+        ratios_db = [self.summaries[name].whole_file for name in ("si_sdr_db", "snr_db")]
+        return min(ratios_db) < LEAST_SDR_DB or self.summaries["log_spectral_distance_db"].whole_file > MOST_LSD_DB
+
+    @property
     def headline(self) -> str:
-        """What failed, what is doubtful, or that no fault was found; one line."""
-        return headline(self.flags)
+        """What failed, what is doubtful, how the two differ, or that no fault was found; one line."""
+        text = headline(self.flags)
+        if self.failed:
+            return text
+        if not has_fault(self.flags) and self.differs:
+            text = f"DIFFERS: {'; '.join(self._differences()) or 'the cause is unknown'}"
+        distances = {"SI-SDR": "si_sdr_db", "log-spectral distance": "log_spectral_distance_db"}
+        figures = [f"{title} {self.summaries[name].whole_file:.3g} dB" for title, name in distances.items()]
+        return f"{text}; {', '.join(figures)}"
+
+    def _differences(self) -> list[str]:
+        """Name what the figures show of how two sounds without a fault differ."""
+        level_db, snr_db, si_sdr_db = (
+            self.summaries[name].whole_file for name in ("level_error_db", "snr_db", "si_sdr_db")
+        )
+        names = []
+        if math.isfinite(self.t_div_s):
+            names.append(f"another sound from {clock(self.t_div_s)}")
+        elif self.lag_correlation <= -_SURE_CORRELATION:
+            names.append("the polarity is inverted")
+        elif si_sdr_db < 0.0:
+            names.append("another waveform, of which less than half is the reference")
+        elif snr_db < LEAST_SDR_DB <= si_sdr_db:
+            names.append(f"the level is another, by {level_db:.2g} dB")
+        return names
 
     def against_null(self, null: AudioComparison) -> AudioComparison:
         """With :func:`ratio_to_null`, and with the flags of the null.

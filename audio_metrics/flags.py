@@ -77,16 +77,25 @@ def clock(seconds: float) -> str:
 
 def headline(flags: Iterable[Flag]) -> str:
     """The first line of every report: what failed, what is doubtful, or that no fault was found."""
-    flags = sorted(flags, key=lambda flag: (not flag.is_failure, flag.signal == "reference"))
-    faults = [
-        flag
-        for flag in flags
-        if flag.kind not in NOTES and not (flag.signal == "reference" and flag.kind in OF_THE_MATERIAL)
-    ]
+    faults = _faults(flags)
     if not faults:
         return "no fault found: finite, no silence, repeat, jump, dropout, clipping or lag"
     clauses = [flag.message + ("" if flag.time_s is None else f", from {clock(flag.time_s)}") for flag in faults]
     return ("FAILED: " if faults[0].is_failure else "WARNING: ") + "; ".join(clauses)
+
+
+def has_fault(flags: Iterable[Flag]) -> bool:
+    """Say whether the first line names a failure or a doubt."""
+    return bool(_faults(flags))
+
+
+def _faults(flags: Iterable[Flag]) -> list[Flag]:
+    """Return what speaks against a recording, failures first."""
+    return [
+        flag
+        for flag in sorted(flags, key=lambda flag: (not flag.is_failure, flag.signal == "reference"))
+        if flag.kind not in NOTES and not (flag.signal == "reference" and flag.kind in OF_THE_MATERIAL)
+    ]
 
 
 def news_of(flags: Iterable[Flag]) -> tuple[Flag, ...]:

@@ -32,7 +32,8 @@ Compare EST with REF, a recording of the same length and sample rate, mono; with
 resampled, normalised, trimmed or warped. Memory does not grow with the length.
 
 The first line names what is wrong: samples that are not finite, silence, dropouts, clipping, jumps, repeats or a lag.
-The exit code is 1 if a recording is not finite, or is silent where its reference is not.
+Without one of these, it says that the two differ if SI-SDR or SNR is below 20 dB, or the log-spectral distance above
+10 dB. The exit code is 1 if a recording is not finite, is silent where its reference is not, or differs.
 
 ↓ is closer when lower, ↑ when higher; 95 % of the seconds are no worse than [bold]p95[/bold]. Give
 [cyan]--noise-floor[/cyan] a second, equally good rendering of REF (another noise seed) to see every distance as a
@@ -77,7 +78,7 @@ def audio(
         Alignment | None, typer.Option(help="Take the lag out first, to a fraction of a sample; else nothing is moved.")
     ] = None,
 ) -> None:
-    """Do what the paths ask for, and end with exit code 1 where a recording is not finite or dead."""
+    """Do what the paths ask for, and end with exit code 1 where a recording is not finite or dead or a pair differs."""
     shift: Align | None = None if align is None else "lag"
     if plot is not None:
         check_plot_path(plot)
@@ -141,7 +142,7 @@ def _compare(
         _print_json(as_dict(comparison, headers))
     else:
         print_comparison(comparison, headers, plot=plot)
-    return comparison.failed
+    return comparison.failed or comparison.differs
 
 
 def _compare_folders(reference: Path, estimate: Path, *, as_json: bool, align: Align | None) -> bool:
@@ -174,7 +175,7 @@ def _compare_folders(reference: Path, estimate: Path, *, as_json: bool, align: A
         _print_json({"pairs": listed, "without_partner": alone})
     else:
         print_folder(results, alone)
-    return any(isinstance(result, str) or result.failed for _, result in results)
+    return any(isinstance(result, str) or result.failed or result.differs for _, result in results)
 
 
 def _print_json(content: dict[str, Any]) -> None:
@@ -201,6 +202,7 @@ def as_dict(comparison: AudioComparison, headers: Headers) -> dict[str, Any]:
         content.pop("flags")
     return {
         "headline": comparison.headline,
+        "differs": comparison.differs,
         "files": headers,
         "flags": result.pop("flags"),
         "comparison": result,

@@ -108,7 +108,7 @@ def print_folder(results: Sequence[tuple[str, AudioComparison | str]], alone: Se
     console = _console()
     compared = [(name, result) for name, result in results if not isinstance(result, str)]
     failed = len(results) - len(compared) + sum(result.failed for _, result in compared)
-    doubtful = sum(result.headline.startswith("WARNING") for _, result in compared)
+    doubtful = sum(result.headline.startswith(("WARNING", "DIFFERS")) for _, result in compared)
     head = f"{len(results)} pairs: {failed} failed, {doubtful} doubtful, {len(alone)} files without a partner"
     print_lines([head], console, soft_wrap=True)
     rows = [[name, *[MISSING] * 5, result] for name, result in results if isinstance(result, str)]
@@ -125,7 +125,7 @@ def print_folder(results: Sequence[tuple[str, AudioComparison | str]], alone: Se
 def _badness(comparison: AudioComparison) -> tuple[bool, bool, float]:
     """Sorts failures before doubts before large distances."""
     distance_db = comparison.summaries["log_spectral_distance_db"].whole_file
-    doubtful = comparison.headline.startswith("WARNING")
+    doubtful = comparison.headline.startswith(("WARNING", "DIFFERS"))
     return not comparison.failed, not doubtful, -(math.inf if math.isnan(distance_db) else distance_db)
 
 

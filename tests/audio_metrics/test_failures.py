@@ -164,3 +164,35 @@ def test_a_dropout_is_found(speech, length_ms):
 @pytest.mark.parametrize(("seconds", "text"), [(61.5, "1:01.5"), (59.97, "1:00.0"), (3600.04, "1:00:00.0")])
 def test_a_place_reads_as_a_clock_whose_tenths_carry_over(seconds, text):
     assert clock(seconds) == text
+
+
+def wrapped(x):
+    """Samples of 16 bits, 30 % too loud, without saturation."""
+    loud = np.round(1.3 * x / np.abs(x).max() * 32767).astype(np.int64)
+    return ((loud + 32768) % 65536 - 32768) / 32768 * np.abs(x).max() / 1.3
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda x: np.concatenate([x[len(x) // 2 :], x[: len(x) // 2]]), "another waveform"),
+        (lambda x: -x, "the polarity is inverted"),
+        (lambda x: x / 2, "the level is another"),
+        (lambda x: x + 0.2 * x.std() * np.random.default_rng(0).standard_normal(len(x)), "the cause is unknown"),
+        (wrapped, "the cause is unknown"),
+    ],
+    ids=["swapped", "inverted", "quieter", "noise", "wrapped"],
+)
+def test_two_sounds_that_are_not_the_same_differ(speech, change, name):
+    x = speech(6, 1)
+    result = compare(x, change(x))
+    assert result.differs
+    assert result.headline.startswith(f"DIFFERS: {name}")
+
+
+def test_what_formats_do_to_a_waveform_is_no_difference(speech):
+    x = speech(6, 1)
+    for estimate in (x, x.astype(np.float16).astype(float), np.round(x * 32767) / 32768):
+        result = compare(x, estimate)
+        assert not result.differs
+        assert result.headline.startswith("no fault found: finite")
