@@ -248,8 +248,14 @@ def explain(error: BaseException | str) -> Explanation:
     matched, refused = find_members(text)
     if not matched:
         reason = refused[-1] if refused else "no sentence of the family is in the text"
+        if not refused and _NAMES_A_FORMAT.search(text):
+            reason += "; it names a format: precision-eval doctor FILE:FACTORY examines the call itself"
         return Explanation(known=False, reason=reason)
     return _explained(matched[-1], matched[:-1], text)
+
+
+# In a text without a known sentence, what may still be about dtypes.
+_NAMES_A_FORMAT = re.compile(r"\b(b?float(16|8\w*)|bf16|fp16|fp8|half)\b|dtype|scalar ?type", re.IGNORECASE)
 
 
 def _explained(matched: SentenceMatch, earlier: list[SentenceMatch], text: str) -> Explanation:

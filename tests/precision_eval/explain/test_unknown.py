@@ -17,7 +17,12 @@ def test_other_errors_are_not_claimed(text):
     found = explain(text)
     assert not found.known
     assert (found.member, found.op, found.causes, found.fixes) == (None, None, (), ())
-    assert found.reason == "no sentence of the family is in the text"
+    assert found.reason.startswith("no sentence of the family is in the text")
+
+
+def test_an_unknown_text_that_names_a_format_gets_the_next_step():
+    assert "precision-eval doctor" in explain("frobnication of a torch.float16 tensor is not allowed").reason
+    assert explain("the size of tensor a must match").reason == "no sentence of the family is in the text"
 
 
 @pytest.mark.parametrize("text", MESSAGES["look_alikes"])
