@@ -51,6 +51,17 @@ def system_drift(built: BuiltCase, applied: AppliedFix) -> SystemDrift:
     system, inputs = _model(built, applied), applied.prepare(built.inputs)
     outputs = _outputs(applied(*inputs))
     reference = _reference(built)
+    try:
+        return _split_drift(system, applied, inputs, outputs, reference)
+    except ReplayError as error:
+        whole = [tensor_drift(output, true, yardstick=true) for output, true in zip(outputs, reference, strict=True)]
+        doubt = f"the drift is not split into its parts: {error}"
+        return SystemDrift(**vars(whole[0]), outputs=tuple(whole[1:]), doubts=(doubt,))
+
+
+def _split_drift(
+    system: nn.Module, applied: AppliedFix, inputs: tuple[Any, ...], outputs: Tensors, reference: Tensors
+) -> SystemDrift:
     tape, last = _record(system, applied, inputs, outputs)
     with _keep_wide(system, casts=applied.fix.change is not None):
         returned, shifts = run_in_float64(_twin(system, applied), in_dtype(inputs, torch.float64), tape=tape)
