@@ -395,7 +395,6 @@ def _cast_results(events: list[Event]) -> list[Insertion]:
 
 
 def _unfused_attention(observer: CostFlow) -> Iterator[Suspect]:
-    """Attention that ran as plain products where a fused kernel may take it."""
     groups: dict[CodeLine, list[tuple[Event, dict[Any, str]]]] = {}
     for event, why in observer.unfused:
         groups.setdefault(event.line, []).append((event, why))
@@ -434,7 +433,6 @@ def _eager_attention(subject: ExaminedModel) -> Iterator[Suspect]:
 
 
 def _autocast_casts(observer: CostFlow) -> Iterator[Suspect]:
-    """Parameters that autocast casts at each call."""
     changes: Stored = {("parameter", name): dtype for name, dtype in observer.recast.items() if dtype in FLOATS}
     if changes:
         to = ", ".join(sorted({short(dtype) for dtype in changes.values()}))

@@ -371,7 +371,6 @@ def _message(seen: CallOutcome, broken: int, total: int, reference: Reference) -
 
 
 def _held(subject: ExaminedModel, base: torch.dtype) -> tuple[Held, ...]:
-    """Group modules whose own tensors are in another dtype than most of the model."""
     named = named_tensors(subject.unwrapped, ())
     groups = grouped((short(t.dtype), (name.rpartition(".")[0], t)) for _, name, t in named if t.dtype is not base)
     return tuple(
@@ -444,7 +443,6 @@ def _compiled(subject: ExaminedModel, eager: CallOutcome, reference: Reference) 
 
 
 def _sentence(error: BaseException) -> str:
-    """The sentence that matters in a compiler's long text."""
     explained = explain(error)
     if explained.known and explained.sentence:
         own = (explained.frame or "").startswith("fixes/")

@@ -244,7 +244,6 @@ def owner_of(expression: str, path: str) -> str:
 
 
 def left_faults(observer: DtypeFlow, outputs: tuple[torch.Tensor, ...]) -> list[str]:
-    """Name the faults that an observed call still has, for instance under a fix."""
     findings, _ = findings_of(observer, outputs, None, broken=False)
     return [f"{finding.kind} at {finding.place}" for finding in findings if finding.severity == "fault"]
 

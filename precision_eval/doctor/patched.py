@@ -123,7 +123,6 @@ class PatchedSource:
                 function.__code__ = code
 
     def _functions(self) -> list[tuple[FunctionType, CodeType]]:
-        """Find the functions alive whose lines are edited, with their new code."""
         new: dict[tuple[str, str, int], list[CodeType]] = {}
         for file, lines in self._edited.items():
             for code in _codes_in(compile("".join(lines), file, "exec", dont_inherit=True)):

@@ -240,7 +240,6 @@ def _needed_bytes(subject: ExaminedModel, cures: list[Remedy]) -> int:
 
 
 def _block_s(candidate: Candidate) -> float:
-    """About how long a block of a candidate takes."""
     with candidate.block():
         candidate.call()
         started = time.perf_counter()
@@ -303,7 +302,6 @@ def _by_drift(remedy: Remedy) -> float:
 
 
 def _dominates(better: Remedy, other: Remedy) -> bool:
-    """Whether one is at least as good in all that was measured of both, and better in something."""
     names = ("relative_error", "latency_ratio", *_BYTES)
     pairs = [(getattr(better, name), getattr(other, name)) for name in names]
     pairs = [(a, b) for a, b in pairs if a is not None and b is not None]

@@ -336,7 +336,6 @@ def _cast_keyword(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
 
 
 def _weight_dtype(event: Event, owner: str, file: str) -> str:
-    """Write the dtype of a module's weight by a name that the module has."""
     module = event.call.module if event.call else None
     own = dict(module.named_parameters(recurse=False)) if module is not None else {}
     if module is not None and next(module.parameters(), None) is None:
@@ -352,7 +351,6 @@ def _weight_dtype(event: Event, owner: str, file: str) -> str:
 
 
 def _index_to_keep(event: Event, base: torch.dtype) -> int:
-    """Index of the operand whose dtype the others are cast to."""
     dtypes = [record.dtype for _, _, record in event.operands]
     if event.sort is OperationKind.WRITE or event.sort is OperationKind.ATTENTION:
         return 0

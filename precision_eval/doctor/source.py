@@ -61,7 +61,6 @@ def _tree(file: str) -> tuple[str, ast.Module] | None:
 
 @lru_cache(maxsize=4096)
 def _node(code: CodeType, instruction: int) -> ast.AST | None:
-    """Find the call, operator or assignment that an instruction belongs to."""
     span, parsed = _span(code, instruction), _tree(code.co_filename)
     if span is None or parsed is None:
         return None
@@ -109,7 +108,6 @@ def _operands_of(node: ast.AST | None) -> dict[tuple[int | str, ...], ast.expr]:
 
 @lru_cache(maxsize=64)
 def _names_of_torch(file: str) -> frozenset[str]:
-    """Names that a file imports from torch: modules, functions and classes, none of them a tensor."""
     names = {"torch", "F", "functional"}
     parsed = _tree(file)
     for node in ast.walk(parsed[1]) if parsed else ():
@@ -164,7 +162,6 @@ def callee(code: CodeType, instruction: int) -> str:
 
 
 def _parenthesize(expression: str) -> str:
-    """Put parentheses around what a method cannot be called on as it stands."""
     try:
         node = ast.parse(expression, mode="eval").body
     except SyntaxError:
@@ -265,14 +262,12 @@ def with_dtype(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion,
 
 
 def with_keyword_cast(code: CodeType, instruction: int, words: tuple[str, ...], dtype: str) -> tuple[Insertion, ...]:
-    """Write a cast around what a call is given by one of some keywords."""
     node = _node(code, instruction)
     given = [word.value for word in node.keywords if word.arg in words] if isinstance(node, ast.Call) else []
     return tuple(inserted for part in given for inserted in _append_call(code.co_filename, part, f".to({dtype})"))
 
 
 def imports_torch(file: str) -> bool:
-    """Whether a file knows torch by its name."""
     parsed = _tree(file)
     imports = [node for node in ast.walk(parsed[1]) if isinstance(node, ast.Import)] if parsed else []
     return any(alias.name == "torch" and alias.asname is None for node in imports for alias in node.names)

@@ -14,8 +14,6 @@ Judgement = tuple[Verdict, str]
 
 @dataclass(frozen=True)
 class FixAdvice:
-    """What one fix does for the call that raised."""
-
     fix: str
     verdict: Verdict
     reason: str

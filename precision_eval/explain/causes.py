@@ -56,7 +56,6 @@ def causes() -> tuple[Cause, ...]:
 
 
 def fits(cause: Cause, matched: SentenceMatch) -> bool:
-    """Say whether site and dtypes of a sentence are those of a cause."""
     dtypes = matched.dtypes
     if cause.id == "numpy_float64" and "float64" not in dtypes.values():
         return False
@@ -83,5 +82,4 @@ def _holds(when: When, matched: SentenceMatch) -> bool:
 
 
 def is_named(cause: Cause, text: str) -> bool:
-    """Say whether a text shows one of a cause's words."""
     return any(re.search(word, text, re.IGNORECASE) for word in cause.words)

@@ -25,7 +25,6 @@ How = Literal["eager", "while tracing", "compiled, at run time", "exported", "no
 
 
 def how_it_ran(text: str, matched: SentenceMatch) -> How:
-    """Say how the call was run, from the text before and around the sentence."""
     near = text[max(0, matched.start - 3000) : matched.end + 1500]
     around = text[max(0, matched.start - 30000) : matched.end + 1500]
     if re.search(r"torch[/\\]export|torch\.export|_export[/\\]", around):
@@ -95,7 +94,6 @@ _FAKE = re.compile(
 
 
 def fake_operands(text: str, matched: SentenceMatch) -> list[tuple[str, str]]:
-    """List the fake tensors of the traced call."""
     before = text[max(0, matched.start - 3000) : matched.start]
     calls = list(_FX_CALL.finditer(before))
     if not calls:
@@ -114,7 +112,6 @@ _OF_THE_SUITE = tuple(
 
 
 def last_user_frame(text: str, matched: SentenceMatch) -> str | None:
-    """Name the innermost frame of the user's own code, libraries left out."""
     frames = _FRAME.findall(text[: matched.start]) if "from user code" not in text[matched.end :] else []
     frames = frames or _FRAME.findall(text[matched.end :])
     own = [frame for frame in frames if not (_LIBRARY.search(frame[0]) or frame[0].startswith(_OF_THE_SUITE))]
@@ -127,8 +124,6 @@ def last_user_frame(text: str, matched: SentenceMatch) -> str | None:
 
 @dataclass(frozen=True)
 class NamedOperand:
-    """An operand of the call, with the dtype that the message names."""
-
     name: str
     dtype: str | None
     role: str
@@ -137,8 +132,6 @@ class NamedOperand:
 
 @dataclass(frozen=True, kw_only=True)
 class LikelyCause:
-    """A known cause that fits."""
-
     id: str
     title: str
     explanation: str
@@ -330,7 +323,6 @@ WIDTH = 110
 
 
 def as_text(explanation: Explanation) -> str:
-    """Write an explanation as text."""
     if not explanation.known:
         return "\n".join(["Not a known dtype error.", *_wrap(explanation.reason or "")])
     lines = [*_message(explanation), "", *_causes(explanation), "", *_fixes(explanation)]

@@ -87,7 +87,6 @@ def dtype_name(spelling: str) -> str:
 
 
 def is_floating(name: str) -> bool:
-    """Say whether a canonical name is that of a real floating format."""
     return name.startswith(("float", "bfloat"))
 
 
@@ -125,8 +124,6 @@ _NOISE = re.compile(
 
 @dataclass(frozen=True)
 class SentenceMatch:
-    """A member's sentence in a text."""
-
     member: Member
     start: int
     end: int
@@ -149,7 +146,6 @@ def cleaned(text: str) -> str:
 
 
 def find_members(text: str) -> tuple[list[SentenceMatch], list[str]]:
-    """Find every sentence of the family in a cleaned text."""
     matches: list[SentenceMatch] = []
     cut: list[SentenceMatch] = []
     refused: list[tuple[SentenceMatch, str]] = []

@@ -23,8 +23,6 @@ _CUT = "{|}"
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand that a message names."""
-
     name: str
     role: Role
     meaning: str
