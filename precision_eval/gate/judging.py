@@ -179,7 +179,6 @@ def _reach(spread: float, processes: int) -> float:
 
 
 def _shared_slowdowns(changes: Mapping[Key, FigureChange]) -> list[str]:
-    """Say where every fix of a case became slower."""
     groups = grouped(
         ((cell.case, cell.mode), change) for (cell, metric), change in changes.items() if metric == "latency"
     )

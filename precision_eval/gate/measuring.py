@@ -74,8 +74,6 @@ _OTHER_COMPUTATION = 1e-6  # of the output, in float64; what is nearer may be a 
 
 @dataclass(frozen=True)
 class ProcessFigures:
-    """What one process measured of a case, and what it noted about the two sides."""
-
     pairs: dict[GateCell, PairFigures]
     notes: tuple[str, ...] = ()
     peak_rss_bytes: int = 0
@@ -255,7 +253,6 @@ def measure_in_process(
     process: int,
     only: frozenset[GateCell] | None = None,
 ) -> ProcessFigures:
-    """Measure the fixes of a case on both sides, all or those of some cells, in this process."""
     padding = take_random_memory(process)
     torch.set_num_threads(plan.threads)
     base, head, notes = build_sides(trees, plan, case, process)
@@ -304,7 +301,6 @@ def _time_pair(
 def _side_figures(
     call: GateCall | SideFigures, reference: Tensors | None, seconds: float | None, *, with_memory: bool
 ) -> SideFigures:
-    """Add drift and memory to what was timed of one side."""
     if isinstance(call, SideFigures):
         return call
     peak = None

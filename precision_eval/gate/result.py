@@ -27,8 +27,6 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 
 
 class GateCell(NamedTuple):
-    """Where a figure belongs."""
-
     case: str
     fix: str
     mode: str
@@ -95,8 +93,6 @@ class Margins:
 
 @dataclass(frozen=True, kw_only=True)
 class SideFigures:
-    """What one process measured of a fix on one side."""
-
     status: str = "passed"
     reason: str = ""
     seconds: float | None = None
@@ -118,8 +114,6 @@ class PairFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureChange:
-    """One metric of one cell, compared."""
-
     place: GateCell
     metric: str
     verdict: Verdict
@@ -151,7 +145,6 @@ class GateResult:
     required: tuple[str, ...] = field(default=("latency",))
 
     def of(self, verdict: Verdict) -> tuple[FigureChange, ...]:
-        """Return the changes of one verdict."""
         return tuple(change for change in self.changes if change.verdict == verdict)
 
     @property
@@ -183,6 +176,5 @@ class GateResult:
 
 
 def check_kinds(required: Sequence[str]) -> None:
-    """Refuse an unknown kind of figures."""
     for kind in required:
         check_known("kind of figures", kind, KINDS)

@@ -55,8 +55,6 @@ def own_module(module: str) -> Any:
 
 @dataclass
 class GateSide:
-    """One side's case, built in this process."""
-
     modules: ModuleTree
     model: nn.Module
     inputs: Tensors
@@ -104,8 +102,6 @@ class GateSide:
 
 @dataclass(frozen=True)
 class GateCall:
-    """A fix of one side, ready to be timed, with what it returned."""
-
     candidate: Candidate
     applied: Any
     inputs: Tensors
@@ -271,7 +267,6 @@ def call_pair(
 
 
 def check_shapes(before: Tensors, after: Tensors, base: str, head: str) -> None:
-    """Refuse sides that return outputs of other shapes."""
     shapes = [[tuple(output.shape) for output in outputs] for outputs in (before, after)]
     if shapes[0] != shapes[1]:
         raise ParameterError(

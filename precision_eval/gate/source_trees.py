@@ -110,7 +110,6 @@ def _commit_of(folder: Path, name: str) -> str | None:
 
 
 def _unknown(role: str, name: str, top: Path | None) -> str:
-    """Say why there is no such side, and what to do."""
     if not name:
         return f"{role} is empty, as of a variable that is not set; give a commit or a folder"
     if top is not None:
@@ -137,8 +136,6 @@ def _check_clean(role: str, name: str, commit: str | None, top: Path) -> None:
 
 
 class ModuleTree:
-    """The modules of one tree."""
-
     def __init__(self, tree: SourceTree) -> None:
         self.tree = tree
         self.modules: dict[str, ModuleType] = {}
@@ -250,7 +247,6 @@ class ModuleTree:
 
 
 def _shared_folders() -> tuple[str, ...]:
-    """Return the folders of the standard library, of installed packages and of this one."""
     names = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
     names |= {*site.getsitepackages(), site.getusersitepackages()}
     return tuple({form for name in names if name for form in (name, os.path.realpath(name))} | {str(_PACKAGE)})

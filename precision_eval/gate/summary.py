@@ -51,7 +51,6 @@ def to_text(result: GateResult, *, folded: bool) -> str:
 
 
 def verdict_line(result: GateResult) -> str:
-    """Say in one line whether the gate passes, what it could not tell and what it did not compare."""
     if not result.changes and result.unchanged:
         return f"Unchanged: base and head run the same code in {', '.join(result.unchanged)}"
     worse, fixed = result.of("regression"), result.fixed

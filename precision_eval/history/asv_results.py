@@ -30,8 +30,6 @@ _IS_CUDA_BUILD = "track_is_cuda_build"
 
 
 class Key(NamedTuple):
-    """One metric of one fix."""
-
     case: str
     mode: str
     size: str
@@ -51,8 +49,6 @@ class AsvPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultSet:
-    """One result file."""
-
     machine: str
     hardware: Mapping[str, str]
     commit: str
@@ -165,7 +161,6 @@ def _point(value: float | None, samples: Sequence[float] | None, version: str) -
 
 
 def status_name(number: float) -> str:
-    """Return the status that a number of the metric ``status`` stands for."""
     if number != int(number) or not 1 <= number <= len(STATUSES):
         raise RecordError(f"{number:g} is no status; expected 1 to {len(STATUSES)} ({', '.join(STATUSES)})")
     return STATUSES[int(number) - 1]

@@ -118,7 +118,6 @@ def plan_of(place: TrackedCell, measure: str, effort: Effort, measures: Sequence
 
 
 def _measures_of(place: TrackedCell) -> Iterator[str]:
-    """Yield the measure of each tracked figure of a place."""
     for metric in metrics_of(place.entry, place.mode):
         name = metric.measure_of(place.entry.measures)
         if name is not None:

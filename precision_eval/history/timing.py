@@ -47,7 +47,6 @@ def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 
 def timed_once(cell: Cell, process: int) -> dict[str, Outcome]:
-    """Time the fixes of a cell and the anchor, in this process."""
     torch.set_num_threads(cell.threads)
     built = case_by_id(cell.case).build(cell.size, device=cell.device, seed=cell.options.seed)
     with ExitStack() as stack:
@@ -102,7 +101,6 @@ def _gathered(fix: str, outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def anchor_call() -> Callable[[], Array]:
-    """Draw the anchor's arrays and return the computation."""
     rng = np.random.default_rng(0)
     x, cache, weights = (
         rng.standard_normal(shape, dtype=np.float32)

@@ -77,15 +77,12 @@ class FixFailedError(PrecisionEvalError, RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedCell:
-    """Where figures are taken."""
-
     case: str
     mode: str
     size: str
 
     @property
     def entry(self) -> Case:
-        """The case itself."""
         return case_by_id(self.case)
 
     def fixes(self, effort: Effort) -> tuple[Fix, ...]:
@@ -118,7 +115,6 @@ def fix_of_label(label: str) -> Fix:
 
 
 def raise_unless_passed(outcome: Outcome | Record) -> None:
-    """Raise where an outcome holds no data."""
     if outcome.status == "unsupported":
         raise NotApplicableError(f"unsupported: {outcome.reason}")
     if outcome.status != "passed":
@@ -157,7 +153,6 @@ class TrackedMetric:
 
     @property
     def method(self) -> str:
-        """Name of the benchmark's method."""
         return f"{self.id}_call" if self.timed else f"track_{self.id}"
 
     def measure_of(self, measures: tuple[str, ...]) -> str | None:
@@ -255,12 +250,10 @@ def tracked_cases(mode: str) -> tuple[Case, ...]:
 
 
 def sizes_of(case: Case, mode: str) -> tuple[str, ...]:
-    """Return the sizes at which a case is tracked."""
     return SIZES.get(case.id, case.default_sizes) if mode == "eager" else case.default_sizes[:1]
 
 
 def metrics_of(case: Case, mode: str) -> tuple[TrackedMetric, ...]:
-    """Return the metrics tracked of a case."""
     return tuple(
         metric
         for metric in METRICS

@@ -65,8 +65,6 @@ class VersionSeries:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """A result folder over its axis."""
-
     axis: str
     positions: tuple[str, ...]
     sets: tuple[ResultSet, ...]
@@ -153,7 +151,6 @@ def _runs(metric: str, points: Sequence[AsvPoint | None]) -> Iterator[list[tuple
 
 
 def _steps(metric: str, run: Sequence[tuple[int, float | str]], positions: Sequence[str]) -> Iterator[Step]:
-    """Yield the steps of one run of values."""
     if metric == STATUS:
         for (earlier, old), (later, new) in itertools.pairwise(run):
             if old != new:
@@ -202,7 +199,6 @@ def _beyond(
 
 
 def _doubts(series: Sequence[VersionSeries]) -> list[str]:
-    """Say what cannot be judged."""
     notes = []
     others = sorted({each.key.metric for each in series} - {STATUS, *MARGINS})
     if others:
