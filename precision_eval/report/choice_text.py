@@ -35,7 +35,6 @@ _ONE_PROCESS = f", as one process timed it; --set processes=5 asks for more than
 
 
 def headline(choice: Choice) -> str:
-    """Return the answer in one sentence."""
     if not choice.group.curing:
         return f"Nothing measured here cures it{not_measured_here(choice.group)}."
     if choice.fix is None:
@@ -59,7 +58,6 @@ def not_measured_here(group: Group) -> str:
 
 
 def facts(group: Group, fix: str) -> str:
-    """Return what a fix costs here, figure by figure."""
     row = group.row(fix)
     parts = [f"drift {_drift(row.drift)}"] if row.drift is not None else []
     if row.time is not None:
@@ -125,7 +123,6 @@ def _row(choice: Choice, fix: str, reason: str) -> tuple[str, ...]:
 
 
 def choice_table(choice: Choice) -> Table:
-    """Return the fixes of a choice as a table."""
     rows = table_rows(choice)
     kinds = tuple("chosen" if row[0] == choice.fix else "" for row in rows)
     return Table(columns=COLUMNS, rows=tuple(rows), kinds=kinds)
@@ -192,7 +189,6 @@ def _limits(choice: Choice) -> str:
 
 
 def time_text(ratio: Estimate | None) -> str:
-    """Write a ratio with its interval, where it has one."""
     if ratio is None:
         return MISSING
     return ratio_text(ratio.value, *(() if ratio.low == ratio.high else (ratio.low, ratio.high)))

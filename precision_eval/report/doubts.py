@@ -62,12 +62,10 @@ class Footnotes:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The notes with their numbers."""
         return tuple(f"{number}. {text}" for text, number in self._numbers.items())
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The notes alone."""
         return tuple(self._numbers)
 
 
@@ -83,7 +81,6 @@ def _word(doubt: str) -> str:
 
 
 def drift_doubts(row: Row) -> list[str]:
-    """Return what speaks against a drift."""
     if row.errors is None:
         return []
     texts = [*row.errors.doubts, *([FEW_DIGITS] if row.errors.relative_error > TWO_DIGITS else [])]
@@ -92,7 +89,6 @@ def drift_doubts(row: Row) -> list[str]:
 
 
 def sound_doubts(row: Row) -> list[str]:
-    """Return what speaks against a distance of sound."""
     floored = row.audio.against_reference.floored_fraction.get("estimate") if row.audio else None
     return [BELOW_FLOOR] if floored is not None and floored > FLOORED else []
 
@@ -119,7 +115,6 @@ def shared_doubts(group: Group) -> list[str]:
 
 
 def _common(doubts: Sequence[list[str]]) -> list[str]:
-    """Return what more than one row shares with all others."""
     first = doubts[0] if len(doubts) > 1 else []
     return [text for text in first if all(text in other for other in doubts)]
 

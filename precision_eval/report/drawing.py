@@ -39,8 +39,6 @@ class NotDrawn(Exception):  # noqa: N818 - a signal to the writer, not an error 
 
 @dataclass(frozen=True, kw_only=True)
 class FixStyle:
-    """Colour, marker and line style of one fix."""
-
     colour: str
     marker: str
     line: Literal["-", "--", ":"] = "-"
@@ -75,8 +73,6 @@ _SPARE_MARKERS = ("h", "p", "8", "H")
 
 @dataclass(frozen=True)
 class StatusStyle:
-    """Letter and colour of a status."""
-
     letter: str
     colour: str
     title: str
@@ -134,7 +130,6 @@ def take_literally(figure: Figure) -> None:
 
 
 def lay_out(figure: Figure) -> None:
-    """Work out where everything of a figure stands."""
     take_literally(figure)
     figure.draw_without_rendering()
 
@@ -159,7 +154,6 @@ def save(figure: Figure, directory: Path, stem: str, *, as_png: bool = True) -> 
 
 
 def save_as(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG or SVG, as the ending says."""
     take_literally(figure)
     if path.suffix.lower() == ".png":
         figure.savefig(path, dpi=DPI, facecolor="white", metadata={"Software": None})

@@ -71,7 +71,6 @@ class LoadedChoice(Choice):
 
 
 def loaded_choice(choice: Choice) -> LoadedChoice:
-    """Return the same choice as one that shows itself."""
     return LoadedChoice(**{item.name: getattr(choice, item.name) for item in fields(Choice)})
 
 

@@ -46,7 +46,6 @@ def _cell(group: Group, fix: str, is_fastest: bool) -> str:
 
 
 def machines_to_dict(machines: Sequence[Machine]) -> dict[str, Any]:
-    """Plain JSON data: the machines, and the rows of each group."""
     return {
         "machines": [{"name": machine.name, "run": str(machine.run), **machine.facts} for machine in machines],
         "groups": [

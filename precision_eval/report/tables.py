@@ -74,7 +74,6 @@ class AnsweredGroup:
 
     @property
     def headline(self) -> str:
-        """Where, and what to take there."""
         where = self.group.title.replace(" · ", " ", 2).removesuffix(", 1 thread")
         if self.group.fault:
             return f"{where}: {self.group.fault}"

@@ -22,7 +22,6 @@ _FULL_SHADE = math.log(4.0)  # factor from which the colour no longer deepens
 
 
 def heading(history: History) -> str:
-    """Say in one line what was read, and how much of it changed."""
     first = history.sets[0]
     count = counted(len(history.positions), "torch version" if history.axis == "torch" else "commit")
     cpu = f" ({first.hardware['cpu']})" if first.hardware.get("cpu") else ""
@@ -53,7 +52,6 @@ def value_text(value: float | str | None, metric: str) -> str:
 
 
 def step_text(step: Step) -> str:
-    """Write a step: its factor or statuses, and the position that has it first."""
     if step.factor is None:
         return f"{status_text(str(step.old))} → {status_text(str(step.new))} at {step.at}"
     return f"{factor_text(step.factor)} at {step.at}"

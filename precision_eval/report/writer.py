@@ -28,8 +28,6 @@ FIGURES_NAME = "figures"
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A figure of a group, saved in the run's folder."""
-
     group: Group
     kind: str
     png: Path
@@ -85,12 +83,10 @@ def write_report(run_dir: Path, *, console: Console | None = None) -> list[Path]
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write one file of the report, UTF-8."""
     path.write_text(text, encoding="utf-8", newline="")
 
 
 def draw_figures(run: Run, directory: Path) -> list[Drawing]:
-    """Draw every figure that the records allow, and save it below a folder."""
     from precision_eval.report.drawing import NotDrawn, save
     from precision_eval.report.figures import FIGURES
 
@@ -119,7 +115,6 @@ def _draw_lengths(run: Run, directory: Path) -> Iterator[Drawing]:
 
 
 def markdown_report(run: Run, drawings: Sequence[Drawing]) -> str:
-    """Return the report as Markdown: per group its tables and figures, then the notes."""
     notes = Footnotes()
     parts = [f"# Report of `{visible(run.directory.resolve().name)}`", environment_markdown(run)]
     parts += [f"- Not counted: {markdown_text(line)}" for line in run.damage]
@@ -140,7 +135,6 @@ def markdown_report(run: Run, drawings: Sequence[Drawing]) -> str:
 
 
 def notes_markdown(notes: Footnotes) -> str:
-    """Return the notes as a numbered list."""
     return "\n".join(f"{number}. {markdown_text(text)}" for number, text in enumerate(notes.texts, start=1))
 
 
@@ -153,7 +147,6 @@ def tables_of(run: Run, group: Group, notes: Footnotes) -> Iterator[Table]:
 
 
 def print_report(run: Run, console: Console) -> None:
-    """Print every table with every column, the notes and the reading guide."""
     notes = Footnotes()
     print_lines(environment_lines(run), console, style="dim")
     for group in run.sections:
@@ -185,12 +178,10 @@ def print_answer(run: Run, console: Console) -> None:
 
 
 def print_next(run: Run, console: Console) -> None:
-    """Print the command to run next."""
     print_lines([f"Next: {next_command(run)}"], console, soft_wrap=True)
 
 
 def answer_dicts(run: Run) -> list[dict[str, Any]]:
-    """Return the answer of each group as plain JSON data."""
     names = ("case", "size", "mode", "device", "threads", "pins", "baseline", "fault")
     dicts = []
     for answer in (answer_of(group) for group in run.sections if group.fixes):

@@ -105,7 +105,6 @@ class ModulePolicy:
 
     @property
     def sentence(self) -> str:
-        """What was found."""
         saved = sum(part.saved_bytes for part in self.parts)
         many = f"{len(self.parts)} of {len(self.tried)} parts in {self.format}"
         return (
@@ -115,7 +114,6 @@ class ModulePolicy:
 
 
 def parts_of(model: nn.Module) -> list[Part]:
-    """List a model's parts, in its order."""
     modules: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
         is_inside = any(name.startswith(f"{outer}.") for outer in modules)
@@ -145,7 +143,6 @@ def fix_of(parts: Sequence[Part], format: str) -> Fix:
 
 
 def file_text(parts: Sequence[Part], format: str, *, target: str = "my_case.py:factory", facts: str = "") -> str:
-    """Write the policy as a file of Python."""
     names = "\n".join(f"    {name!r}," for part in parts for name in part.names)
     return _FILE.format(target=target, stem="policy", name="policy.py", format=format, parts=names, facts=facts)
 
@@ -302,7 +299,6 @@ def policy_table(policy: ModulePolicy) -> Table:
 
 
 def write_policy(policy: ModulePolicy, target: str, path: Path) -> None:
-    """Write the file."""
     facts = textwrap.fill(f"On the inputs that chose it: {policy.sentence}", 110)
     with written_whole(path) as partial_path:
         partial_path.write_text(file_text(policy.parts, policy.format, target=target, facts=facts), encoding="utf-8")

@@ -37,7 +37,6 @@ class Spectrograms:
         self.duration_s = self.high_hz = 0.0
 
     def add(self, grid: FrameGrid, block: FrameBlock) -> None:
-        """Add the power of a block's frames to the columns they belong to."""
         n_columns = min(MAX_COLUMNS, grid.n_frames)
         fold = -(-grid.n_bins // MAX_ROWS)
         if self._sums is None:
@@ -69,7 +68,6 @@ class Spectrograms:
 
 
 def draw_pair(comparison: AudioComparison, pictures: Spectrograms, *, names: tuple[str, str]) -> Figure:
-    """Draw the figure."""
     figure = new_figure(12.0, 7.2 + 1.5 * len(DRAWN))
     rows = figure.subplots(3 + len(DRAWN), 1, sharex=True, height_ratios=[2.0, 2.0, 2.0, *[1.4] * len(DRAWN)])
     unit_s, unit = (1.0, "s") if pictures.duration_s < _SHORT_S else (60.0, "min")

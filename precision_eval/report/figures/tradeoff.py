@@ -37,15 +37,12 @@ WIDE_RATIO = 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class TradeoffPoint:
-    """One fix; speed and drift with the ends of their intervals."""
-
     row: Row
     speed: tuple[float, float, float]
     drift: tuple[float, float, float]
 
 
 def draw_tradeoff(run: Run, group: Group) -> Figure:
-    """Draw the trade-off of one group."""
     points = points_of(group)
     if not points:
         raise NotDrawn(f"trade-off of {group.title}: no fix has both a latency ratio and a drift")

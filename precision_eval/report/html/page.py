@@ -82,12 +82,10 @@ class Card:
 
     @property
     def name(self) -> str:
-        """What the policy is called on the page."""
         return NAMES[self.policy]
 
     @property
     def aim(self) -> str:
-        """What the policy looks for."""
         return AIMS[self.policy]
 
     @property
@@ -152,7 +150,6 @@ def cards_of(choices: Sequence[Mapping[str, Choice]]) -> list[Card]:
 
 
 def in_short(cards: Sequence[Card]) -> str:
-    """Return the answer in one sentence."""
     leading = [card for card in cards if card.fixes]
     if not leading:
         return "No fix can be recommended from these records; the tables below show what they lack."
@@ -245,7 +242,6 @@ def _command(run: Run, group: Group) -> str:
 
 
 def subject(run: Run) -> str:
-    """Name a run's cases, and the GPU or processor it was measured on."""
     cases = list(dict.fromkeys(record.case for record in run.records))
     named = join(cases) if len(cases) <= _MOST_CASES_NAMED else counted(len(cases), "case")
     models = [run.environment.get(part, {}).get("model") for part in ("device", "cpu")]

@@ -55,14 +55,11 @@ class Recording:
 
 @dataclass(frozen=True, kw_only=True)
 class SoundSection:
-    """The recordings of one case."""
-
     title: str
     recordings: tuple[Recording, ...]
 
     @property
     def in_page(self) -> bool:
-        """Whether the players are part of the page."""
         return any(recording.source.startswith("data:") for recording in self.recordings)
 
 

@@ -56,8 +56,6 @@ def fake_tensors(mode: FakeTensorMode) -> Iterator[None]:
 
 
 class AllocationCounter(TorchDispatchMode):
-    """Follows the storages that operations create, from creation to release."""
-
     def __init__(self) -> None:
         super().__init__()
         self.level_bytes = 0
@@ -74,7 +72,6 @@ class AllocationCounter(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run an operation and count what it creates."""
         inputs = leaf_tensors((args, kwargs))
         check_agreement(func.overloadpacket.__name__, inputs)
         output = func(*args, **(kwargs or {}))
@@ -103,7 +100,6 @@ class AllocationCounter(TorchDispatchMode):
 
 
 def leaf_tensors(tree: Any) -> list[torch.Tensor]:
-    """List the tensors among arguments or results, however nested."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 

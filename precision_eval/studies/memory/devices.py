@@ -25,7 +25,6 @@ class Device:
     compute: tuple[int, int] | None = None
 
     def formats(self) -> dict[str, Support]:
-        """Say how the device computes in each format."""
         if self.compute is not None:
             return {dtype: cuda_support(dtype, self.compute) for dtype in _FORMATS}
         return {dtype: support(self.name, dtype) for dtype in _FORMATS}

@@ -35,8 +35,6 @@ _CACHE_NAME = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedCall:
-    """The call that is planned: dtypes of weights and caches, and how much is in it."""
-
     dtype: str = "as_shipped"
     kv_dtype: str = "as_shipped"
     batch: int = 1
@@ -68,7 +66,6 @@ class PlannedModel:
     as_built: bool = False
 
     def check(self, call: PlannedCall) -> None:
-        """Refuse a call that this model cannot make."""
         if self.as_built and (call.length, call.batch, call.tokens) != (1, 1, 1):
             raise ParameterError(
                 f"{self.name} is planned with its own inputs; leave out --length and the settings batch and tokens"
@@ -82,7 +79,6 @@ class PlannedModel:
             raise ParameterError(f"tokens {call.tokens} do not fit length {call.length}; ask for fewer")
 
     def build(self, call: PlannedCall, layers: int) -> BuiltCase:
-        """Build the model with so many layers, in the dtypes that are asked for."""
         case = self.make(call, min(layers, self.layers))
         if call.dtype != "as_shipped":
             for parameter in case.model.parameters():
@@ -139,7 +135,6 @@ class _DecoderCall(nn.Module):
             self.register_buffer(f"{index}_value", layer.values, persistent=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the logits."""
         for index, layer in enumerate(self._cache.layers):
             layer.keys, layer.values = getattr(self, f"{index}_key"), getattr(self, f"{index}_value")
             layer.cumulative_length.fill_(self.position)

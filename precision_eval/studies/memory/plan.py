@@ -65,13 +65,10 @@ class FixPlan:
         return self.weights_bytes + self.cache_bytes + self.buffer_bytes
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
         return asdict(self) | {"stored_bytes": self.stored_bytes}
 
 
 class CallNotRunError(Exception):
-    """A call does not run under a fix: the status and the reason."""
-
     def __init__(self, status: Literal["raises", "unsupported"], reason: str) -> None:
         super().__init__(reason)
         self.status: Literal["raises", "unsupported"] = status
@@ -153,7 +150,6 @@ class Planner:
         return self._run(call, _SHALLOW, fix) + (_deeper(few, more, self.model.layers) - few)
 
     def _run(self, call: PlannedCall, layers: int, fix: Fix) -> Counter[str]:
-        """Run the call once under a fix, on fake tensors."""
         key = (call, layers, fix.id)
         if key not in self._runs:
             self._runs[key] = self._count(self._case(call, layers), fix)
@@ -248,14 +244,12 @@ def _without_warnings() -> Iterator[None]:
 def plan_all(
     planner: Planner, call: PlannedCall, fixes: Iterable[Fix] = FIXES, *, device_memory_bytes: int | None = None
 ) -> list[FixPlan]:
-    """Plan several fixes, in their order."""
     return [planner.plan(call, fix, device_memory_bytes=device_memory_bytes) for fix in fixes]
 
 
 def plan_table(
     model: PlannedModel, call: PlannedCall, plans: Sequence[FixPlan], *, device_memory_bytes: int | None
 ) -> Table:
-    """Lay the plans out, one row per fix."""
     columns = ["fix", "weights", "cache", "call", "casts", "total", "at most"]
     if device_memory_bytes:
         columns += ["fits"] if model.as_built else ["fits", "longest"]
@@ -295,6 +289,5 @@ def plan_notes(plans: Sequence[FixPlan], *, device_memory_bytes: int | None) -> 
 
 
 def device_line(device: Device) -> str:
-    """Say which format to take on a device, and how it computes in each."""
     kinds = ", ".join(f"{name} {supported.kind}" for name, supported in device.formats().items())
     return f"{device.name}: its format is {device.best_format()}; {kinds}"
