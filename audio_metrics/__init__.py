@@ -124,7 +124,6 @@ _REMOVED: dict[str, str] = {
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Answer a removed name with what replaces it."""
     if name in _REMOVED:
         raise AttributeError(f"audio_metrics.{name} was removed in 1.0; {_REMOVED[name]}")
     raise AttributeError(f"module 'audio_metrics' has no attribute '{name}'")

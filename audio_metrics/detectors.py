@@ -55,8 +55,6 @@ def _samples(block: FrameBlock) -> np.ndarray:
 
 
 class Jumps:
-    """Finds jumps in one signal."""
-
     def __init__(self, grid: FrameGrid) -> None:
         self.starts: list[int] = []
         self._cell = round(_JUMP_CELL_S * grid.sample_rate_hz)
@@ -184,8 +182,6 @@ class Dropouts:
 
 
 class Repeats:
-    """Finds stretches of samples that occurred before."""
-
     def __init__(self, grid: FrameGrid) -> None:
         self.n_compared = self.n_repeated = 0
         self.first: tuple[int, int] | None = None

@@ -136,7 +136,6 @@ def pair_flags(table: HalfWindowTable, lag: Lag) -> tuple[Flag, ...]:
 
 
 def alignment_flags(moved_samples: float, sample_rate_hz: int) -> tuple[Flag, ...]:
-    """A note that the estimate was moved, where it was."""
     if moved_samples == 0.0:
         return ()
     moved_ms = 1e3 * moved_samples / sample_rate_hz

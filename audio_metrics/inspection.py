@@ -187,7 +187,6 @@ def _inspect(
 
 
 def kernels_of(signal: int) -> dict[str, FrameKernel]:
-    """What an inspection needs of every frame of a signal of a pass."""
     return {f"{name}:{signal}": partial(kernel, signal=signal) for name, kernel in _FRAME_METRICS.items()}
 
 

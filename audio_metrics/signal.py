@@ -151,8 +151,6 @@ class Source(Protocol):
 
 
 class ArraySource:
-    """A signal in memory (or memory-mapped)."""
-
     def __init__(self, samples: np.ndarray, *, sample_rate_hz: int, name: str) -> None:
         check_samples(samples, name)
         self.name = name
@@ -166,8 +164,6 @@ class ArraySource:
 
 
 class FirstPart:
-    """The first samples of another source."""
-
     def __init__(self, source: Source, n_samples: int) -> None:
         self.name = source.name
         self.sample_rate_hz = source.sample_rate_hz
@@ -246,7 +242,6 @@ class FileSource:
 def checked_pair(
     reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz: int, aligned: bool
 ) -> tuple[ArraySource, ArraySource]:
-    """Wrap two arrays as sources after checking that they may be compared."""
     pair = (
         ArraySource(reference, sample_rate_hz=sample_rate_hz, name="reference"),
         ArraySource(estimate, sample_rate_hz=sample_rate_hz, name="estimate"),

@@ -117,7 +117,6 @@ def _version() -> str:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
     if name == "__version__":
         return _version()
     home = _HOMES.get(name)

@@ -143,7 +143,6 @@ def _no_interrupt_is_lost() -> Iterator[None]:
 
 
 def _fail(error: BaseException, name: str) -> None:
-    """Print an error as one line and exit."""
     code, text = EXIT_BAD_INPUT, str(error)
     if isinstance(error, PrecisionEvalError) or _is_audio_error(error):
         pass

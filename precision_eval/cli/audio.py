@@ -50,8 +50,6 @@ multiple of what chance alone makes.
 
 
 class Alignment(StrEnum):
-    """What ``audio`` may take out before it compares."""
-
     lag = "lag"
 
 
@@ -183,7 +181,6 @@ def _print_json(content: dict[str, Any]) -> None:
 
 
 def check_plot_path(path: Path) -> None:
-    """Refuse a path that no figure can be written to."""
     if path.suffix.lower() not in PLOT_FORMATS:
         raise ParameterError(f"--plot {path} ends in {path.suffix!r}; expected {' or '.join(PLOT_FORMATS)}")
     if path.is_dir():

@@ -79,7 +79,6 @@ def _header_lines(headers: Headers) -> list[str]:
 
 
 def print_comparison(comparison: AudioComparison, headers: Headers, *, plot: Path | None) -> None:
-    """Print everything about a pair."""
     assert comparison.signals is not None  # the command inspects both
     console = _console()
     print_lines([comparison.headline, *_header_lines(headers)], console, soft_wrap=True)
@@ -96,7 +95,6 @@ def print_comparison(comparison: AudioComparison, headers: Headers, *, plot: Pat
 
 
 def print_inspection(inspection: Inspection, headers: Headers) -> None:
-    """Print everything about one file."""
     console = _console()
     print_lines([inspection.headline, *_header_lines(headers)], console, soft_wrap=True)
     print_table(_signals({"signal": inspection}), console)

@@ -46,8 +46,6 @@ HELP += settings_help(CHOOSE)
 
 
 class Policy(StrEnum):
-    """What is preferred among the fixes that keep the limits."""
-
     quality = "quality"
     balanced = "balanced"
     speed = "speed"
@@ -100,7 +98,6 @@ def choose(
 
 
 def _show(reply: Answer) -> None:
-    """Print one group in full, or several in a table."""
     from precision_eval.report.choice_text import choice_table, doubt_lines, headline, overview, tie_lines
 
     console = Console(emoji=False)

@@ -98,8 +98,6 @@ def command_named(name: str) -> Any:
 
 
 class CommandWithoutRemoved(TyperCommand):
-    """A command that answers a removed option with what replaces it."""
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         existing = {name for option in self.params for name in option.opts}
         for word in args[: args.index("--")] if "--" in args else args:
@@ -169,5 +167,4 @@ def _global_options(
 
 
 def main() -> None:
-    """Run the command line and exit."""
     run_application(app, "precision-eval")

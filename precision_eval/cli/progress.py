@@ -48,8 +48,6 @@ def bar_on(console: Console | None = None) -> Iterator[Show]:
 
 
 class Tally:
-    """Counts settled records and estimates the time left."""
-
     def __init__(self, plan: Plan) -> None:
         self._measures = {cell.measure: measure_by_name(cell.measure, plan.measures) for cell in plan.cells}
         self.total = sum(len(cell.fixes) for cell in plan.cells)
@@ -109,7 +107,6 @@ class PlainProgress:
         """Print nothing: the line comes with the result."""
 
     def print_resumed(self) -> None:
-        """Print once how many records were already there, if any."""
         if not self._printed_resumed and self._tally.resumed:
             print_lines([self._tally.resumed_text()], self._console)
         self._printed_resumed = True

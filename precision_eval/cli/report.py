@@ -34,8 +34,6 @@ audio files are there, statuses and every table.
 
 @dataclass(frozen=True, kw_only=True)
 class Printing:
-    """How much is printed, and whether the HTML report is opened."""
-
     verbose: bool = False
     as_json: bool = False
     open_report: bool = False

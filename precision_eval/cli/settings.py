@@ -15,8 +15,6 @@ from precision_eval.core.removed import removal_message
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting: its name, the values that it takes in words, how a value is read, and what it does."""
-
     name: str
     expected: str
     read: Callable[[str], Any]
@@ -215,7 +213,6 @@ def set_option(table: Sequence[Setting]) -> Any:
 
 
 def settings_help(table: Sequence[Setting]) -> str:
-    """Return the paragraph on a command's settings, one line each."""
     lines = [f"[cyan]{setting.name}[/cyan]  {setting.help} [dim]({setting.expected})[/dim]" for setting in table]
     return "\n\n".join(["\n[bold]Settings[/bold], each as [cyan]--set NAME=VALUE[/cyan]", *lines])
 
