@@ -85,7 +85,7 @@ class ExaminedModel(Packed):
         args, kwargs = self.arguments(tensors)
         output = self.model(*args, **kwargs)
         inside = tuple(tensor for _, tensor in tensors_in("output", output))
-        return floating_leaves(output) or inside or _integer_leaves(output)
+        return floating_leaves(output) or inside or token_leaves(output)
 
 
 class _Rebuild:
@@ -130,7 +130,7 @@ def floating_leaves(value: Any) -> tuple[torch.Tensor, ...]:
     return tuple(tensors)
 
 
-def _integer_leaves(value: Any) -> tuple[torch.Tensor, ...]:
+def token_leaves(value: Any) -> tuple[torch.Tensor, ...]:
     """List the integer tensors of what a model returned, such as tokens; conditions are none."""
     leaves = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
     return tuple(leaf for leaf in leaves if leaf.dtype is not torch.bool and not leaf.is_complex())

@@ -26,7 +26,7 @@ from precision_eval.core.targets import first_line, is_target, source_digest
 from precision_eval.fixes.apply import make_change
 from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
 from precision_eval.fixes.choices import Mode, Storage
-from precision_eval.fixes.packing import floating_leaves
+from precision_eval.fixes.packing import floating_leaves, token_leaves
 from precision_eval.measure.candidates import REPEAT_TOLERANCE
 from precision_eval.measure.model_calls import CallOutcome, attempt, difference, subject_of
 
@@ -115,7 +115,9 @@ def _check_calls(target: str, case: BuiltCase) -> str | None:
     else:
         return None  # nothing cures it, which is a result
     if not first.outputs:
-        raise ParameterError(f"a call of {target} returns no floating tensor, so there is nothing to compare")
+        raise ParameterError(
+            f"a call of {target} returns neither a floating tensor nor tokens, so there is nothing to compare"
+        )
     if difference(first, _try(case, fix, seed=1)) > REPEAT_TOLERANCE:
         raise ParameterError(
             f"a call of {target} draws random numbers: two seeds give other outputs; give it a generator of its own, "
@@ -169,8 +171,8 @@ def _try(case: BuiltCase, fix: Fix, *, seed: int = 0, calls: int = 1) -> CallOut
     def call() -> tuple[torch.Tensor, ...]:
         with applied:
             inputs = applied.prepare(tuple(tensor.clone() for tensor in case.inputs))
-            outputs = [floating_leaves(applied(*inputs)) for _ in range(calls)]
-        return outputs[-1]
+            outputs = [applied(*inputs) for _ in range(calls)]
+        return floating_leaves(outputs[-1]) or token_leaves(outputs[-1])
 
     return attempt(call, seed=seed)
 

@@ -82,7 +82,13 @@ def drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Compare one call with float64 on the same stored inputs."""
     from precision_eval.cases.systems.system import CachedAttention
     from precision_eval.measure.drift import over_seeds
-    from precision_eval.measure.system_drift import attention_drift, relative_error, system_drift
+    from precision_eval.measure.system_drift import (
+        OF_TOKENS,
+        attention_drift,
+        relative_error,
+        system_drift,
+        token_error,
+    )
 
     fix = _only_fix(cell)
     data: dict[str, Any] = {}
@@ -91,11 +97,15 @@ def drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     for seed in range(cell.options.seed, cell.options.seed + seeds):
         built = _built(cell, seed)
         with _applied(cell, fix, BuiltCase(copy.deepcopy(built.model), built.inputs)) as call:
-            broken = _not_finite(fix, call(*call.prepare(built.inputs)))
+            output = call(*call.prepare(built.inputs))
+            broken = _not_finite(fix, output)
             if broken:
                 return [broken]
             with _failing_as_suite(fix, "drift"):
-                if data:
+                if not floating_leaves(output):
+                    errors.append(token_error(built, output))
+                    data = data or {"relative_error": errors[0], "doubts": [OF_TOKENS]}
+                elif data:
                     errors.append(relative_error(built, call))
                 else:
                     measure = attention_drift if isinstance(built.model, CachedAttention) else system_drift

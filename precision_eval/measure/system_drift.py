@@ -24,8 +24,9 @@ from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.core.formats import short
 from precision_eval.core.targets import first_line
 from precision_eval.fixes.apply import AppliedFix
-from precision_eval.fixes.packing import floating_leaves, in_dtype
+from precision_eval.fixes.packing import floating_leaves, in_dtype, token_leaves
 from precision_eval.fixes.storage import set_dtype_attributes
+from precision_eval.measure import model_calls
 from precision_eval.measure.assess import assess_attention, plain_attention
 from precision_eval.measure.drift import Drift, tensor_drift, wide
 from precision_eval.trace.capture import observe
@@ -33,6 +34,8 @@ from precision_eval.trace.cast_replay import CastTape, ReplayError, Shifts, reco
 
 # Relative distance of two float64 runs of one function: far above float64's rounding, far below a format's.
 SAME_FUNCTION = 1e-9
+
+OF_TOKENS = "the output is tokens: drift is the share that differs from those of float64"
 
 _CASTING = ("activation_to_storage", "storage_to_activation", "autocast")
 Tensors = tuple[torch.Tensor, ...]
@@ -97,6 +100,16 @@ def relative_error(built: BuiltCase, applied: AppliedFix, reference: torch.Tenso
     output = _outputs(applied(*applied.prepare(built.inputs)))[0]
     reference = exact_output(built) if reference is None else reference
     return tensor_drift(output.to(reference.device), reference, yardstick=reference).relative_error
+
+
+def token_error(built: BuiltCase, output: Any) -> float:
+    """Return the share of the tokens that a call returned which are not those of float64."""
+    with _keep_wide(built.model):
+        exact = run_in_float64(in_float64(built.model), in_dtype(built.inputs, torch.float64))[0]
+    tokens, truth = token_leaves(output), token_leaves(exact)
+    if not tokens or [t.shape for t in tokens] != [t.shape for t in truth]:
+        raise UnsupportedError("neither floating values nor tokens of float64's shape are returned; drift needs these")
+    return max(model_calls.relative_error(*pair) for pair in zip(tokens, truth, strict=True))
 
 
 def _output_drift(

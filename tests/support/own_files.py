@@ -73,7 +73,7 @@ class Keeps(Layer):
 
 class Counts(Layer):
     def forward(self, x):
-        return (x > 0).sum()
+        return bool((x > 0).all())
 
 
 def draws(): return Draws().eval(), (x,)

@@ -26,7 +26,7 @@ def case(tmp_path):
     [
         ("draws", "draws random numbers"),
         ("keeps", "keeps state"),
-        ("counts", "returns no floating tensor"),
+        ("counts", "returns neither a floating tensor nor tokens"),
         ("training", r"call \.eval\(\)"),
         ("unseeded", "give what draws numbers in it a fixed seed"),
         ("no_model", "returns a function as its model"),

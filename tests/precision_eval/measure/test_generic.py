@@ -14,6 +14,7 @@ from precision_eval.core.records import STATUSES
 from precision_eval.measure import generic, latency
 from precision_eval.measure.generic import in_process
 from precision_eval.measure.registry import run_cell
+from precision_eval.measure.system_drift import OF_TOKENS
 from precision_eval.trace import capture
 
 SENTENCE = "Expected query, key, and value to have the same dtype"
@@ -159,9 +160,20 @@ class Plain(torch.nn.Module):
         return {"out": hidden.float().softmax(-1).to(x.dtype), "index": hidden.argmax(-1)}
 
 
-def drift_of(monkeypatch, tmp_path, fix):
+class Greedy(torch.nn.Module):
+    """Tokens behind a product that overflows in float16, from row 2 on."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(16, 16, dtype=torch.float16)
+
+    def forward(self, x):
+        return (self.linear(x) * 1e4 * torch.arange(8, dtype=x.dtype)[:, None] ** 2).softmax(-1).argmax(-1)
+
+
+def drift_of(monkeypatch, tmp_path, fix, model=Plain):
     torch.manual_seed(0)
-    built = BuiltCase(Plain().eval(), (torch.randn(8, 16),))
+    built = BuiltCase(model().eval(), (torch.randn(8, 16),))
     monkeypatch.setattr(generic, "_built", lambda *_: built)
     return outcomes(tmp_path, "drift", fix)[fix]
 
@@ -173,6 +185,13 @@ def test_drift_of_any_module(monkeypatch, tmp_path):
     assert wide.data["relative_error"] < 1e-6
     assert half.data["casts"]
     assert drift_of(monkeypatch, tmp_path, "as_shipped").status == "raised"
+
+
+def test_the_drift_of_tokens_is_the_share_that_differs(monkeypatch, tmp_path):
+    half, wide = (drift_of(monkeypatch, tmp_path, fix, Greedy) for fix in ("float16", "full_float32"))
+    assert wide.data["relative_error"] == 0.0
+    assert half.data["relative_error"] * 8 in range(3, 9)  # whole tokens; a row of NaN has token 0
+    assert half.data["doubts"] == wide.data["doubts"] == [OF_TOKENS]
 
 
 def test_what_the_suite_itself_cannot_do_is_no_status_of_the_fix(monkeypatch, tmp_path):
