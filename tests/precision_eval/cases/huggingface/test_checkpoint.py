@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-import tiny_models
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -13,7 +12,7 @@ from precision_eval.core.errors import ParameterError, UnknownNameError, Unsuppo
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
+def written(tmp_path_factory, tiny_models):
     folder = tmp_path_factory.mktemp("written")
     tiny_models.make_llama()[0].half().save_pretrained(folder)
     return folder

@@ -4,11 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-
-pytest.importorskip("transformers")
-pytest.importorskip("diffusers")
-
-import tiny_models
 from made_cells import cell as made_cell
 
 from precision_eval import ParameterError, generation_case, write_report
@@ -20,7 +15,10 @@ from precision_eval.measure.decoding import Picks, decoding
 from precision_eval.run.plan import Selection, make_plan
 from precision_eval.run.runner import run_plan
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries, about tiny configs
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # of the libraries, about tiny configs
+    pytest.mark.usefixtures("tiny_models"),
+]
 
 FEW = ("llama", "whisper", "vits", "ddpm_step")
 SPEAKING = (
@@ -34,6 +32,7 @@ SPEAKING = (
     "vits",
 )
 NOT_CURED = ("fastspeech2", "float16")  # it makes a float32 operand of its own
+SILENT = ("ddpm_step", "dit_loop", "llama", "moonshine", "t5", "whisper")
 WITHOUT_TOKENS = ("dance_diffusion", "ddpm_step", "dit_loop", "fastspeech2", "speecht5", "vits")
 OPTIONS = Options(streams=2, steps=6)
 ENVIRONMENT = "0" * 64
@@ -68,7 +67,7 @@ def check(run, name):
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in tiny_models.CLASSES]
+    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in SPEAKING + SILENT]
 )
 def test_a_class_in_the_state_of_the_bug_is_cured_and_reported(tmp_path, name):
     found = check(reported(tmp_path, [name]), name)
@@ -77,7 +76,11 @@ def test_a_class_in_the_state_of_the_bug_is_cured_and_reported(tmp_path, name):
     assert f"tiny_models:{name}" in (tmp_path / "report.md").read_text()
 
 
-def test_the_tokens_are_those_of_the_class_itself_and_forced_ones_are_fed():
+def test_every_class_is_run(tiny_models):
+    assert sorted(SPEAKING + SILENT) == sorted(tiny_models.CLASSES)
+
+
+def test_the_tokens_are_those_of_the_class_itself_and_forced_ones_are_fed(tiny_models):
     model, inputs = tiny_models.make_llama()
     model.eval()
     own = generation_case(model, inputs)
@@ -97,7 +100,7 @@ def test_the_tokens_are_those_of_the_class_itself_and_forced_ones_are_fed():
     torch.testing.assert_close(forced.logits[-1][0][known].float(), logits[known], rtol=1e-4, atol=1e-5)
 
 
-def test_a_folder_is_a_case_as_its_class_loads_it(tmp_path):
+def test_a_folder_is_a_case_as_its_class_loads_it(tmp_path, tiny_models):
     tiny_models.make_llama()[0].half().save_pretrained(tmp_path / "llama")
     own = generation_case(tmp_path / "llama")
     assert own.model.dtype is torch.float16
@@ -106,19 +109,20 @@ def test_a_folder_is_a_case_as_its_class_loads_it(tmp_path):
     assert own_case(f"hf:{tmp_path / 'llama'}").decodes
 
 
-@pytest.mark.parametrize(
-    ("model", "inputs", "message"),
-    [
+def test_a_model_that_speaks_none_by_itself_is_driven(tiny_models):
+    assert generation_case(tiny_models.make_speecht5()[0].eval(), {}).synthesize is None
+
+
+def test_what_cannot_be_driven_is_refused_in_one_line(tiny_models):
+    for model, inputs, message in (
         (torch.nn.Linear(2, 2), None, "the model is a Linear; expected one of transformers"),
         ("tests/support", None, "has no config.json"),
-        (tiny_models.make_speecht5()[0].eval(), {}, None),
-        (tiny_models.make_llama()[0].eval(), {"pixels": torch.ones(1)}, "cannot be called with pixels, in float32 too"),
-    ],
-)
-def test_what_cannot_be_driven_is_refused_in_one_line(model, inputs, message):
-    if message is None:
-        assert generation_case(model, inputs).synthesize is None
-        return
-    with pytest.raises(ParameterError, match=message) as refusal:
-        generation_case(model, inputs)
-    assert "\n" not in str(refusal.value)
+        (
+            tiny_models.make_llama()[0].eval(),
+            {"pixels": torch.ones(1)},
+            "cannot be called with pixels, in float32 too",
+        ),
+    ):
+        with pytest.raises(ParameterError, match=message) as refusal:
+            generation_case(model, inputs)
+        assert "\n" not in str(refusal.value)
