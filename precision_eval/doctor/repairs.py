@@ -32,9 +32,11 @@ from precision_eval.doctor.source import (
     imports_torch,
     source_line,
     variables,
+    with_cast_for_numpy,
     with_casts,
     with_dtype,
     with_keyword_cast,
+    with_number_that_fits,
     with_result_cast,
     without_cast,
 )
@@ -272,6 +274,8 @@ def _at_meeting(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
         return ()  # torch's own modules one after the other: there is no line of anybody's to change
     if event.kind in ("kept_narrowed", "first_non_finite"):
         return ()
+    if event.kind == "raise" and (local := with_cast_for_numpy(*event.line) or with_number_that_fits(*event.line)):
+        return local
     if event.caller is not None:
         return _around_module(event, event.caller, path="", cast_result=False)
     if event.of_module:

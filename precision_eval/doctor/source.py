@@ -175,6 +175,10 @@ def dtype_of(expression: str) -> str:
     return f"{_parenthesize(expression)}.dtype"
 
 
+_LARGEST_HALF = 65504.0
+_FILLS = ("masked_fill", "masked_fill_", "fill_")
+
+
 @dataclass(frozen=True)
 class Insertion:
     """Text put into a line of a file, at a column counted in bytes, in the place of so many bytes."""
@@ -232,6 +236,31 @@ def with_backend(code: CodeType, instruction: int, backend: str) -> tuple[Insert
 
 def with_result_cast(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
     return with_calls(code, instruction, {}, result=f".to({dtype})")
+
+
+def with_cast_for_numpy(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
+    """Cast to float32 what is handed to numpy, which has no bfloat16: ``x.numpy()`` becomes ``x.float().numpy()``."""
+    node = _node(code, instruction)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "numpy":
+        return ()
+    return _append_call(code.co_filename, node.func.value, ".float()")
+
+
+def with_number_that_fits(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
+    """Write the end of a tensor's format in place of a number beyond it: ``x.masked_fill(mask, -1e9)``."""
+    node, file = _node(code, instruction), code.co_filename
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in _FILLS:
+        return ()
+    number = node.args[-1] if node.args else None
+    negative = isinstance(number, ast.UnaryOp) and isinstance(number.op, ast.USub)
+    literal = number.operand if isinstance(number, ast.UnaryOp) else number
+    if not isinstance(literal, ast.Constant) or not isinstance(literal.value, int | float) or not imports_torch(file):
+        return ()
+    assert number is not None
+    if abs(literal.value) <= _LARGEST_HALF or number.lineno != number.end_lineno or number.end_col_offset is None:
+        return ()
+    text = f"torch.finfo({_parenthesize(_text(file, node.func.value))}.dtype).{'min' if negative else 'max'}"
+    return (Insertion(file, number.lineno, number.col_offset, text, removed=number.end_col_offset - number.col_offset),)
 
 
 def without_cast(code: CodeType, instruction: int) -> tuple[Insertion, ...]:

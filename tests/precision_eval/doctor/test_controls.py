@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pytest
 import torch
 from torch import nn
 
@@ -86,6 +87,48 @@ def test_a_kept_cast_of_a_weight_that_changed_is_told_from_rounding():
 
 def test_a_cast_that_is_made_anew_is_no_fault():
     assert examine(PolicyAndReference(each=True).eval(), torch.randn(4, 64), fixes=False).faults == ()
+
+
+class Speaks(nn.Module):
+    """What is not torch gets the wave."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Conv1d(20, 1, 7, padding=3)
+
+    def forward(self, mel):
+        wave = torch.tanh(self.net(mel)).squeeze()
+        return torch.from_numpy(wave.detach().cpu().numpy())
+
+
+class Fills(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(32, 32) for _ in range(3))
+
+    def forward(self, x, keep):
+        scores = self.q(x) @ self.k(x).transpose(1, 2) / 32**0.5
+        scores = scores.masked_fill(~keep[:, None], -1e9)
+        return scores.softmax(-1) @ self.v(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "line"),
+    [
+        (Speaks().bfloat16(), (torch.randn(1, 20, 200).bfloat16(),), "wave.detach().cpu().float().numpy()"),
+        (
+            Fills().half(),
+            (torch.randn(1, 10, 32).half(), torch.arange(10)[None] < 7),
+            "masked_fill(~keep[:, None], torch.finfo(scores.dtype).min)",
+        ),
+    ],
+    ids=["numpy", "fill"],
+)
+def test_the_patch_stands_at_the_call_that_refuses(model, inputs, line):
+    diagnosis = examine(model.eval(), *inputs, latency=False)
+    assert diagnosis.patch.verified
+    assert line in diagnosis.patch.diff
+    assert diagnosis.patch.diff.count("\n-") == 1  # only that line
 
 
 class Declares(nn.Module):
