@@ -33,7 +33,7 @@ def test_strict_json_and_series(speech):
     assert found.longest_silence_s == pytest.approx(1.0, abs=0.05)
 
 
-def test_silence_has_no_level(speech):
+def test_silence_has_no_level():
     found = am.inspect(np.zeros(3 * FS), sample_rate_hz=FS)
     assert np.isnan([found.rms_dbfs, found.spectral_flatness_db, found.spectral_centroid_hz]).all()
     assert found.silence_fraction == 1.0

@@ -17,8 +17,6 @@ from precision_eval.history.tracking import (
     metric_by_id,
 )
 
-QUICK_BY_ASV = {"number": 1, "repeat": 1, "warmup_time": 0, "rounds": 1}
-
 
 class Toy(nn.Module):
     """A linear layer that may raise what a library would."""

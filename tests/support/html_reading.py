@@ -19,23 +19,11 @@ class Node:
     def text(self):
         return "".join(one if isinstance(one, str) else one.text for one in self.children)
 
-    def within(self):
-        node = self
-        while node is not None:
-            yield node
-            node = node.parent
-
     def walk(self):
         yield self
         for one in self.children:
             if isinstance(one, Node):
                 yield from one.walk()
-
-    def having(self, name, value=None):
-        return [n for n in self.walk() if name in n.attrs and value in (None, n.attrs[name])]
-
-    def of_class(self, name):
-        return [n for n in self.walk() if name in n.attrs.get("class", "").split()]
 
 
 class Reader(HTMLParser):

@@ -11,13 +11,11 @@ LAPTOP = {"full_float32": 1.0, "kv_to_query": 0.8, "float16": 0.5}
 SERVER = {"full_float32": 1.0, "kv_to_query": 0.9, "float16": 3.0}
 
 
-def machine(
-    folder, ratios, *, cpu="AMD EPYC", torch="2.13.0", cores=2, spread=1.0, memory="grown", half_formats=None, **rest
-):
+def machine(folder, ratios, *, cpu="AMD EPYC", torch="2.13.0", cores=2, memory="grown"):
     """A run of one machine: ratios of four processes, and a drift per fix."""
     sha = store_environment(
         {
-            "cpu": {"model": cpu, "usable_cores": cores} | ({"half_formats": half_formats} if half_formats else {}),
+            "cpu": {"model": cpu, "usable_cores": cores},
             "torch": {"version": torch, "cpu_capability": "AVX2"},
             "device": {"name": "cpu"},
             "package": {"git_commit": "c0ffee"},
@@ -26,13 +24,13 @@ def machine(
     )
     records = []
     for fix, ratio in ratios.items():
-        each = [ratio * process**spread for process in STEADY]
+        each = [ratio * process for process in STEADY]
         verdict = "slower" if ratio > 1 else "faster"
         drift = {"relative_error": 1e-3 if fix == "float16" else 1e-6}
         timed = made.latency(each, verdict=verdict, memory=memory)
         records += [
-            made.record(fix, "latency", timed, environment=sha, **rest),
-            made.record(fix, "drift", drift, environment=sha, **rest),
+            made.record(fix, "latency", timed, environment=sha),
+            made.record(fix, "drift", drift, environment=sha),
         ]
     RecordFile(folder / "records.jsonl").append(records)
     return folder

@@ -12,7 +12,7 @@ from precision_eval.core.records import RecordFile
 from precision_eval.results.reading import load_run
 
 RATE_HZ, HOP, RAISED = 16_000, 320, "RuntimeError: Expected query, key, and value to have the same dtype"
-ROLES = {"reference": "reference", "noise_floor": "noise_floor", "control_long_window": "control"}
+ROLES = {"reference": "reference", "noise_floor": "noise_floor"}
 LSD_DB, TO_NULL = 1.4710677348648786, 0.19194826334712303
 
 
@@ -54,39 +54,34 @@ def described(run_dir, *names):
     return [{"path": name, "sha256": hashlib.sha256((run_dir / name).read_bytes()).hexdigest()} for name in names]
 
 
-def record(fix, measure, data, *, case="voice", **rest):
-    return made_groups.record(fix, measure, data, role=ROLES.get(fix, "fix"), case=case, size="default", **rest)
+def record(fix, measure, data, **rest):
+    return made_groups.record(fix, measure, data, role=ROLES.get(fix, "fix"), case="voice", size="default", **rest)
 
 
-def add(run_dir, fix, samples, codes, *, mode="eager", case="voice", seconds=None):
+def add(run_dir, fix, samples, codes):
     """Write a WAV and its tokens, and append its records."""
-    stem = fix if mode == "eager" else f"{fix}.{mode}.default"
     folder = run_dir / "audio"
     folder.mkdir(parents=True, exist_ok=True)
-    wav, npy = f"audio/{stem}.wav", f"audio/{stem}.npy"
+    wav, npy = f"audio/{fix}.wav", f"audio/{fix}.npy"
     soundfile.write(run_dir / wav, samples, RATE_HZ, subtype="FLOAT")
     if fix != "reference":
         (run_dir / wav).write_bytes(with_another_second((run_dir / wav).read_bytes()))
     np.save(run_dir / npy, codes, allow_pickle=False)
-    duration_s = len(samples) / RATE_HZ if seconds is None else seconds
-    data = {"wav": wav, "files": described(run_dir, wav, npy), "duration_s": duration_s}
+    data = {"wav": wav, "files": described(run_dir, wav, npy), "duration_s": len(samples) / RATE_HZ}
     distance = {"log_spectral_distance_db": {"mean": LSD_DB, "ratio_to_null": TO_NULL}}
-    made = [record(fix, "synthesis", data, mode=mode, case=case)]
-    made.append(record(fix, "audio", {"against_reference": distance}, mode=mode, case=case))
+    made = [record(fix, "synthesis", data), record(fix, "audio", {"against_reference": distance})]
     RecordFile(run_dir / "records.jsonl").append(made)
 
 
-def made_run(run_dir, *, seconds=12.0, case="voice"):
-    """A run with a reference, a fix that equals it, one that leaves it half-way, a noise floor, and a fix
-    that raised.
-    """
+def made_run(run_dir, *, seconds):
+    """A run with a reference, a fix that equals it, one that leaves it half-way, a noise floor, and one that raised."""
     sound = speech(seconds)
     half = round(seconds * RATE_HZ / HOP / 2)
-    add(run_dir, "reference", sound, tokens(seconds), case=case)
-    add(run_dir, "noise_floor", speech(seconds, 30.0), tokens(seconds, other_from=0), case=case)
+    add(run_dir, "reference", sound, tokens(seconds))
+    add(run_dir, "noise_floor", speech(seconds, 30.0), tokens(seconds, other_from=0))
     changed = differing(sound, from_s=seconds / 2)
-    add(run_dir, "kv_to_query", changed, tokens(seconds, other_from=half), case=case)
-    add(run_dir, "full_float32", sound, tokens(seconds), case=case)
-    raised = record("as_shipped", "synthesis", None, status="raised", reason=RAISED, case=case)
+    add(run_dir, "kv_to_query", changed, tokens(seconds, other_from=half))
+    add(run_dir, "full_float32", sound, tokens(seconds))
+    raised = record("as_shipped", "synthesis", None, status="raised", reason=RAISED)
     RecordFile(run_dir / "records.jsonl").append([raised])
     return load_run(run_dir)

@@ -78,11 +78,10 @@ def test_several_groups_are_one_answer(choose, run_dir):
         (("--case", "attention-decod"), "unknown case 'attention-decod'; did you mean attention-decode"),
         (("--size", "huge"), "unknown size 'huge'"),
         (("--set", "device=cuda"), "the run holds nothing of device 'cuda', only cpu"),
-        (("--memory-plan", "{run}/records.jsonl"), "'choose --memory-plan' was removed in 1.0"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(refused, run_dir, arguments, text):
-    refused(text, "choose", run_dir, *EAGER, *(one.format(run=run_dir) for one in arguments))
+    refused(text, "choose", run_dir, *EAGER, *arguments)
 
 
 def test_a_folder_without_records_says_so(refused, tmp_path):

@@ -60,11 +60,6 @@ def test_damaged_records_are_one_line_and_code_2(program, tmp_path):
     assert "schema version 7, this precision-eval reads 2" in err
 
 
-def test_report_without_a_run(program, tmp_path):
-    code, _, err = program("report", tmp_path)
-    assert (code, "holds no records.jsonl" in err) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("what", "expected"), [("fixes", "kv_to_query"), ("cases", "attention-decode"), ("measures", "trace")]
 )

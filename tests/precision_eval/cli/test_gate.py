@@ -200,7 +200,6 @@ def test_sides_that_cannot_be_compared_exit_2(gate, head, message):
         ),
         (["--base", "main", "--case", "a.py:f", "--set", "margin_drift=0.5"], "margin of drift is 0.5"),
         (["--base", "main", "--case", "a.py:f", "--set", "require=speed"], "unknown kind of figures 'speed'"),
-        (["--base", "main", "--case", "a.py:f", "--strict"], "'gate --strict' was removed in 1.0"),
     ],
 )
 def test_bad_options_exit_2_in_one_line(refused, arguments, message):

@@ -1,7 +1,7 @@
 import pytest
 
 from precision_eval.core.errors import RecordError
-from precision_eval.core.files import TrialFile, from_json, read_json, to_json, write_json
+from precision_eval.core.files import TrialFile, from_json, read_json, write_json
 
 
 def test_a_document_is_written_whole_and_read_strictly(tmp_path):
@@ -42,8 +42,3 @@ def test_a_line_in_the_middle_that_is_no_trial_is_an_error(tmp_path, line, match
     file.path.write_text(f'{line}\n{{"key": "a"}}\n')
     with pytest.raises(RecordError, match=match):
         file.read()
-
-
-def test_a_trial_that_is_not_strict_is_refused_by_its_key():
-    with pytest.raises(RecordError, match=r"trial is not strict JSON: .*give plain finite numbers"):
-        to_json({"value": float("nan")}, what="trial")

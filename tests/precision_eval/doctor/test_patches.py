@@ -117,23 +117,27 @@ def test_layers_are_mended_by_one_line_each_way(models):
     assert {layer.offset.dtype for layer in model.layers if hasattr(layer, "offset")} == {torch.float16}
 
 
-class WritesOut(nn.Module):
+class Stateful(nn.Module):
+    """A float32 projection beside a state in half."""
+
     def __init__(self):
         super().__init__()
         self.project = nn.Linear(D, D)
-        self.register_buffer("scratch", torch.zeros(2, D).half())
+        self.register_buffer("state", torch.zeros(2, D).half())
 
+
+class WritesOut(Stateful):
     def forward(self, x):
-        torch.mul(self.project(x), 2, out=self.scratch)
-        return self.scratch.float()
+        torch.mul(self.project(x), 2, out=self.state)
+        return self.state.float()
 
 
 def test_a_destination_is_never_cast():
     diagnosis = doctor(WritesOut(), torch.ones(2, D))
     assert diagnosis.first_split.kind == "downcast"
-    assert all(".scratch.to(" not in patch.diff for patch in diagnosis.patches)
+    assert all(".state.to(" not in patch.diff for patch in diagnosis.patches)
     assert diagnosis.patch.verified
-    assert diagnosis.patch.code == "model.scratch.data = model.scratch.data.to(torch.float32)"
+    assert diagnosis.patch.code == "model.state.data = model.state.data.to(torch.float32)"
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -175,12 +179,7 @@ def test_a_code_chosen_at_a_near_tie_is_a_risk_and_no_fault():
 
 
 def test_a_cast_that_says_aloud_what_was_lost_comes_after_storing_more_which_loses_nothing():
-    class Remembers(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.project = nn.Linear(D, D)
-            self.register_buffer("state", torch.zeros(2, D).half())
-
+    class Remembers(Stateful):
         def forward(self, x):
             self.state[:, :] = self.project(x)
             return self.project(self.state.to(x.dtype))
@@ -311,12 +310,7 @@ def test_source_that_cannot_be_read_gets_a_fix_from_outside():
 
 @pytest.mark.parametrize("write", ["state[:] = x", "state.copy_(x)"])
 def test_values_cut_in_silence_are_not_cured_by_casting_them_there(write):
-    class Writes(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.project = nn.Linear(D, D)
-            self.register_buffer("state", torch.zeros(2, D).half())
-
+    class Writes(Stateful):
         def forward(self, x):
             x = self.project(x)
             if write == "state[:] = x":

@@ -7,7 +7,6 @@ import re
 import pytest
 
 from precision_eval.gate import FigureChange, GateCell, GateResult, Margins, to_json, to_text
-from precision_eval.gate.summary import verdict_line
 
 
 def place(fix="kv_to_query"):
@@ -57,23 +56,6 @@ def test_only_a_page_for_a_browser_is_folded():
 
 
 STATUS = {"metric": "status", "ratio": None, "low": None, "high": None}
-
-
-@pytest.mark.parametrize(
-    ("result", "line"),
-    [
-        (made(change("no worse")), "No regression beyond the margins in 1 figure; no fix is slower by more than 4 %"),
-        (made(change("undecided")), "Could not tell: no regression beyond the margins in 0 figures; latency is und"),
-        (
-            made(change("improvement", **STATUS | {"base": "raised", "head": "passed"})),
-            "Fixed: raised at base, passes at head (metavoice-decode under kv_to_query); no regression",
-        ),
-        (made(unchanged=("case.py:f",)), "Unchanged: base and head run the same code in case.py:f"),
-        (made(change("no worse"), unchanged=("case.py:f",)), "No regression beyond the margins in 1 figure; no fix "),
-    ],
-)
-def test_the_first_line(result, line):
-    assert verdict_line(result).startswith(line)
 
 
 def test_json_is_strict_and_whole():

@@ -126,14 +126,6 @@ def test_a_choice_shows_itself_in_short(run):
     assert repr(found).startswith(repr(found[0]))
 
 
-def test_html_is_escaped(run):
-    from dataclasses import replace
-
-    record = replace(run.records[LATENCY], reason="<script>", status="raised", data=None)
-    assert "<script>" not in record._repr_html_()
-    assert "raised (<script>)" in " ".join(cells_of(record._repr_html_()))
-
-
 def test_no_control_character_of_a_record_is_shown(run):
     from dataclasses import replace
 
@@ -141,7 +133,8 @@ def test_no_control_character_of_a_record_is_shown(run):
     failing = {row.fix for row in group.failing}
     hostile = {id(row): replace(row, reason="\u202eexe.\x00\ud800") for row in group.rows if row.fix in failing}
     shown = FixComparison(group=replace(group, rows=tuple(hostile.get(id(row), row) for row in group.rows)))
-    record = replace(run.records[LATENCY], reason="\u202eexe.\x00", status="raised", data=None)
+    record = replace(run.records[LATENCY], reason="\u202eexe.\x00<script>", status="raised", data=None)
+    assert "<script>" not in record._repr_html_()
     for text in (repr(shown), shown._repr_html_(), repr(record), record._repr_html_()):
         assert "exe." in text
         assert not {"\u202e", "\x00", "\ud800"} & set(text)
@@ -150,14 +143,11 @@ def test_no_control_character_of_a_record_is_shown(run):
 def test_choosing_in_python(run, folder):
     found = run.choose(case="voice", mode="eager", policy="quality")
     assert (len(found), found.fix, found[0].outcome) == (1, "full_float32", "one")
-    assert "Take full_float32: smallest drift" in repr(found)
     assert "full_float32" in cells_of(found._repr_html_())
     limits = {"mode": "eager", "max_drift": 2e-3}  # of the two within 17 MB, bfloat16 is beyond it
     assert choose(folder, case="voice", max_memory="17MB", **limits).fix == "float16"
     assert choose(run, case="voice", max_memory=17_000_000, **limits).fix == "float16"
     assert choose(run, case="voice", mode="eager", max_drift=1e-9).fix is None
-    (voice,) = (one for one in run.comparisons if one.group.case == "voice" and one.group.mode == "eager")
-    assert voice.choose(policy="quality").fix == "full_float32"
 
 
 def test_unlike_answers_are_no_one_fix(run):

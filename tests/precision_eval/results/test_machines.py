@@ -79,4 +79,3 @@ def test_report_of_two_runs(program, refused, machines, tmp_path):
     assert [one["name"] for one in content["machines"]] == ["AMD EPYC", "Intel Xeon"]
     assert [group["machine"] for group in content["groups"]] == ["AMD EPYC", "Intel Xeon"]
     refused("holds no records.jsonl", "report", machines[0], tmp_path / "nowhere")
-    refused("the command 'merge' was removed in 1.0", "merge", *machines)

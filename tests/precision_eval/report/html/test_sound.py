@@ -62,12 +62,6 @@ def test_a_path_out_of_the_folder_is_not_read(run_dir):
     assert "outside the run's folder" in recordings(run_dir)["kv_to_query"].why_not
 
 
-def test_a_run_without_recordings_has_no_section(full_run):
-    assert sound_sections(load_run(full_run)) == [] or all(
-        recording.why_not for section in sound_sections(load_run(full_run)) for recording in section.recordings
-    )
-
-
 def test_a_tone_is_loudest_in_its_own_band():
     rate_hz, tones = 16_000, (300.0, 3000.0)
     time_s = np.arange(2 * rate_hz) / rate_hz
