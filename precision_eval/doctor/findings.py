@@ -22,7 +22,7 @@ from precision_eval.doctor.diagnosis import (
     Severity,
     SourceLine,
 )
-from precision_eval.doctor.source import callee, expressions, python_frames, source_line
+from precision_eval.doctor.source import callee, expressions, names_at, python_frames, source_line
 from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, inside_event, is_internal
 from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names
 from precision_eval.trace.provenance import Provenance, ancestors, dtype_bringer, dtype_chain, origin_of
@@ -57,20 +57,24 @@ def _python_event(observer: DtypeFlow, error: BaseException) -> Event:
     module: nn.Module | None = None
     local: dict[str, Any] = {}
     of_module = False
-    trace = error.__traceback__
+    trace, last = error.__traceback__, None
     while trace is not None:
         frame = trace.tb_frame
         owner = frame.f_locals.get("self")
         if isinstance(owner, nn.Module):
             module, local = owner, dict(frame.f_locals)
             of_module = is_internal(frame.f_code.co_filename)
-        trace = trace.tb_next
+        last, trace = frame, trace.tb_next
     frames = python_frames(error)
     line = frames[-1] if frames else (_python_event.__code__, 0)
+    in_function = last is not None and last.f_code is line[0] and not isinstance(last.f_locals.get("self"), nn.Module)
+    if last is not None and in_function:  # such as the backward of an autograd function
+        names = names_at(*line)
+        local = {name: value for name, value in last.f_locals.items() if name in names}
     given = local.get("args", ())  # a tuple in the call of a module that is no Python inside
     values = [*local.items(), *((f"input {at}", v) for at, v in enumerate(given if isinstance(given, tuple) else ()))]
     named = {name: value for name, value in values if isinstance(value, torch.Tensor)}
-    for name, value in [] if module is None else [*module.named_parameters(recurse=False)]:
+    for name, value in [] if module is None or in_function else [*module.named_parameters(recurse=False)]:
         named.setdefault(name, value)
     operands: list[tuple[Key, tuple[int, ...], Provenance]] = []
     seen: set[int] = set()
@@ -83,7 +87,7 @@ def _python_event(observer: DtypeFlow, error: BaseException) -> Event:
     result = operands[0][2].dtype if operands else observer.base
     number, sort = observer.number + 1, OperationKind.SKIP
     event = Event("raise", number, name, sort, line, call, operands, result, of_module=of_module)
-    if not of_module and len(frames) > 1:
+    if not of_module and not in_function and len(frames) > 1:
         event.caller = frames[-2]
     return event
 
@@ -221,7 +225,8 @@ def operands_of(event: Event, base: torch.dtype) -> tuple[OperandHistory, ...]:
 def written_operands(event: Event) -> list[str]:
     keys = [key for key, _, _ in event.operands]
     if event.sort is OperationKind.SKIP:
-        return [str(key[0]) if event.caller else "" for key in keys]
+        names = names_at(*event.line)
+        return [str(key[0]) if event.caller or str(key[0]) in names else "" for key in keys]
     texts = expressions(*event.line, event.name, keys, of_module=event.of_module)
     if event.of_module:
         owner = owner_of(callee(*event.line), event.call.path if event.call else "")

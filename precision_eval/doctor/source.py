@@ -81,6 +81,12 @@ def _node(code: CodeType, instruction: int) -> ast.AST | None:
     return best
 
 
+def names_at(code: CodeType, instruction: int) -> frozenset[str]:
+    """Return the names that stand in the expression of an instruction."""
+    node = _node(code, instruction)
+    return frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name)) if node else frozenset()
+
+
 def _text(file: str, node: ast.AST) -> str:
     parsed = _tree(file)
     return (ast.get_source_segment(parsed[0], node) or "") if parsed else ""

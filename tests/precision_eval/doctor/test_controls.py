@@ -131,6 +131,40 @@ def test_the_patch_stands_at_the_call_that_refuses(model, inputs, line):
     assert diagnosis.patch.diff.count("\n-") == 1  # only that line
 
 
+class FusedAdapter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, down, up):
+        ctx.save_for_backward(x, weight, down, up)
+        return x @ weight.t() + (x @ down.t().to(x.dtype)) @ up.t().to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, down, up = ctx.saved_tensors
+        grad_down = (grad @ up).flatten(0, 1).t() @ x.flatten(0, 1)
+        return grad @ weight, None, grad_down, grad.flatten(0, 1).t() @ (x.flatten(0, 1) @ down.t().to(x.dtype))
+
+
+class Adapted(nn.Module):
+    """Adapters in float32 on a base in bfloat16; the call returns a gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(32, 32, bias=False).bfloat16().requires_grad_(False)
+        self.down, self.up = nn.Parameter(torch.randn(4, 32) / 6), nn.Parameter(torch.randn(32, 4) / 6)
+
+    def forward(self, x):
+        with torch.enable_grad():
+            FusedAdapter.apply(x, self.base.weight, self.down, self.up).float().square().mean().backward()
+        return self.down.grad
+
+
+def test_the_backward_of_a_function_is_patched_where_its_dtypes_meet():
+    diagnosis = examine(Adapted().eval(), torch.randn(2, 6, 32).bfloat16(), latency=False)
+    assert diagnosis.patch.verified
+    assert "(grad @ up.to(grad.dtype))" in diagnosis.patch.diff
+    assert diagnosis.patch.code == ""  # the adapters stay in float32
+
+
 class Declares(nn.Module):
     def __init__(self, dtype, *, casts=False):
         super().__init__()
