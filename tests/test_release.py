@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from repositories import git
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("precision_eval", "audio_metrics")
@@ -35,12 +36,6 @@ def dist(tmp_path_factory):
     git(source, "tag", "v1.2.3")
     run("-m", "build", "--no-isolation", "--outdir", folder, source)  # the wheel out of the sdist
     return folder
-
-
-def git(folder, *words):
-    author = ["-c", "user.name=A", "-c", "user.email=a@b"]
-    done = subprocess.run(["git", *author, *words], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(dist):

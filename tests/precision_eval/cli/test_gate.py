@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from repositories import git
 
 from precision_eval.cli import gate as command
 from precision_eval.cli.gate import _margins
@@ -69,11 +70,6 @@ def product(x, weight):
 
 AMOUNT = "TIMES, PRECISION, ROOM = {times}, '{precision}', {room}\n"
 MARGINS = ("--set", "margin_latency=20%")
-
-
-def git(folder, *arguments):
-    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
 def branch(folder, name, **texts):

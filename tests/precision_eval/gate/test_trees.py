@@ -1,18 +1,13 @@
 """Two source trees in one process, and the git worktrees that they are checked out into."""
 
 import importlib
-import subprocess
 import sys
 
 import pytest
+from repositories import git
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.gate.source_trees import ModuleTree, SourceTree, source_trees
-
-
-def git(folder, *arguments):
-    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def written(folder, files):

@@ -120,7 +120,6 @@ def test_only_the_profilers_own_lines_are_held_back(capfd):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_cuda_peaks_of_known_size():
     model = nn.Identity().cuda()
 
