@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count, islice
-from pathlib import Path
 
 from validation.frame import Data, Experiment, Figure, Options, Trial
-from validation.latency.figures import all_figures, outcomes, power_panels
+from validation.latency.figures import all_figures, outcomes
 from validation.latency.load import LOADS, under_load
 from validation.latency.rivals import TOOLS
 from validation.latency.schedule import schedule
 from validation.latency.worker import measuring_process
-from validation.plots import draw_shares
 
 # Trials of both loads: some eight minutes, so that either load starts seldom and meets every hour of the host.
 STRETCH = 160
@@ -45,18 +43,11 @@ def _figures(lines: list[Data]) -> list[Figure]:
     return all_figures(outcomes(lines))
 
 
-def _plots(lines: list[Data], out: Path) -> list[Path]:
-    """Draw the share flagged over the slowdown, a panel per load; at 0 any flag counts, and is false."""
-    label = "share flagged slower (at 0: flagged at all, falsely)"
-    return draw_shares(out, "latency_power", power_panels(outcomes(lines)), y_label=label)
-
-
 EXPERIMENT = Experiment(
     name="latency",
     title="verdicts on latency: false alarms, power and coverage, compared with other tools",
     trials=_trials,
     run=_run,
     figures=_figures,
-    plots=_plots,
     settings={"tools": (tuple(TOOLS), tuple(TOOLS)), "equal": (8, 400), "slower": (3, 120)},
 )

@@ -15,10 +15,9 @@ import numpy as np
 from precision_eval.stats import wilson_interval
 from validation.frame import Data, Figure
 from validation.latency.calls import DELTAS, call_by_name
-from validation.latency.load import LOADS, MEAN_BUSY
+from validation.latency.load import LOADS
 from validation.latency.rivals import RULES
 from validation.latency.schedule import BUDGET_S, OURS, parse_key
-from validation.plots import Panel, Point
 from validation.report import judged_share, share_text
 
 ENOUGH = 20
@@ -157,24 +156,3 @@ def _time_figure(here: Outcomes, load: str) -> Figure | None:
     ours = [o["elapsed_s"] for o in here if o["rule"] == OURS]
     met = bool(np.mean(ours) <= BUDGET_S[load]) if len(ours) >= ENOUGH else None
     return _text("time per pair", here, _elapsed_text, f"mean ≤ {BUDGET_S[load]:g} s, everything included", met)
-
-
-def power_panels(cases: Outcomes) -> list[Panel]:
-    """Every rule's shares over the slowdown, moved sideways so that bars do not cover each other; a panel per load."""
-    panels = []
-    ticks = {float(place): f"+{100 * delta:g} %" if delta else "0 (A/A)" for place, delta in enumerate(DELTAS)}
-    for load in LOADS:
-        curves: dict[str, list[Point]] = {}
-        for place, rule in enumerate(RULES):
-            outcomes_here = [o for o in cases if (o["load"], o["rule"]) == (load, rule)]
-            for position, delta in enumerate(DELTAS):
-                test = says("slower") if delta else is_flagged
-                hits = [test(o) for o in outcomes_here if o["delta"] == delta]
-                if hits:
-                    share, x = sum(hits) / len(hits), position + 0.07 * (place - (len(RULES) - 1) / 2)
-                    curves.setdefault(RULES[rule], []).append((x, share, *wilson_interval(share, len(hits))))
-        extra = "nothing added" if load == "quiet" else f"a competitor per core, busy {100 * MEAN_BUSY:.0f} %"
-        title = f"{load} ({extra}), {BUDGET_S[load]:g} s per pair"
-        # the share at 0 answers another question, so no line leads to it
-        panels.append(Panel(title=title, x_label="injected slowdown", curves=curves, ticks=ticks, linked_from=0.5))
-    return panels

@@ -24,7 +24,6 @@ LOADS = ("quiet", "bursty")
 BUSY_S = (0.001, 0.040)
 PAUSE_S = (0.001, 0.060)
 _VALUES = 1 << 20  # float64: 8 MiB, more than a core's second-level cache, so a burst also displaces what lay there
-MEAN_BUSY = sum(BUSY_S) / (sum(BUSY_S) + sum(PAUSE_S))  # share of a core that one competitor asks for: 0.40
 _START_S = 120.0
 
 
