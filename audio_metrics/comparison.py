@@ -27,6 +27,7 @@ from audio_metrics.distribution import frechet_distance_of
 from audio_metrics.errors import AudioParameterError
 from audio_metrics.flags import (
     SIGNALS,
+    SURE_CORRELATION,
     Flag,
     alignment_flags,
     clock,
@@ -63,9 +64,10 @@ DISTANCES = ("ltas_distance_db", "frechet_distance")
 
 #: SI-SDR and SNR (dB) below which two sounds differ: the residual holds a hundredth of the energy.
 LEAST_SDR_DB = 20.0
-#: Log-spectral distance (dB) above which two sounds differ.
+#: Log-spectral distance (dB) above which two sounds differ, if SI-SDR is below :data:`SURE_SDR_DB` too: in soft pauses
+#: a distance is large though nothing of the energy is missing.
 MOST_LSD_DB = 10.0
-_SURE_CORRELATION = 0.5
+SURE_SDR_DB = 40.0
 
 _SCALARS = (
     "t_div_s",
@@ -144,11 +146,13 @@ class AudioComparison:
     def differs(self) -> bool:
         """Whether the two are surely not the same sound.
 
-        SI-SDR or SNR is below :data:`LEAST_SDR_DB`, or the log-spectral distance above :data:`MOST_LSD_DB`, of the
-        whole file. A waveform that two formats of one model give lies well within both.
+        SI-SDR or SNR is below :data:`LEAST_SDR_DB`, or SI-SDR below :data:`SURE_SDR_DB` with a log-spectral distance
+        above :data:`MOST_LSD_DB`, of the whole file. The thresholds are conventions.
         """
-        ratios_db = [self.summaries[name].whole_file for name in ("si_sdr_db", "snr_db")]
-        return min(ratios_db) < LEAST_SDR_DB or self.summaries["log_spectral_distance_db"].whole_file > MOST_LSD_DB
+        si_sdr_db, snr_db, lsd_db = (
+            self.summaries[name].whole_file for name in ("si_sdr_db", "snr_db", "log_spectral_distance_db")
+        )
+        return si_sdr_db < LEAST_SDR_DB or snr_db < LEAST_SDR_DB or (si_sdr_db < SURE_SDR_DB and lsd_db > MOST_LSD_DB)
 
     @property
     def headline(self) -> str:
@@ -170,7 +174,7 @@ class AudioComparison:
         names = []
         if math.isfinite(self.t_div_s):
             names.append(f"another sound from {clock(self.t_div_s)}")
-        elif self.lag_correlation <= -_SURE_CORRELATION:
+        elif self.lag_correlation <= -SURE_CORRELATION:
             names.append("the polarity is inverted")
         elif si_sdr_db < 0.0:
             names.append("another waveform, of which less than half is the reference")

@@ -23,7 +23,8 @@ OF_THE_MATERIAL = frozenset({"jump", "repeat", "loop", "clipped", "full_scale"})
 
 _MANY_FLOORED = 0.01
 _MAX_LAG_COST_DB = 0.1
-_SURE_CORRELATION = 0.5
+#: Correlation from which a lag, or a polarity, is sure.
+SURE_CORRELATION = 0.5
 _LONG_ENOUGH_S = 60.0
 _ODD_SCALE = 100.0
 _LOSSLESS_SUBTYPES = frozenset({"FLOAT", "DOUBLE", "PCM_24", "PCM_32", "ALAC_20", "ALAC_24", "ALAC_32"})
@@ -119,7 +120,7 @@ def pair_flags(table: HalfWindowTable, lag: Lag) -> tuple[Flag, ...]:
     if len(both):
         message = f"{len(both)} windows of 1 s are digital silence in both and are left out"
         flags.append(_flag("left_out", "pair", message, time_s=_window_s(table, both[0]), count=len(both)))
-    if lag.cost_db > _MAX_LAG_COST_DB and abs(lag.correlation) >= _SURE_CORRELATION:
+    if lag.cost_db > _MAX_LAG_COST_DB and abs(lag.correlation) >= SURE_CORRELATION:
         side = "late" if lag.fine_lag_s > 0.0 else "early"
         message = (
             f"the estimate is {1e3 * abs(lag.fine_lag_s):.4g} ms {side}, which alone costs {lag.cost_db:.2g} dB of "

@@ -25,7 +25,7 @@ from precision_eval.results.reading import Run, load_run
 SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", "metavoice.md")
 PAGES = ("gpu.md", "results.md", "whisper.md", *SYSTEM_PAGES)
 ENVIRONMENT = "environment"
-FIGURES_SHOWN = ("tradeoff-", "audio-")
+FIGURES_SHOWN = ("tradeoff-",)
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 
 

@@ -32,8 +32,9 @@ Compare EST with REF, a recording of the same length and sample rate, mono; with
 resampled, normalised, trimmed or warped. Memory does not grow with the length.
 
 The first line names what is wrong: samples that are not finite, silence, dropouts, clipping, jumps, repeats or a lag.
-Without one of these, it says that the two differ if SI-SDR or SNR is below 20 dB, or the log-spectral distance above
-10 dB. The exit code is 1 if a recording is not finite, is silent where its reference is not, or differs.
+Without one of these, it says that the two differ if SI-SDR or SNR is below 20 dB, or SI-SDR below 40 dB with a
+log-spectral distance above 10 dB. The exit code is 1 if a recording is not finite, is silent where its reference is
+not, or differs.
 
 ↓ is closer when lower, ↑ when higher; 95 % of the seconds are no worse than [bold]p95[/bold]. Give
 [cyan]--noise-floor[/cyan] a second, equally good rendering of REF (another noise seed) to see every distance as a

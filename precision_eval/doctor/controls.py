@@ -19,7 +19,7 @@ from precision_eval.doctor.accuracy import Excess
 from precision_eval.doctor.diagnosis import Finding, Patch
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
-from precision_eval.measure.model_calls import CallOutcome, output_error, run_fresh
+from precision_eval.measure.model_calls import CallOutcome, observe_call, output_error, run_fresh
 
 _DECLARED = ("dtype", "torch_dtype", "compute_dtype")
 _HALVES = (torch.float16, torch.bfloat16)
@@ -27,27 +27,36 @@ _HALVES = (torch.float16, torch.bfloat16)
 CACHE_OFF = "torch.set_autocast_cache_enabled(False)  # or an autocast of its own for each forward"
 
 
-def is_broken_in_float64(subject: ExaminedModel, outcome: CallOutcome) -> bool:
+def is_broken_in_float64(outcome: CallOutcome, reference: Reference) -> bool:
     """Say whether each output value that is not finite is not finite in float64 either."""
-    if outcome.outputs is None or outcome.are_tokens:
+    outputs, wide = outcome.outputs, reference.unfit
+    if outputs is None or wide is None or [t.shape for t in wide] != [t.shape for t in outputs]:
         return False
-    wide = run_as(subject, in_wide).outputs
-    if wide is None or [output.shape for output in wide] != [output.shape for output in outcome.outputs]:
-        return False
-    return not any(
-        bool((~output.isfinite() & exact.isfinite()).any()) for output, exact in zip(outcome.outputs, wide, strict=True)
-    )
+    return not any(bool((~o.isfinite() & w.isfinite()).any()) for o, w in zip(outputs, wide, strict=True))
 
 
-def blame_no_dtype(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def count_inside_float64(subject: ExaminedModel) -> int:
+    """Count the values of the call in float64 that are not finite, such as scores of −inf that a model means."""
+    inside = 0
+
+    def observed(twin: ExaminedModel, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        nonlocal inside
+        _, outcome = observe_call(twin, lambda: twin(*inputs), inputs, base=torch.float64, values=True)
+        inside = outcome.inside[0]
+        return outcome.outputs or ()
+
+    run_as(subject, in_wide, through=observed)
+    return inside
+
+
+def blame_no_dtype(finding: Finding) -> Finding:
     """Say of the first value that is not finite that float64 does not cure it."""
-    reason = "float64 gives the same, so no dtype cures it: look at the values that this operation is given"
-    if any(finding.op in ("softmax", "scaled_dot_product_attention") for finding in findings):
+    if finding.kind != "first_non_finite":
+        return finding
+    reason = f"{finding.reason}; float64 gives the same, so no dtype cures it: look at what this operation is given"
+    if finding.op in ("softmax", "scaled_dot_product_attention"):
         reason += "; softmax of a row of −inf, as of a query whose mask leaves no key, is NaN"
-    return tuple(
-        replace(finding, reason=f"{finding.reason}; {reason}") if finding.kind == "first_non_finite" else finding
-        for finding in findings
-    )
+    return replace(finding, reason=reason)
 
 
 def blame_cached_casts(

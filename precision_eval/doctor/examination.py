@@ -27,6 +27,7 @@ from precision_eval.doctor.controls import (
     CACHE_OFF,
     blame_cached_casts,
     blame_no_dtype,
+    count_inside_float64,
     is_broken_in_float64,
     unused_formats,
 )
@@ -206,9 +207,12 @@ def _diagnose(
     base = base_dtype(subject)
     observer, seen, raised = _observe(subject, base)
     reference = _reference(subject, repeats, available_bytes=available_bytes)
+    if seen.are_tokens and seen.inside[0]:  # without float64, nothing tells which of them are meant
+        is_known = reference.name == "float64"
+        reference = replace(reference, inside=count_inside_float64(subject) if is_known else seen.inside[0])
     outcome = replace(repeats.outcome, inside=seen.inside)
-    broken, total = outcome.broken(reference.outputs)
-    judged = _judge(subject, observer, seen, raised, outcome, reference)
+    broken, total = outcome.broken(reference.outputs, meant=reference.inside)
+    judged = _judge_call(subject, observer, seen, raised, outcome, reference)
     findings = judged.findings
     doubts = (*_doubts(subject, repeats, seen, reference), *_infinity_doubts(outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
@@ -256,7 +260,7 @@ class _Judged(NamedTuple):
     patch: Patch | None
 
 
-def _judge(
+def _judge_call(
     subject: ExaminedModel,
     observer: DtypeFlow,
     seen: CallOutcome,
@@ -264,7 +268,7 @@ def _judge(
     outcome: CallOutcome,
     reference: Reference,
 ) -> _Judged:
-    base, broken = observer.base, outcome.broken(reference.outputs)[0]
+    base, broken = observer.base, outcome.broken(reference.outputs, meant=reference.inside)[0]
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
     excess, noted, patch = None, None, None
     if raised is None and not outcome.are_tokens and not any(finding.severity == "fault" for finding in findings):
@@ -276,11 +280,12 @@ def _judge(
         findings = _with_numbers(findings, drift)
     if raised is None:
         findings = _with_lost_before(findings, subject, reference)
-    in_float64_too = bool(broken) and is_broken_in_float64(subject, outcome)
+    in_float64_too = bool(broken) and is_broken_in_float64(outcome, reference)
     if in_float64_too:
-        findings = blame_no_dtype(findings)
-    unused = unused_formats(subject, base, {} if observer.numbers is None else observer.numbers.counts)
-    findings = findings if unused is None else (*findings, unused)
+        findings = tuple(map(blame_no_dtype, findings))
+    if raised is None and observer.numbers is not None:
+        unused = unused_formats(subject, base, observer.numbers.counts)
+        findings = findings if unused is None else (*findings, unused)
     return _Judged(findings, events, excess, noted is not None, in_float64_too, patch)
 
 

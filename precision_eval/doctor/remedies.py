@@ -105,7 +105,9 @@ def _try_fix(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
     if outcome.error is not None:
         return _note_failure(remedy, outcome.error)
     left, observed = _left(fix, subject, values=outcome.are_tokens)
-    broken, total = replace(outcome, inside=observed.inside).broken(trials.reference.outputs)
+    broken, total = replace(outcome, inside=observed.inside).broken(
+        trials.reference.outputs, meant=trials.reference.inside
+    )
     if broken:
         which = "values on the way to the tokens" if outcome.are_tokens else "output values"
         return replace(remedy, status="non_finite", reason=f"{broken} of {total} {which} are not finite")

@@ -187,7 +187,7 @@ def _observe(
     fresh = copy_model(model) if numbers else model
     observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=True)
     raised = None if seen.error is None else raised_event(observer, seen.error)
-    broken, _ = seen.broken(reference.outputs)
+    broken, _ = seen.broken(reference.outputs, meant=reference.inside)
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
     faults: Faults = [
         (finding, event)
@@ -207,7 +207,7 @@ def _observe(
 def _still_wrong(outcome: CallOutcome, reference: Reference) -> tuple[str, ...]:
     if outcome.error is not None:
         return (f"{type(outcome.error).__name__}: {first_line(outcome.error, empty='')}",)
-    broken, total = outcome.broken(reference.outputs)
+    broken, total = outcome.broken(reference.outputs, meant=reference.inside)
     if broken:
         return (f"{broken} of {total} {'values' if outcome.are_tokens else 'output values'} are not finite",)
     if outcome.are_tokens:

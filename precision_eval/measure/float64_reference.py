@@ -35,11 +35,17 @@ _DRAWS = "the model draws random numbers, which formats draw differently; drift 
 
 @dataclass(frozen=True)
 class Reference:
-    """Outputs that drift is measured from."""
+    """Outputs that drift is measured from.
+
+    `unfit` are float64's outputs where they are not finite and cannot serve; `inside` counts the values of the float64
+    call that are not finite, of a call that returns tokens.
+    """
 
     outputs: tuple[torch.Tensor, ...] | None
     name: str
     doubts: tuple[str, ...] = ()
+    unfit: tuple[torch.Tensor, ...] | None = None
+    inside: int = 0
 
 
 def reference_of(subject: ExaminedModel, *, available_bytes: int, draws: bool | None = False) -> Reference:
@@ -56,6 +62,7 @@ def reference_of(subject: ExaminedModel, *, available_bytes: int, draws: bool | 
 
 def _first_that_runs(subject: ExaminedModel, available_bytes: int, *, seed: int) -> Reference:
     doubts: list[str] = []
+    unfit: tuple[torch.Tensor, ...] | None = None
     needed_bytes = 8 * sum(tensor.numel() for _, _, tensor in named_tensors(subject, subject.tensors))
     if any(tensor.device.type == "mps" for tensor in subject.parameters()):
         doubts.append("mps has no float64")
@@ -73,12 +80,14 @@ def _first_that_runs(subject: ExaminedModel, available_bytes: int, *, seed: int)
             reference = run_as(subject, hold, seed=seed)
             if _may_serve(subject, reference):
                 return Reference(reference.outputs, name, tuple(doubts))
+            unfit = unfit or reference.outputs
             doubts.append(f"no reference in {name}: {_why(reference)}")
     reference = run_as(subject, in_wide, torch.float32, seed=seed)
     if _may_serve(subject, reference):
         doubts.append("drift is held to float32, so what is finer than float32 is not seen")
-        return Reference(reference.outputs, "float32", tuple(doubts))
-    return Reference(None, "", (*doubts, f"no reference in float32 either: {_why(reference)}; drift was not measured"))
+        return Reference(reference.outputs, "float32", tuple(doubts), unfit)
+    doubts.append(f"no reference in float32 either: {_why(reference)}; drift was not measured")
+    return Reference(None, "", tuple(doubts), unfit)
 
 
 def _may_serve(subject: ExaminedModel, outcome: CallOutcome) -> bool:

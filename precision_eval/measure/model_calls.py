@@ -69,14 +69,15 @@ class CallOutcome:
         """Whether the outputs are integers, which are always finite."""
         return bool(self.outputs) and not any(output.is_floating_point() for output in self.outputs or ())
 
-    def broken(self, truth: tuple[torch.Tensor, ...] | None = None) -> tuple[int, int]:
-        """Count the output values that are not finite, and all; of tokens that differ from the truth's, those inside
-        an observed call.
+    def broken(self, truth: tuple[torch.Tensor, ...] | None = None, *, meant: int = 0) -> tuple[int, int]:
+        """Count the output values that are not finite, and all.
+
+        Of tokens that differ from the truth's, the values inside the observed call, where they are more than `meant`.
         """
         outputs = self.outputs or ()
         if self.are_tokens:
             broken, total = self.inside
-            return (0 if output_error(outputs, truth) == 0.0 else broken), total
+            return (broken if broken > meant and output_error(outputs, truth) else 0), total
         lost = [~output.isfinite() for output in outputs]
         if truth is not None and [t.shape for t in truth] == [o.shape for o in outputs]:
             lost = [mask & (o != exact) for mask, o, exact in zip(lost, outputs, truth, strict=True)]
@@ -271,7 +272,7 @@ def observe_call(
 
 
 def _values_inside(observer: DtypeFlow) -> tuple[int, int]:
-    """Count the values of a call that are not finite where masks are none, and all."""
+    """Count the values of a call that are not finite, and all; (0, 0) where none but a mask's is not finite."""
     if observer.numbers is None or not observer.numbers.broken:
         return 0, 0
     counts = observer.numbers.counts.values()

@@ -104,7 +104,7 @@ def table_rows(choice: Choice) -> list[tuple[str, ...]]:
         reasons[choice.fix] = "take"
     for out in choice.left_out:
         over = out.reason.replace("--max-", "").replace("--min-", "")
-        known = {"limit": f"over: {over}", "within noise of": f"near: {over}", "not measured": "not measured"}
+        known = {"limit": f"over: {over}", "near limit": f"near: {over}", "not measured": "not measured"}
         reasons[out.fix] = known.get(out.why, f"{out.why}: {_short(out.reason)}")
     return [_row(choice, fix, reason) for fix, reason in reasons.items()]
 

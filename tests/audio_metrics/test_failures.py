@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import audio_metrics as am
-from audio_metrics.comparison import DISTANCES, SUMMARISED
+from audio_metrics.comparison import DISTANCES, MOST_LSD_DB, SUMMARISED
 from audio_metrics.flags import clock
 
 FS = 16000
@@ -196,3 +196,12 @@ def test_what_formats_do_to_a_waveform_is_no_difference(speech):
         result = compare(x, estimate)
         assert not result.differs
         assert result.headline.startswith("no fault found: finite")
+
+
+def test_soft_noise_in_soft_pauses_is_no_difference(speech):
+    x = speech(6, 1)
+    x[: len(x) // 2] *= 1e-6
+    noise = np.random.default_rng(0).standard_normal(len(x))
+    result = compare(x, x + 10**-2.5 * x.std() * noise)
+    assert result.summaries["log_spectral_distance_db"].whole_file > MOST_LSD_DB  # and 50 dB below the speech
+    assert not result.differs

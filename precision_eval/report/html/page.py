@@ -16,7 +16,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from precision_eval.core.formatting import counted, join, one_line, status_text, visible
+from precision_eval.core.formatting import counted, join, one_line, plural, status_text, visible
 from precision_eval.core.table import Table, make_table, to_html
 from precision_eval.report.doubts import Footnotes
 from precision_eval.report.drawing import STATUS_STYLES
@@ -196,7 +196,9 @@ def _take(group: Group, choice: Choice | None) -> str:
 
 def _failing_text(group: Group) -> str:
     parts = [f"{join(fixes)}: {status_text(status)}" for status, fixes in group.failing_by_status.items()]
-    elsewhere = [f"{join(fixes)} cures it {mode}" for mode, fixes in group.cured_elsewhere]
+    elsewhere = [
+        f"{join(fixes)} {plural(len(fixes), 'cures', 'cure')} it {mode}" for mode, fixes in group.cured_elsewhere
+    ]
     return "; ".join([*parts, *elsewhere])
 
 

@@ -180,10 +180,10 @@ def _beyond(group: Group, able: Sequence[Row], limits: Mapping[str, float]) -> t
         states = {axis: state_of(group, axis, limit, row) for axis, limit in limits.items()}
         unkept = [axis for axis, state in states.items() if state != "meets"]
         if unkept:
-            why = "limit" if "fails" in states.values() else "within noise of"
+            why = "limit" if "fails" in states.values() else "near limit"
             flags = join([FLAGS[axis] for axis in unkept if why != "limit" or states[axis] == "fails"])
-            excess = max(ends[1] / limits[axis] for axis in unkept if (ends := bounds(group, axis, row)))
-            beyond.append(LeftOut(fix=row.fix, why=why, reason=flags, excess=excess))
+            quotients = [ends[1] / limits[axis] for axis in unkept if (ends := bounds(group, axis, row))]
+            beyond.append(LeftOut(fix=row.fix, why=why, reason=flags, excess=max(quotients, default=math.inf)))
     return tuple(sorted(beyond, key=lambda out: out.excess))
 
 

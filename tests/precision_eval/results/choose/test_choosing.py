@@ -182,7 +182,7 @@ def test_limits_hold_by_their_intervals():
 def test_a_fix_within_noise_of_a_limit_is_taken_only_where_none_surely_keeps_it():
     found = choose_from(wide_apart(), Constraints(max_drift=1e-6 * 2**13), policy="speed")
     assert (found.outcome, found.fix, found.surely) == ("one", "full_float32", True)
-    assert ("bfloat16", "within noise of", "--max-drift") in [(out.fix, out.why, out.reason) for out in found.left_out]
+    assert ("bfloat16", "near limit", "--max-drift") in [(out.fix, out.why, out.reason) for out in found.left_out]
     alone = choose_from(wide_apart(), Constraints(max_drift=1e-6 * 2**13, min_speed=1.5), policy="speed")
     assert (alone.outcome, alone.fix, alone.surely) == ("tie", "bfloat16", False)
     sure = choose_from(wide_apart(), Constraints(max_drift=1.06e-6 * 2**13), policy="speed")
