@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from precision_eval.core.formats import short
+from precision_eval.core.formatting import join, percent
 from precision_eval.doctor.diagnosis import Finding, Severity
 from precision_eval.doctor.error_budget import (
     Share,
@@ -29,7 +30,7 @@ from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import CallOutcome, output_error, relative_error
 from precision_eval.trace.dtype_flow import Event
-from precision_eval.trace.provenance import Provenance, ancestors
+from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
 from precision_eval.trace.replay import TracedStep, rounding
 
 # Times its amplified rounding up to which a format explains a drift; clean models without near ties stay below 4.
@@ -42,6 +43,11 @@ LEAST_SHARE, LEAST_OF_SEVERAL = 3.0, 5.0
 # half the largest is 2.6, near ties left out, and 1.7 with a drift beyond what is explained.
 OUTWEIGHS, OUTWEIGHS_IN_EXCESS = 4.0, 2.0
 
+# Relative change of a stored tensor up to which a call is an update of it, and the share of an update that may be lost.
+SMALL_UPDATE, MOST_LOST = 0.1, 0.1
+# The share of an update that, once lost, makes a fault of it.
+HALF_LOST = 0.5
+
 # A drift beyond which no format explains it: less than one digit of the output is right.
 HARDLY_A_DIGIT = 0.1
 
@@ -51,12 +57,19 @@ LOOKUPS = frozenset(("embedding", "__getitem__", "index_select", "gather", "take
 
 @dataclass(frozen=True)
 class Excess:
+    """A drift and what is allowed; of a call that changes stored tensors a little, which, and the share it loses."""
+
     drift: float
     allowed: float
     base: torch.dtype
+    updated: tuple[tuple[str, str], ...] = ()  # kind and name
+    lost: float = 0.0
 
     def __str__(self) -> str:
         name = short(self.base)
+        if self.updated:
+            names = join([stored for _, stored in self.updated[:3]])
+            return f"{percent(self.lost)} of the update of {names} is lost: {name} cannot hold steps so small beside it"
         return f"the output's relative error to float64 is {self.drift:.2g}; {name} explains up to {self.allowed:.2g}"
 
 
@@ -67,6 +80,8 @@ def excess_drift(
     drift = output_error(outcome.outputs, reference.outputs)
     if drift is None or reference.name == "float32" or base is torch.float64 or outcome.are_tokens:
         return None
+    if (lost := _lost_update(subject, outcome, reference, base)) is not None:
+        return lost
     explained = BEYOND_FORMAT * _format_cost(outcome, reference, base)
     if drift <= explained:
         return None
@@ -74,6 +89,41 @@ def excess_drift(
     amplified = max(1.0, (output_error(single.outputs, reference.outputs) or 0.0) / rounding(torch.float32))
     allowed = min(max(BEYOND_FORMAT * rounding(base) * amplified, explained), HARDLY_A_DIGIT)
     return Excess(drift, allowed, base) if drift > allowed else None
+
+
+def updates_of(subject: ExaminedModel, reference: Reference) -> list[tuple[int, tuple[str, str], float]]:
+    """List the outputs that are a stored tensor changed a little: index, kind and name, relative size of the change."""
+    stored = named_tensors(subject, dict(zip(subject.names, subject.tensors, strict=True)), prefix=subject.prefix)
+    sizes = [
+        (index, (kind, name), relative_error(tensor, exact))
+        for index, exact in enumerate(reference.outputs or ())
+        for kind, name, tensor in stored
+        if tensor.shape == exact.shape and tensor.dim() and exact.is_floating_point()
+    ]
+    return [update for update in sizes if 0 < update[2] < SMALL_UPDATE]
+
+
+def _lost_update(
+    subject: ExaminedModel, outcome: CallOutcome, reference: Reference, base: torch.dtype
+) -> Excess | None:
+    """Hold outputs that are updates to what they change; None where little of each is lost."""
+    lost = {}
+    for index, stored, size in updates_of(subject, reference):
+        error = relative_error((outcome.outputs or ())[index], (reference.outputs or ())[index])
+        if error > MOST_LOST * size:
+            lost[stored] = (error / size, error, size)
+    if not lost:
+        return None
+    share, drift, size = max(lost.values())
+    return Excess(drift, MOST_LOST * size, base, tuple(lost), share)
+
+
+def most_drift_of(subject: ExaminedModel, reference: Reference, excess: Excess | None) -> float:
+    """Return the drift beyond which a fix cures nothing."""
+    updates = [size for _, _, size in updates_of(subject, reference)] if reference.name != "float32" else []
+    if updates:
+        return MOST_LOST * min(updates)
+    return HARDLY_A_DIGIT if excess is None else max(excess.allowed, excess.drift / 2)
 
 
 def _format_cost(outcome: CallOutcome, reference: Reference, base: torch.dtype) -> float:
@@ -168,7 +218,7 @@ def lost_before(subject: ExaminedModel, broken: Finding) -> Finding | None:
 
 def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, Event | None]:
     at = _find_entry(subject, excess.allowed)
-    is_tie = at is not None and at[0].name in LOOKUPS
+    is_tie = at is not None and at[0].name in LOOKUPS and not excess.updated
     rounded = None if is_tie else first_rounding(subject, drift_between, excess.allowed)[0]
     if rounded is not None:
         reason = f"{excess}; rounding to {short(rounded.dtype)} here takes it beyond that"

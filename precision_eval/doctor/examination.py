@@ -18,9 +18,10 @@ from precision_eval.core.formats import short
 from precision_eval.core.formatting import grouped, memory_text, percent
 from precision_eval.core.targets import first_line
 from precision_eval.doctor.accuracy import (
-    HARDLY_A_DIGIT,
+    HALF_LOST,
     Excess,
     lost_before,
+    most_drift_of,
     of_numbers,
 )
 from precision_eval.doctor.controls import (
@@ -38,6 +39,7 @@ from precision_eval.doctor.findings import (
     backends_of,
     dead_casts_of,
     findings_of,
+    is_of_observer,
     lost_of,
     place_of,
     raised_event,
@@ -136,7 +138,7 @@ def examine(
         return diagnosis
     trials = Trials(
         reference=reference,
-        most_drift=HARDLY_A_DIGIT if excess is None else max(excess.allowed, excess.drift / 2),
+        most_drift=most_drift_of(subject, reference, excess),
         compiles=compiled,
         times=latency,
         budget_s=budget_s,
@@ -243,9 +245,10 @@ def _diagnose(
     if judged.patch is not None:
         return replace(diagnosis, patches=(judged.patch,)), reference, [], judged.excess
     drifts = judged.drifts
-    repairs = repairs_of(subject, reference, drifts=drifts) if diagnosis.faults or drifts else []
+    updated = () if judged.excess is None else judged.excess.updated
+    repairs = repairs_of(subject, reference, drifts=drifts, updated=updated) if diagnosis.faults or drifts else []
     under_compiler = _compiled(subject, repeats.outcome, reference) if compiled else None
-    diagnosis = replace(diagnosis, patches=_patches(split, event, repairs, base), compiled=under_compiler)
+    diagnosis = replace(diagnosis, patches=_patches(split, event, repairs, base, updated), compiled=under_compiler)
     return diagnosis, reference, repairs, judged.excess
 
 
@@ -275,6 +278,8 @@ def _judge_call(
         excess, noted = of_numbers(subject, outcome, reference, base, observer.angles)
     if noted is not None:
         drift = noted[0]
+        if excess is not None and excess.updated and excess.lost < HALF_LOST:
+            drift = replace(drift, severity="risk")
         if excess is not None and observer.autocast:
             drift, patch = blame_cached_casts(subject, reference, excess, drift)
         findings = _with_numbers(findings, drift)
@@ -296,6 +301,8 @@ def _observe(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, Call
         observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=True)
     if seen.error is None:
         return observer, seen, None
+    if is_of_observer(seen.error):
+        raise RuntimeError(f"observing failed: {type(seen.error).__name__}: {seen.error}") from seen.error
     raised = raised_event(observer, seen.error)
     _check_is_of_dtypes(seen.error, raised)
     return observer, seen, raised
@@ -418,12 +425,21 @@ def _doubts(subject: ExaminedModel, repeats: Repeatability, seen: CallOutcome, r
     return tuple(doubts)
 
 
-def _patches(split: Finding | None, event: Event | None, repairs: list[Repair], base: torch.dtype) -> tuple[Patch, ...]:
+def _patches(
+    split: Finding | None,
+    event: Event | None,
+    repairs: list[Repair],
+    base: torch.dtype,
+    updated: tuple[tuple[str, str], ...],
+) -> tuple[Patch, ...]:
     if event is None:
         if split is None or split.place is None or (split.severity != "fault" and not repairs):
             return ()
         wide = short(base) if split.result != short(base) else "float32"
         advice = f"keep the result of {split.op} in {wide} there: what is rounded away does not come back"
+        if updated:
+            names = ", ".join(name for _, name in updated[:3])
+            advice = f"keep {names} in float32, as master weights, and run what reads them under autocast"
         return tuple(repair.as_patch(split.place, advice) for repair in repairs or [Repair()])
     place, origin = place_of(event.caller or event.line), origin_text(event, base)
     if not repairs and origin:

@@ -7,11 +7,14 @@ finding that counts them; it tells the operands of the first.
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any, cast
 
 import torch
 from torch import nn
 
+import precision_eval
 from precision_eval.core.formats import short
 from precision_eval.doctor.diagnosis import (
     Finding,
@@ -22,7 +25,7 @@ from precision_eval.doctor.diagnosis import (
     Severity,
     SourceLine,
 )
-from precision_eval.doctor.source import callee, expressions, names_at, python_frames, source_line
+from precision_eval.doctor.source import callee, dtype_argument, expressions, names_at, python_frames, source_line
 from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, inside_event, is_internal
 from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names
 from precision_eval.trace.provenance import Provenance, ancestors, dtype_bringer, dtype_chain, origin_of
@@ -43,6 +46,17 @@ _DEVICE_RISKS = {
     ),
     "instance_norm": "a norm whose weights are wider than its input is refused by other devices",
 }
+
+
+_PACKAGE, _TORCH = (Path(str(module.__file__)).parent for module in (precision_eval, torch))
+_CALLS_MODELS = ("cases", "dtype_flow.py", "observer.py", "packing.py", "model_calls.py")
+
+
+def is_of_observer(error: BaseException) -> bool:
+    """Say whether an error was raised by the code that observes, and by no operation of the model."""
+    files = [Path(frame.f_code.co_filename) for frame, _ in walk_tb(error.__traceback__)]
+    last = next((file for file in reversed(files) if _TORCH not in file.parents), Path())
+    return _PACKAGE in last.parents and not set(_CALLS_MODELS) & set(last.relative_to(_PACKAGE).parts)
 
 
 def raised_event(observer: DtypeFlow, error: BaseException) -> Event:
@@ -257,7 +271,8 @@ def _words_of(record: Provenance) -> str:
     if record.is_stored:
         return f"{record.kind} {record.name}"
     if record.kind == "made":
-        return f"{record.name}, a new tensor"
+        argument = "" if record.code is None else dtype_argument(record.code, record.instruction)
+        return f"{record.name} with {argument}" if argument else f"{record.name}, a new tensor"
     if record.kind == "cast":
         return record.name
     if record.kind == "op" and record.parents and dtype_bringer(record) is None:

@@ -33,6 +33,7 @@ from precision_eval.doctor.source import (
     source_line,
     variables,
     with_cast_for_numpy,
+    with_cast_to,
     with_casts,
     with_dtype,
     with_keyword_cast,
@@ -43,10 +44,17 @@ from precision_eval.doctor.source import (
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import tensors_in
 from precision_eval.measure.float64_reference import Reference
-from precision_eval.measure.model_calls import CallOutcome, base_dtype, copy_model, observe_call, output_error
+from precision_eval.measure.model_calls import (
+    CallOutcome,
+    base_dtype,
+    copy_model,
+    observe_call,
+    output_error,
+    run_fresh,
+)
 from precision_eval.trace.dtype_flow import CodeLine, Event, inside_event, is_internal
-from precision_eval.trace.operations import ASSIGNMENTS, SLOTS, OperationKind, loses, operand_names
-from precision_eval.trace.provenance import Provenance, named_tensors, origin_of
+from precision_eval.trace.operations import ASSIGNMENTS, EIGHT_BITS, SLOTS, OperationKind, loses, operand_names
+from precision_eval.trace.provenance import Provenance, ancestors, named_tensors, origin_of
 
 # Faults that are cured one after the other before a way is given up.
 MOST_STEPS = 16
@@ -103,15 +111,24 @@ Step = Callable[[Event, torch.dtype], tuple[Insertion, ...] | Stored]
 Faults = list[tuple[Finding, Event | None]]
 
 
-def repairs_of(subject: ExaminedModel, reference: Reference, *, drifts: bool = False) -> list[Repair]:
+def repairs_of(
+    subject: ExaminedModel,
+    reference: Reference,
+    *,
+    drifts: bool = False,
+    updated: tuple[tuple[str, str], ...] = (),
+) -> list[Repair]:
     """Follow each way to cure a model, and return a change of the source and one of what is stored, the better first.
 
-    Of casts at the meetings and at the origin the fewer lines are kept, unless they cost digits. A change of what is
-    stored goes before one of a library's source, and one that leaves no drift beyond the format before one that does.
-    Where it is the numbers that say that something is wrong, operations are widened, as where no cast cures a model.
+    Of casts at the meetings and at the origin those are kept that drift less, and of equals the fewer lines. A change
+    of what is stored goes before one of a library's source, and one that leaves no drift beyond the format before one
+    that does. Where it is the numbers that say that something is wrong, operations are widened, as where no cast cures
+    a model; what loses its updates is stored in float32.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own were shown when it first ran
+        if updated:
+            return [_with_wide_updates(subject, reference, updated)]
         repairs = [] if drifts else _repairs_of_dtypes(subject, reference)
         if any(repair.verified for repair in repairs):
             return repairs
@@ -125,13 +142,26 @@ def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Rep
         for way, step in (("meeting", _at_meeting), ("origin", _at_origin), ("stored", _as_stored))
     )
     shorter = origin.verified and origin.source and origin.source.size < meeting.source.size
-    if origin.verified and (not meeting.verified or (shorter and _as_exact(origin, meeting, reference))):
+    if origin.verified and (
+        not meeting.verified
+        or (shorter and _as_exact(origin, meeting, reference))
+        or not _as_exact(meeting, origin, reference)
+    ):
         meeting = origin
     changes = [repair for repair in (meeting, stored) if repair.source or repair.stored]
     changes = [repair for repair in changes if repair.verified] or changes[:1]
     drifts = [not _is_explained(repair, subject, reference) for repair in changes]
     ranked = sorted(zip(drifts, changes, strict=True), key=lambda p: (not p[1].verified, p[0], p[1].source.of_library))
     return [repair for _, repair in ranked]
+
+
+def _with_wide_updates(subject: ExaminedModel, reference: Reference, updated: tuple[tuple[str, str], ...]) -> Repair:
+    repair = Repair(stored=dict.fromkeys(updated, torch.float32))
+    outcome = run_fresh(repair.copy(subject))
+    excess = excess_drift(subject, outcome, reference, base_dtype(subject))
+    repair.outputs = outcome.outputs
+    repair.left = (*_still_wrong(outcome, reference), *([] if excess is None else [str(excess)]))
+    return repair
 
 
 def _is_explained(repair: Repair, subject: ExaminedModel, reference: Reference) -> bool:
@@ -290,7 +320,10 @@ def _at_meeting(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
     written = written_operands(event)
     keep = _index_to_keep(event, base)
     to = event.operands[keep][2].dtype
-    dtype = _dtype_text(written[keep], to, event.line[0].co_filename)
+    if to in EIGHT_BITS and event.sort is not OperationKind.WRITE:  # nothing computes in float8
+        to = base
+    is_kept = to is event.operands[keep][2].dtype
+    dtype = _dtype_text(written[keep], to, event.line[0].co_filename) if is_kept else f"torch.{short(to)}"
     casts = {
         text: dtype
         for text, (_, _, record) in zip(written, event.operands, strict=True)
@@ -444,7 +477,29 @@ def _at_origin(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
     line = stray.code, stray.instruction
     rounded = stray.kind == "cast" and stray.parents and stray.parents[0].dtype is base
     taken_out = without_cast(*line) if rounded else ()  # what a cast rounds away does not come back
-    return taken_out or with_result_cast(*line, f"torch.{short(base)}")
+    if taken_out:
+        return taken_out
+    dtype = _named_dtype(stray, [record for _, _, record in event.operands], base)
+    return with_dtype(*line, dtype) or with_cast_to(*line, dtype) or with_result_cast(*line, dtype)
+
+
+def _named_dtype(stray: Provenance, operands: list[Provenance], base: torch.dtype) -> str:
+    """Write the model's dtype as that of one of its parameters where a line has `self`, else by its name.
+
+    The parameter is, if possible, what the operand was made of that the stray tensor meets.
+    """
+    module, code = stray.call.module if stray.call is not None else None, stray.code
+    forward = getattr(type(module), "forward", None)
+    if code is None or module is None or getattr(forward, "__code__", None) is not code:
+        return f"torch.{short(base)}"
+    if code.co_varnames[0] != "self":
+        return f"torch.{short(base)}"
+    of_base = {name: tensor for name, tensor in module.named_parameters() if tensor.dtype is base}
+    prefix = f"{stray.call.path}." if stray.call is not None and stray.call.path else ""
+    met = [at.name.removeprefix(prefix) for record in operands for at in (record, *ancestors(record))]
+    matrices = [name for name in (*met, *of_base) if name in of_base and of_base[name].dim() > 1]
+    name = next(iter([*matrices, *of_base]), None)
+    return f"torch.{short(base)}" if name is None else f"{_path(name).replace('model', 'self', 1)}.dtype"
 
 
 def _as_stored(event: Event, base: torch.dtype) -> Stored:

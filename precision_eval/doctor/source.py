@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -294,6 +295,33 @@ def with_dtype(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion,
         return ()
     length = value.end_col_offset - value.col_offset
     return (Insertion(code.co_filename, value.lineno, value.col_offset, dtype, removed=length),)
+
+
+def with_cast_to(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
+    """Write another dtype where a line casts to one that it names: ``x.to(torch.bfloat16)``."""
+    node, file = _node(code, instruction), code.co_filename
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or len(node.args) > 1:
+        return ()
+    literal = node.args[0] if node.args and not node.keywords else None
+    if literal is None or not re.fullmatch(r"torch\.\w+", _text(file, literal)) or node.func.attr not in ("to", "type"):
+        return ()
+    assert literal.end_col_offset is not None
+    length = literal.end_col_offset - literal.col_offset
+    return (Insertion(file, literal.lineno, literal.col_offset, dtype, removed=length),)
+
+
+def dtype_argument(code: CodeType, instruction: int) -> str:
+    """Write the `dtype=` argument of a call and, of an attribute, the expression that the file gives it."""
+    node, file = _node(code, instruction), code.co_filename
+    words = node.keywords if isinstance(node, ast.Call) else []
+    written = next((_text(file, word.value) for word in words if word.arg == "dtype"), "")
+    parsed = _tree(file)
+    if not written.startswith("self.") or parsed is None:
+        return f"dtype={written}" if written else ""
+    for part in ast.walk(parsed[1]):
+        if isinstance(part, ast.Assign) and _text(file, part.targets[0]) == written:
+            return f"dtype={written}, set to {_text(file, part.value)} at {short_path(file)}:{part.lineno}"
+    return f"dtype={written}"
 
 
 def with_keyword_cast(code: CodeType, instruction: int, words: tuple[str, ...], dtype: str) -> tuple[Insertion, ...]:

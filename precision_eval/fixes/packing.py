@@ -51,6 +51,7 @@ class ExaminedModel(Packed):
         self._other_names = names
         self.listener: Callable[[str, Any], None] | None = None
         self.drawn: tuple[torch.dtype, ...] | None = None  # formats in which it draws, once it has been called
+        self.updated: tuple[str, ...] = ()  # parameters that a call changes in place, once it has been called
         self.tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         self._others = [None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves]
 
@@ -81,9 +82,14 @@ class ExaminedModel(Packed):
         return [(name, other[0]) for name, other in others if other and not isinstance(other[0], _PLAIN)]
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the model; where it returns no floating tensors, those inside an object, such as a cache, or tokens."""
+        """Call the model; where it returns no floating tensors, those inside an object, such as a cache, or tokens.
+
+        Of a call that changes parameters, these are what it returns.
+        """
         args, kwargs = self.arguments(tensors)
         output = self.model(*args, **kwargs)
+        if self.updated:
+            return tuple(self.get_parameter(name) for name in self.updated)
         inside = tuple(tensor for _, tensor in tensors_in("output", output))
         return floating_leaves(output) or inside or token_leaves(output)
 

@@ -25,7 +25,7 @@ from precision_eval.core.formats import short
 from precision_eval.fixes.packing import ExaminedModel, copy_model, pack
 from precision_eval.fixes.storage import tensors_in
 from precision_eval.trace.dtype_flow import DtypeFlow
-from precision_eval.trace.operations import FLOATS
+from precision_eval.trace.operations import EIGHT_BITS, FLOATS
 from precision_eval.trace.provenance import ProvenanceMap, named_tensors
 from precision_eval.trace.value_counts import ValueCounts
 
@@ -38,10 +38,10 @@ def subject_of(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
     subject = pack(model, inputs)
     named = dict(zip(subject.names, subject.tensors, strict=True))
     for role, name, tensor in named_tensors(subject, named, prefix=subject.prefix):
-        if tensor.dtype not in FLOATS:
+        if tensor.dtype not in FLOATS and tensor.dtype not in EIGHT_BITS:
             raise ParameterError(
-                f"the {role} '{name}' is {short(tensor.dtype)}; expected float16, bfloat16, "
-                "float32 or float64: upcast it before the examination"
+                f"the {role} '{name}' is {short(tensor.dtype)}; expected float16, bfloat16, float32, float64, or "
+                "float8_e4m3fn or float8_e5m2 as storage: upcast it before the examination"
             )
         if tensor.device.type == "meta":
             raise ParameterError(
@@ -137,11 +137,16 @@ class Repeatability:
 
 
 def run_twice(subject: ExaminedModel) -> Repeatability:
-    """Call two copies, one of them once more, and a third with another seed."""
+    """Call two copies, one of them once more, and a third with another seed; notes which parameters a call changes."""
     first = run_fresh(subject)
     fresh = copy_model(subject)
+    versions = {name: parameter._version for name, parameter in fresh.named_parameters()}
     before = [(name, tensor, tensor.clone()) for _, name, tensor in named_tensors(fresh, (), prefix=fresh.prefix)]
     second = attempt(lambda: fresh(*fresh.tensors))
+    updated = tuple(name for name, p in fresh.named_parameters() if p._version != versions.get(name, p._version))
+    if updated and not subject.updated:
+        subject.updated = updated
+        return run_twice(subject)
     changed = tuple(name for name, tensor, was in before if not name.startswith("tensors[") and not _same(tensor, was))
     third = attempt(lambda: fresh(*fresh.tensors)) if second.error is None else second
     apart = difference(first, second)
@@ -150,6 +155,8 @@ def run_twice(subject: ExaminedModel) -> Repeatability:
 
 
 def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if left.dtype in EIGHT_BITS:  # of which torch neither replaces NaN nor compares
+        left, right = left.float(), right.float()
     return left.shape == right.shape and torch.equal(left.nan_to_num(0.5), right.nan_to_num(0.5))
 
 
@@ -190,11 +197,14 @@ def output_error(outputs: tuple[torch.Tensor, ...] | None, truth: tuple[torch.Te
 
 
 def base_dtype(subject: ExaminedModel) -> torch.dtype:
-    """Dtype of most elements of the floating parameters; of the buffers, then of the inputs, where there are none."""
+    """Dtype of most elements of the floating parameters; of the buffers, then of the inputs, where there are none.
+
+    Float8 is storage, in which nothing computes, so it does not count.
+    """
     for tensors in (list(subject.parameters()), list(subject.buffers()), list(subject.tensors)):
         counts: Counter[torch.dtype] = Counter()
         for tensor in tensors:
-            if tensor.is_floating_point():
+            if tensor.dtype in FLOATS:
                 counts[tensor.dtype] += tensor.numel()
         if counts:
             return counts.most_common(1)[0][0]

@@ -18,8 +18,10 @@ from torch._ops import OpOverload, OpOverloadPacket
 from precision_eval.fixes.sites import Site
 
 FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
+# Formats of storage only: torch casts to and from them, and computes in none.
+EIGHT_BITS = frozenset((torch.float8_e4m3fn, torch.float8_e5m2))
 # Dtype of a tensor that is followed → the dtype of its values, or of their real and imaginary parts.
-PART_DTYPES = {dtype: dtype for dtype in FLOATS} | {
+PART_DTYPES = {dtype: dtype for dtype in FLOATS | EIGHT_BITS} | {
     torch.complex32: torch.float16,
     torch.complex64: torch.float32,
     torch.complex128: torch.float64,

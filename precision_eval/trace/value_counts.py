@@ -51,8 +51,8 @@ class ValueCounts:
 
     def result(self, tensor: torch.Tensor, record: Provenance, *, masks: bool) -> None:
         tensor = unwrapped(tensor)
-        if tensor.device.type == "meta" or not tensor.numel():
-            return
+        if tensor.device.type == "meta" or not tensor.numel() or tensor.dtype not in _LIMITS:
+            return  # float8 is storage: what it lost shows where it is read
         count = self.counts.setdefault(tensor.dtype, FormatCounts())
         count.total += tensor.numel()
         smallest_normal, near_overflow = _LIMITS[tensor.dtype]
@@ -77,5 +77,7 @@ class ValueCounts:
             self.broken.append(record)
 
     def cast(self, tensor: torch.Tensor, dtype: torch.dtype, line: Line, call: ModuleCall | None) -> None:
+        if dtype not in _LIMITS or tensor.dtype not in _LIMITS:
+            return
         key = (*line, call.path if call else "", short(tensor.dtype), short(dtype))
         self.casts.setdefault(key, []).append(cast_account(tensor, short(dtype)))

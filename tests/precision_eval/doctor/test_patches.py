@@ -352,5 +352,5 @@ def test_a_sum_held_in_less_is_mended_where_it_is_made(models):
     diagnosis = doctor(models.Overlaps(), torch.ones(3, D))
     assert diagnosis.first_split.kind == "downcast"
     assert diagnosis.patch.verified
-    assert "torch.zeros(16, dtype=torch.float16).to(torch.float32)" in diagnosis.patch.diff
+    assert "torch.zeros(16, dtype=self.project.weight.dtype)" in diagnosis.patch.diff
     assert "total[at" not in "".join(line for line in diagnosis.patch.diff.splitlines(True) if line[0] in "+-")
