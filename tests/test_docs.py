@@ -2,14 +2,19 @@
 
 import re
 import shlex
+import tomllib
+import types
+import warnings
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 GENERATED = ("index.md", "CHANGELOG.md", "CONTRIBUTING.md", "reference/")
+REPORTS = tomllib.loads((ROOT / "docs/reports/answers.toml").read_text(encoding="utf-8"))["case"]
 BLOCK = re.compile(r"<!-- ([\w.-]+):begin -->(.*?)<!-- \1:end -->", re.DOTALL)
 
 
@@ -70,3 +75,45 @@ def test_every_test_that_the_threats_name_exists():
     assert named
     for path, function in named:
         assert f"def {function}" in (ROOT / path).read_text(encoding="utf-8"), (path, function)
+
+
+@pytest.mark.parametrize("case", REPORTS, ids=lambda case: case["id"])
+def test_every_report_names_its_source_and_its_set(case):
+    assert case["set"] == ("held" if int(case["id"]) % 2 else "open")
+    assert case["expected_exit"] in ("fault", "no fault")
+    assert case["must_name"]
+    assert ("file" in case) != ("text" in case)
+    if "file" in case:
+        repository, number = re.search(r"github\.com/([^/]+/[^/]+)/(?:issues|pull)/(\d+)", case["source"]).groups()
+        text = (ROOT / "docs/reports" / case["file"]).read_text(encoding="utf-8")
+        assert text.startswith(f"# {repository}#{number}: ")
+
+
+def call_case(text):
+    module = types.ModuleType("report")
+    torch.manual_seed(0)
+    with warnings.catch_warnings(action="ignore"):
+        exec(compile(text, "report", "exec"), module.__dict__)
+        model, inputs = module.factory()
+        with torch.no_grad():
+            return model(*inputs)
+
+
+def has_symptom(text, mended_output, tolerance):
+    try:
+        output = call_case(text)
+    except (IndexError, RuntimeError, ValueError):
+        return True
+    return not torch.allclose(output.double(), mended_output.double(), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("case", [case for case in REPORTS if "fix" in case], ids=lambda case: case["id"])
+def test_the_fix_of_a_report_removes_its_symptom(case):
+    text = mended = (ROOT / "docs/reports" / case["file"]).read_text(encoding="utf-8")
+    for old, new in case["fix"]:
+        assert mended.count(old) == 1
+        mended = mended.replace(old, new)
+    output = call_case(mended)
+    assert torch.isfinite(output).all()
+    costs_only = case["kind"] in ("cost", "declared")
+    assert has_symptom(text, output, 0 if case["kind"] == "training" else 0.1) != costs_only
