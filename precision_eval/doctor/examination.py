@@ -244,12 +244,12 @@ def _diagnose(
     event = None if split is None or split.kind in ("drift", "declared") else judged.events[findings.index(split)]
     if judged.patch is not None:
         return replace(diagnosis, patches=(judged.patch,)), reference, [], judged.excess
-    drifts = judged.drifts
-    updated = () if judged.excess is None else judged.excess.updated
-    repairs = repairs_of(subject, reference, drifts=drifts, updated=updated) if diagnosis.faults or drifts else []
+    repairs: list[Repair] = []
+    if diagnosis.faults or judged.drifts:
+        repairs = repairs_of(subject, reference, drifts=judged.drifts, updated=judged.updated)
+    patches = _patches(split, event, repairs, base, judged.updated)
     under_compiler = _compiled(subject, repeats.outcome, reference) if compiled else None
-    diagnosis = replace(diagnosis, patches=_patches(split, event, repairs, base, updated), compiled=under_compiler)
-    return diagnosis, reference, repairs, judged.excess
+    return replace(diagnosis, patches=patches, compiled=under_compiler), reference, repairs, judged.excess
 
 
 class _Judged(NamedTuple):
@@ -261,6 +261,10 @@ class _Judged(NamedTuple):
     drifts: bool
     in_float64_too: bool
     patch: Patch | None
+
+    @property
+    def updated(self) -> tuple[tuple[str, str], ...]:
+        return () if self.excess is None else self.excess.updated
 
 
 def _judge_call(

@@ -14,7 +14,6 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-import precision_eval
 from precision_eval.core.formats import short
 from precision_eval.doctor.diagnosis import (
     Finding,
@@ -48,7 +47,7 @@ _DEVICE_RISKS = {
 }
 
 
-_PACKAGE, _TORCH = (Path(str(module.__file__)).parent for module in (precision_eval, torch))
+_PACKAGE, _TORCH = Path(__file__).parents[1], Path(torch.__file__).parent
 _CALLS_MODELS = ("cases", "dtype_flow.py", "observer.py", "packing.py", "model_calls.py")
 
 

@@ -490,9 +490,7 @@ def _named_dtype(stray: Provenance, operands: list[Provenance], base: torch.dtyp
     """
     module, code = stray.call.module if stray.call is not None else None, stray.code
     forward = getattr(type(module), "forward", None)
-    if code is None or module is None or getattr(forward, "__code__", None) is not code:
-        return f"torch.{short(base)}"
-    if code.co_varnames[0] != "self":
+    if module is None or code is None or getattr(forward, "__code__", None) != code or code.co_varnames[0] != "self":
         return f"torch.{short(base)}"
     of_base = {name: tensor for name, tensor in module.named_parameters() if tensor.dtype is base}
     prefix = f"{stray.call.path}." if stray.call is not None and stray.call.path else ""
