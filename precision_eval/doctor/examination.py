@@ -209,8 +209,8 @@ def _diagnose(
     base = base_dtype(subject)
     observer, seen, raised = _observe(subject, base)
     reference = _reference(subject, repeats, available_bytes=available_bytes)
-    if seen.are_tokens and seen.inside[0]:  # without float64, nothing tells which of them are meant
-        is_known = reference.name == "float64"
+    if seen.are_tokens and seen.inside[0]:
+        is_known = reference.name == "float64"  # without it, nothing tells which of them are meant
         reference = replace(reference, inside=count_inside_float64(subject) if is_known else seen.inside[0])
     outcome = replace(repeats.outcome, inside=seen.inside)
     broken, total = outcome.broken(reference.outputs, meant=reference.inside)
@@ -244,9 +244,7 @@ def _diagnose(
     event = None if split is None or split.kind in ("drift", "declared") else judged.events[findings.index(split)]
     if judged.patch is not None:
         return replace(diagnosis, patches=(judged.patch,)), reference, [], judged.excess
-    repairs: list[Repair] = []
-    if diagnosis.faults or judged.drifts:
-        repairs = repairs_of(subject, reference, drifts=judged.drifts, updated=judged.updated)
+    repairs = _repairs(subject, reference, judged)
     patches = _patches(split, event, repairs, base, judged.updated)
     under_compiler = _compiled(subject, repeats.outcome, reference) if compiled else None
     return replace(diagnosis, patches=patches, compiled=under_compiler), reference, repairs, judged.excess
@@ -265,6 +263,11 @@ class _Judged(NamedTuple):
     @property
     def updated(self) -> tuple[tuple[str, str], ...]:
         return () if self.excess is None else self.excess.updated
+
+
+def _repairs(subject: ExaminedModel, reference: Reference, judged: _Judged) -> list[Repair]:
+    is_wrong = judged.drifts or any(finding.severity == "fault" for finding in judged.findings)
+    return repairs_of(subject, reference, drifts=judged.drifts, updated=judged.updated) if is_wrong else []
 
 
 def _judge_call(
