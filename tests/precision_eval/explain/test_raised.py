@@ -141,7 +141,6 @@ EAGER = {
     "collective": (
         lambda: alone(lambda: distributed.all_gather([ones(2, dtype=H)], ones(2))), "collective", "a collective", "hf",
     ),
-    "scaled_mm": (lambda: scaled(ones(1, dtype=B)), "scaled_mm", "_scaled_mm", "eebf"),
     "grouped_mm": (
         lambda: torch._grouped_mm(ones(16, 16, dtype=B), ones(2, 16, 16), offs=torch.tensor([8, 16]).int()),
         "grouped_mm", "grouped_mm", "bf",
@@ -189,11 +188,6 @@ def fully_sharded():
     FullyShardedDataParallel(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).half()), device_id=torch.device("cpu"))
 
 
-def scaled(scale):
-    factor = ones(16, 16).to(E)
-    torch._scaled_mm(factor, factor.t(), scale, ones(1))
-
-
 # name: the dtypes of what flows, and of what is kept, where the sentence says which is which
 DIRECTIONS = {
     "sdpa": "f>h", "linear": "f>h", "dot": "f>h",
@@ -202,10 +196,10 @@ DIRECTIONS = {
     "gradient": "h>f", "bias of attention": "f>h", "weight in float8": "b>e",
     "float8 written": "f>e", "addmv": "f>d", "vecdot": "f>h", "sampled_addmm": "d>f", "sparse reduce": "d>f",
     "bilinear": "f>h", "set_": "h>f",
-    "grouped_mm": "b>f", "scaled_mm": "e>e",
+    "grouped_mm": "b>f",
 }  # fmt: skip
 # The first version of torch that raises a member, where that is a later one than 2.6.
-SINCE = {"flex_mixed": (2, 13), "addmv": (2, 12), "grouped_mm": (2, 14), "scaled_mm": (2, 13), "branches": (2, 7)}
+SINCE = {"flex_mixed": (2, 13), "addmv": (2, 12), "grouped_mm": (2, 14), "branches": (2, 7)}
 
 
 def is_of_torch(*first):
