@@ -133,18 +133,9 @@ def each(function: Callable[..., Data]) -> Callable[[Iterator[Trial], Options], 
 
 
 _MODULES = (
-    "latency",
-    "memory",
-    "overhead",
-    "divergence",
-    "latency.kinds",
-    "audio_ladder",
-    "sound",
-    "choose",
-    "doctor",
-    "gate",
+    "latency", "memory", "overhead", "divergence", "latency.kinds", "audio_ladder", "sound", "choose", "doctor", "gate",
     "versions",
-)
+)  # fmt: skip
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 PROOF = NAMES[:4]  # the experiments on the measuring itself, which run when none is named
 
@@ -218,7 +209,6 @@ def reading_trials(path: Path, *, remedy: str) -> Iterator[None]:
 
 
 def figures_of(experiment: Experiment, content: Any, path: Path) -> list[Figure]:
-    """Make the figures; trials that are not this experiment's are refused in one line."""
     with reading_trials(path, remedy=f"give another file or --out with trials of {experiment.name}"):
         return [] if content is None else experiment.figures(content)
 

@@ -170,12 +170,9 @@ def _trials(options: Options) -> list[Trial]:
     effort = f"{options['processes']}/{options['budget_s']:g}/{RULE}/{options['beside']}"
     place = f"{effort}/{cpu_model()}/{metadata.version('torch')}"
     counts = {fault: options["gates" if _is_planted(fault) else "equal"] for fault in options["faults"]}
+    how = (options["processes"], options["budget_s"], options["beside"])
     return [  # in turn, so that a stopped campaign has some of each
-        Trial(
-            f"{fault}/{number}/{place}",
-            (fault, number, options["processes"], options["budget_s"], options["beside"]),
-            LONGEST_S,
-        )
+        Trial(f"{fault}/{number}/{place}", (fault, number, *how), LONGEST_S)
         for number in range(max(counts.values()))
         for fault, count in counts.items()
         if number < count
@@ -218,7 +215,6 @@ def _read(text: str) -> Data:
 
 
 def _summary(lines: list[Data], options: Options) -> Data:
-    """Count by machine and effort."""
     places = grouped((_place(line), line) for line in lines)
     by_fault = {place: grouped((line["fault"], line) for line in of) for place, of in places.items()}
     return {"rates": {place: {fault: _rates(fault, of) for fault, of in of.items()} for place, of in by_fault.items()}}
@@ -302,11 +298,7 @@ EXPERIMENT = Experiment(
     figures=_figures,
     summary=_summary,
     settings={
-        "faults": (tuple(FAULTS),) * 2,
-        "equal": (2, 300),
-        "gates": (1, 60),
-        "processes": (10, 10),
-        "budget_s": (5.0, 5.0),
-        "beside": ("", ""),  # what else ran on the machine, in words
+        "faults": (tuple(FAULTS),) * 2, "equal": (2, 300), "gates": (1, 60), "processes": (10, 10),
+        "budget_s": (5.0, 5.0), "beside": ("", ""),  # what else ran on the machine, in words
     },
-)
+)  # fmt: skip

@@ -14,17 +14,11 @@ PLACE = "An EPYC, 8 processes, 4 s a cell, paired t"
 
 
 def line(fault, *, outcome="no regression", worse=(), cpu="An EPYC"):
-    content = {
-        "decided": 9,
-        "cells": 10,
-        "seconds": 50.0,
-        "detectable": 0.01,
-        "processes": 8,
-        "budget_s": 4.0,
-        "rule": gate.RULE,
-    }
-    content |= {"key": f"{fault}/0/8/4/{cpu}/2.13.0", "fault": fault, "outcome": outcome}
-    return content | {"worse": [list(one) for one in worse]}
+    return {
+        "decided": 9, "cells": 10, "seconds": 50.0, "detectable": 0.01, "processes": 8, "budget_s": 4.0,
+        "rule": gate.RULE, "key": f"{fault}/0/8/4/{cpu}/2.13.0", "fault": fault, "outcome": outcome,
+        "worse": [list(change) for change in worse],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", gate.FAULTS)

@@ -1,15 +1,11 @@
 """The pairs of calls, the load, and the trials: their order, and how they run."""
 
 import os
-import subprocess
-import sys
-import time
 from collections import Counter
 from contextlib import contextmanager
 from fractions import Fraction
 from types import SimpleNamespace
 
-import psutil
 import pytest
 import torch
 
@@ -20,8 +16,6 @@ from validation.latency import EXPERIMENT, calls, load, worker
 from validation.latency.calls import CALLS, call_by_name, make_pair, units_of
 from validation.latency.rivals import TOOLS
 from validation.latency.schedule import TrialSpec, schedule
-
-PAIRS = [(spec, delta) for spec in CALLS for delta in spec.deltas]
 
 
 @pytest.fixture
@@ -38,15 +32,15 @@ def counted(monkeypatch):
     return count
 
 
-@pytest.mark.parametrize(("spec", "delta"), PAIRS)
-def test_the_slowdown_is_exact_in_units(counted, spec, delta):
-    base, candidate = make_pair(spec, delta, seed=0)
-    base()
-    units = counted.units
-    last = candidate()
-    assert units == spec.units
-    assert Fraction(counted.units - units, units) == 1 + Fraction(str(delta))
-    assert last == counted.units  # the last unit's own result
+@pytest.mark.parametrize("spec", CALLS)
+def test_the_slowdown_is_exact_in_units(counted, spec):
+    for delta in spec.deltas:
+        base, candidate = make_pair(spec, delta, seed=0)
+        counted.units = 0
+        assert (base(), counted.units) == (spec.units, spec.units)
+        last = candidate()
+        assert Fraction(counted.units - spec.units, spec.units) == 1 + Fraction(str(delta))
+        assert last == counted.units  # the last unit's own result
 
 
 def test_a_slowdown_that_is_no_whole_number_of_units_is_refused():
@@ -65,29 +59,14 @@ def test_identical_calls_are_two_functions_of_one_code_and_tensor(spec):
     assert not torch.equal(base(), make_pair(spec, 0.0, seed=4)[0]())
 
 
-def test_competitors_end_with_a_parent_that_is_killed():
-    code = (
-        "import time\nfrom validation.latency.load import under_load\nif __name__ == '__main__':\n"
-        "    with under_load('bursty', seed=1) as competitors:\n"
-        "        print(*(competitor.pid for competitor in competitors), flush=True)\n        time.sleep(60)"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    pids = [int(pid) for pid in parent.stdout.readline().split()]
-    assert len(pids) == load.usable_cores()
-    parent.kill()
-    parent.communicate()
-    end = time.monotonic() + 20
-    while any(_runs(pid) for pid in pids) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert [pid for pid in pids if _runs(pid)] == []
-
-
-def _runs(pid):
-    """Say whether the process runs; one that ended and was not waited for does not."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def test_competitors_are_as_many_as_cores_and_end_with_the_block_or_with_their_parent(monkeypatch):
+    with load.under_load("bursty", seed=1) as competitors:
+        assert [competitor.is_alive() for competitor in competitors] == [True] * load.usable_cores()
+    assert not any(competitor.is_alive() for competitor in competitors)
+    parents = iter([7, 7, 1])  # killed, it leaves its children to process 1
+    monkeypatch.setattr(load.os, "getppid", lambda: next(parents))
+    load.compete(1, 7, SimpleNamespace(wait=lambda timeout: None))
+    assert next(parents, None) is None
 
 
 def test_bystanders_are_the_busy_time_that_is_not_our_own(monkeypatch):

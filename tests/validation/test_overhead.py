@@ -25,11 +25,7 @@ def test_bits(first, second, equal):
 
 def test_capture_changes_nothing_on_a_small_case():
     passed = trials.same_trial("attention-prefill", "tiny", "kv_to_query", mode="eager")
-    assert passed == {
-        "passed": True,
-        "same": {"trace": True, "probe": True, "both": True, "profiler": True},
-        "left": 0,
-    }
+    assert passed == {"passed": True, "same": dict.fromkeys(trials.CAPTURES, True), "left": 0}
     raised = trials.same_trial("attention-prefill", "tiny", "as_shipped", mode="eager")
     assert not raised["passed"]
     assert "same dtype" in raised["error"]
@@ -42,20 +38,16 @@ def test_a_capture_that_changes_an_output_is_caught(monkeypatch):
     assert found["same"]["probe"] is True
 
 
-def test_harness_and_capture_on_give_every_ratio():
+def test_harness_capture_on_and_capture_off_give_every_ratio():
     harness = trials.harness_trial(2e-5, budget_s=0.1, seed=0)
     assert set(harness) == {"wall", "cpu", "block"}
     on = trials.on_trial("attention-decode", "tiny", "kv_to_query", budget_s=0.1, seed=0)
     assert set(on) == {"trace", "probe", "both", "profiler"}
-    for found in (*harness.values(), *on.values()):
+    off = trials.off_trial("attention-decode", "tiny", budget_s=0.1, seed=0)
+    for found in (*harness.values(), *on.values(), off):
         assert found["low"] <= found["ratio"] <= found["high"]
+    assert off["ratio"] < 2.0
     assert on["trace"]["ratio"] > 1.0
-
-
-def test_capture_off_is_timed_on_the_same_tensors():
-    found = trials.off_trial("attention-decode", "tiny", budget_s=0.1, seed=0)
-    assert found["low"] <= found["ratio"] <= found["high"]
-    assert found["ratio"] < 2.0
 
 
 def trial(key, **found):

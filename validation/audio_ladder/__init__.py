@@ -127,10 +127,6 @@ EXPERIMENT = Experiment(
     figures=_figures,
     plots=_plots,
     summary=_summary,
-    settings={
-        "reference": ("", ""),
-        "noise_floor": ("", ""),
-        "seconds": (float("inf"), float("inf")),
-    },
+    settings={"reference": ("", ""), "noise_floor": ("", ""), "seconds": (float("inf"), float("inf"))},
     stored="ladder.json",
 )

@@ -18,8 +18,6 @@ NEEDS_RATE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """One degradation of one size."""
-
     name: str
     function: Callable[..., np.ndarray]
     options: dict[str, Any] = field(default_factory=dict)
@@ -32,20 +30,13 @@ class Rung:
 
 
 def family(
-    kind: str,
-    unit: str,
-    function: Callable[..., np.ndarray],
-    option: str,
-    values: tuple[float, ...],
-    *,
-    scale: float = 1.0,
-    **fixed: Any,
-) -> tuple[Rung, ...]:
+    kind: str, unit: str, function: Callable[..., np.ndarray], option: str, values: tuple[float, ...], *,
+    scale: float = 1.0, **fixed: Any,
+) -> tuple[Rung, ...]:  # fmt: skip
     """Return the rungs of one kind; the function is given each value times `scale` as `option`."""
-    sizes = {value: value if scale == 1.0 else value * scale for value in values}
     return tuple(
-        Rung(name=f"{kind} {value:g} {unit}", function=function, options={option: size, **fixed})
-        for value, size in sizes.items()
+        Rung(name=f"{kind} {value:g} {unit}", function=function, options={option: value * scale, **fixed})
+        for value in values
     )
 
 

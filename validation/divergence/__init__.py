@@ -38,9 +38,6 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
 
 
 EXPERIMENT = Experiment(
-    name="divergence",
-    title="first divergence, and its prediction from margins",
-    trials=_trials,
-    run=_run,
+    name="divergence", title="first divergence, and its prediction from margins", trials=_trials, run=_run,
     figures=figures,
-)
+)  # fmt: skip

@@ -60,7 +60,6 @@ class Condition:
 
     @property
     def observed(self) -> NDArray[np.bool_]:
-        """Whether each stream left the path while observed."""
         return self.first >= 0
 
     @property
@@ -70,12 +69,10 @@ class Condition:
 
     @cached_property
     def curve(self) -> Survival:
-        """Kaplan–Meier curve over steps."""
         return kaplan_meier(self.time, self.observed)
 
     @cached_property
     def median(self) -> MedianSurvival:
-        """Observed median in steps, with the interval of Brookmeyer and Crowley."""
         return median_survival(self.curve)
 
     @cached_property
@@ -84,7 +81,8 @@ class Condition:
         median = None if self.prediction is None else self.prediction.median()
         if self.prediction is None or median is None:
             return None
-        low, high = np.quantile(resampled_medians(self.prediction, seed=_SEED, resamples=RESAMPLES), (0.025, 0.975))
+        medians = resampled_medians(self.prediction, median, seed=_SEED, resamples=RESAMPLES)
+        low, high = np.quantile(medians, (0.025, 0.975))
         return Interval(float(median), float(low), float(high))
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from precision_eval.core.errors import ParameterError
 from validation.frame import Size
 
 PROMPT_FRAMES = 100  # 2 s, as in the suite's own streams
@@ -31,14 +30,11 @@ class Group:
 
     @property
     def name(self) -> str:
-        """``float32@T0.65``."""
         return f"{self.checkpoint_dtype}@T{self.temperature:g}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """Size of the experiment."""
-
     segments: int
     held_out: int
     calibration_steps: int
@@ -47,12 +43,10 @@ class Design:
 
     @property
     def n_streams(self) -> int:
-        """Held-out streams per condition."""
         return N_SPEAKERS * self.segments * self.held_out
 
     @property
     def longest(self) -> int:
-        """Steps of the longest stream."""
         return max(max(group.steps.values()) for group in self.groups)
 
 
@@ -82,14 +76,8 @@ DESIGNS: Mapping[Size, Design] = {
 
 def window_starts(script_frames: int, design: Design, *, stream_frames: int) -> tuple[list[int], list[int]]:
     """First frames of the calibration windows and of the held-out streams in one speaker's script."""
-    segment = script_frames // design.segments
-    window = PROMPT_FRAMES + design.calibration_steps
+    segment, window = script_frames // design.segments, PROMPT_FRAMES + design.calibration_steps
     spare = segment - window - stream_frames
-    if spare < 0:
-        raise ParameterError(
-            f"a segment of {segment} frames cannot hold a calibration window of {window} and a stream of "
-            f"{stream_frames}; take fewer segments or shorter streams"
-        )
     begins = [number * segment for number in range(design.segments)]
     gaps = [spare * place // max(1, design.held_out - 1) for place in range(design.held_out)]
     return begins, [begin + window + gap for begin in begins for gap in gaps]

@@ -110,11 +110,8 @@ class Prediction:
         return np.asarray(inside + per_turn.reshape(-1, *[1] * steps.ndim) * turns)
 
 
-def resampled_medians(prediction: Prediction, *, seed: int, resamples: int) -> NDArray[np.float64]:
-    """Predicted medians from calibration streams drawn with replacement."""
-    median = prediction.median()
-    if median is None:
-        raise ParameterError("there is no hazard, so there is no median to resample")
+def resampled_medians(prediction: Prediction, median: int, *, seed: int, resamples: int) -> NDArray[np.float64]:
+    """Predicted medians, about that of all, from calibration streams drawn with replacement."""
     steps = np.unique(np.geomspace(max(1.0, median / 4), 4.0 * median, 400).round())
     streams = np.exp(-prediction.cumulative(steps))  # (B, n)
     n = len(streams)

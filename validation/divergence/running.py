@@ -42,7 +42,6 @@ class Voices:
 
     @classmethod
     def of(cls, streams: list[Stream], *, n_frames: int) -> Voices:
-        """Gather ``n_frames`` frames of each stream."""
         given = teacher_forced_inputs(streams, n_frames=n_frames, empty=CODEBOOK_SIZE)
         return cls(given, stack_frames([stream.conditioning[:n_frames] for stream in streams]))
 
@@ -50,7 +49,6 @@ class Voices:
         return len(self.given)
 
     def prefill(self, decoder: Decoder) -> None:
-        """Read the prompt, all at once."""
         decoder.step(self.given[:, :PROMPT_FRAMES], self.frames.rows(0, PROMPT_FRAMES))
 
     def prompt_at(self, step: int) -> Tensor:
@@ -158,12 +156,8 @@ class Runner:
             mismatch_probability(reference, candidate, temperature=group.temperature)
             for candidate, reference in zip(self._logits(condition, group.checkpoint_dtype), truth, strict=True)
         ]
-        return {
-            "kind": "hazards",
-            "steps": len(truth),
-            "bin_steps": BIN_STEPS,
-            "hazard": [[float(f"{h:.3e}") for h in stream] for stream in binned(step_hazards(np.stack(mismatch)))],
-        }
+        hazard = [[float(f"{h:.3e}") for h in stream] for stream in binned(step_hazards(np.stack(mismatch)))]
+        return {"kind": "hazards", "steps": len(truth), "bin_steps": BIN_STEPS, "hazard": hazard}
 
     def streams(self, group: Group, chunk: int, condition: str) -> dict[str, Any]:
         """Run a chunk of held-out streams until every one has left the reference's path."""

@@ -96,7 +96,6 @@ def _figures(content: Data) -> list[Figure]:
 
 
 def round_figures(name: str, counts: Data) -> list[Figure]:
-    """State the shares of a round, then what it missed."""
     hits, total, clean = counts["located"], counts["total"], counts["clean_models"]
     shares = (
         ("blind plants located", hits, total, LEAST_LOCATED),

@@ -62,7 +62,6 @@ class Scene(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What the careless twin does."""
         return "raises" if self.raises else "widens" if self.costs else "drifts"
 
 
@@ -78,7 +77,6 @@ class Stage(nn.Module):
 
     @property
     def part(self) -> torch.dtype:
-        """The dtype of the part: fixed, or what the model has."""
         return self.fixed or self.front.weight.dtype
 
     def forward(self, x: Tensor) -> Tensor:
@@ -86,30 +84,19 @@ class Stage(nn.Module):
 
 
 class SceneSet:
-    """The scenes of one file; lines of a library that are a fault's too; where a marked line runs.
+    """The scenes of one file; lines of a library that are a fault's too; where a marked line runs."""
 
-    ``inner_first``: whether a twin's inner module draws its weights before the linear layers around it.
-    """
-
-    def __init__(self, file: str, *, inner_first: bool = True) -> None:
-        self.file, self.inner_first = Path(file), inner_first
+    def __init__(self, file: str) -> None:
+        self.file = Path(file)
         self.scenes: dict[str, Scene] = {}
         self.library: Library = {}
         self.within: dict[str, str] = {}
 
     def scene(
-        self,
-        words: str,
-        *,
-        of: torch.dtype = SINGLE,
-        careless: torch.dtype | None = None,
-        careful: torch.dtype | None = None,
-        follows: bool = False,
-        inner: Callable[[], nn.Module] = nn.Identity,
-        whole: bool = False,
-        raises: bool = False,
-        costs: bool = False,
-    ) -> Callable[[Body], Body]:
+        self, words: str, *, of: torch.dtype = SINGLE, careless: torch.dtype | None = None,
+        careful: torch.dtype | None = None, follows: bool = False, inner: Callable[[], nn.Module] = nn.Identity,
+        whole: bool = False, raises: bool = False, costs: bool = False,
+    ) -> Callable[[Body], Body]:  # fmt: skip
         """Add a scene.
 
         ``follows``: the careful part has the model's dtype, as it has by default where the careless one is float32;
@@ -132,9 +119,8 @@ class SceneSet:
             fixed = row.careful or (None if row.careless is SINGLE else SINGLE)
             fixed = None if row.follows or (fixed is SINGLE and dtype is DOUBLE) else fixed
         torch.manual_seed(0)
-        inner = row.inner() if self.inner_first else None
+        inner = row.inner()  # draws its weights before the linear layers around it
         stage = Stage(name, fixed, is_careful=careful).to(dtype)
-        inner = row.inner() if inner is None else inner
         stage.inner = inner.to(stage.part if row.whole else dtype)
         modules: Any = stage.modules()
         for module in modules:
@@ -156,13 +142,11 @@ class SceneSet:
         return accepted
 
     def plants(self) -> Iterator[Plant]:
-        """Yield the careless twins."""
         for name, row in self.scenes.items():
             words = f"{name} in {short(row.of)}: {row.words}"
             yield Plant(words, partial(self.twin, name, row.of, careful=False), tuple(self.truths(name)))
 
     def clean(self) -> Iterator[tuple[str, Make]]:
-        """Yield the careful twins by name."""
         for name in self.scenes:
             yield name, partial(self.twin, name, careful=True)
 

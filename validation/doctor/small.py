@@ -186,20 +186,17 @@ def _maker(name: str, model: Callable[[], nn.Module], seed: int, *shapes: tuple[
 
 
 def decoder(dtype: torch.dtype, *, indexed: bool = False) -> Built:
-    """Token ids in, logits out."""
     torch.manual_seed(0)
     ids = torch.randint(VOCABULARY, (2, L), generator=torch.Generator().manual_seed(0))
     return _built(Decoder(indexed=indexed), dtype, ids)
 
 
 def biased(dtype: torch.dtype) -> Built:
-    """Attention by hand, with a causal mask."""
     (x,) = _normal(6, (2, L, D))
     return _built(Biased(), dtype, x, torch.full((L, L), -1e4).triu(1))
 
 
 def float_island(dtype: torch.dtype) -> Built:
-    """Clean; the island is float32."""
     (x,) = _normal(14, (2, L, D))
     model = FloatIsland()
     built = _built(model, dtype, x)

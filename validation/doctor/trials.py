@@ -53,7 +53,6 @@ def score(plant: Plant) -> Data:
 
 
 def located(plant: Plant, diagnosis: Diagnosis) -> Data:
-    """Compare a diagnosis with the truth."""
     first = diagnosis.first_split
     place = _where(first)
     return {
@@ -133,7 +132,6 @@ _CASES = ("dia-encode", "cogvideo-t5-encoder-stock", "metavoice-t4")
 
 
 def clean_models() -> dict[str, Callable[[], Built]]:
-    """List the clean models by name."""
     models: dict[str, Callable[[], Built]] = {}
     for make in (*small.MODELS, *architectures.MODELS):
         for dtype in (HALF, BRAIN, SINGLE):
@@ -170,8 +168,6 @@ SIZES = ((32, 12), (64, 16), (128, 32), (256, 64), (512, 128), (1024, 256))  # w
 
 
 class Block(nn.Module):
-    """One pre-norm transformer layer."""
-
     def __init__(self, width: int) -> None:
         super().__init__()
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)

@@ -34,7 +34,6 @@ Test = Callable[[Data], bool]
 
 
 def outcomes(trials: Sequence[Data]) -> list[Data]:
-    """Return one outcome per trial and rule, in the order of the trials."""
     rows = []
     for trial in trials:
         spec = parse_key(trial["key"])
@@ -52,7 +51,6 @@ def is_flagged(outcome: Data) -> bool:
 
 
 def covers(outcome: Data) -> bool:
-    """Say whether the interval holds the injected slowdown."""
     return bool(outcome["low"] <= 1.0 + outcome["delta"] <= outcome["high"])
 
 

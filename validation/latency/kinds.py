@@ -72,12 +72,7 @@ def _python(seed: int) -> Make:
 
 
 # A call lasts some 0.1 ms, 30 µs, 4 ms and 0.2 ms on a core of 2023.
-KINDS: dict[str, Callable[[int], Make]] = {
-    "decode": _decode,
-    "linear": _linear,
-    "matmul": _matmul,
-    "python": _python,
-}
+KINDS: dict[str, Callable[[int], Make]] = {"decode": _decode, "linear": _linear, "matmul": _matmul, "python": _python}
 
 BUDGET_S = 2.0
 DELTAS = (0.0, 0.01)
@@ -125,21 +120,11 @@ def _compared(kind: str, delta: float, seed: int) -> Data:
     judged = ours(base, candidate, budget_s=BUDGET_S, seed=seed)
     elapsed_s, others = time.perf_counter() - start_s, bystanders.cores()
     return {
-        "kind": kind,
-        "delta": delta,
-        "planted": planted,
-        "said": judged.said["ours"],
-        "ratio": judged.ratio,
-        "low": judged.low,
-        "high": judged.high,
-        "mde": judged.extra["mde"],
-        "base_s": judged.base_s,
-        "elapsed_s": elapsed_s,
-        "others": round(others, 3),
-        "load_average": os.getloadavg()[0],
-        "cpu": cpu_model(),
+        "kind": kind, "delta": delta, "planted": planted, "said": judged.said["ours"], "ratio": judged.ratio,
+        "low": judged.low, "high": judged.high, "mde": judged.extra["mde"], "base_s": judged.base_s,
+        "elapsed_s": elapsed_s, "others": round(others, 3), "load_average": os.getloadavg()[0], "cpu": cpu_model(),
         "cores": usable_cores(),
-    }
+    }  # fmt: skip
 
 
 def slower(call: Call, delta: float) -> tuple[Call, float]:

@@ -66,19 +66,11 @@ def ours(base: Call, candidate: Call, *, budget_s: float, seed: int) -> Judged:
     from precision_eval.measure.latency import compare_latency
 
     result = compare_latency({"base": base, "cand": candidate}, baseline="base", budget_s=budget_s, seed=seed)["cand"]
+    extra = {"mde": result.minimum_detectable_effect, "clock": result.clock, "blocks": result.blocks}
     return Judged(
-        said={"ours": result.verdict},
-        ratio=result.ratio,
-        low=result.ratio_low,
-        high=result.ratio_high,
-        base_s=result.baseline_median_s,
-        extra={
-            "mde": result.minimum_detectable_effect,
-            "clock": result.clock,
-            "blocks": result.blocks,
-            "doubts": [doubt.split(":")[0][:32] for doubt in result.doubts],
-        },
-    )
+        said={"ours": result.verdict}, ratio=result.ratio, low=result.ratio_low, high=result.ratio_high,
+        base_s=result.baseline_median_s, extra=extra | {"doubts": [d.split(":")[0][:32] for d in result.doubts]},
+    )  # fmt: skip
 
 
 # 1.1 is the default of ``asv compare`` and ``asv continuous``; 1.01 asks it for 1 %.

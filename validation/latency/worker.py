@@ -39,16 +39,10 @@ def run_trial(spec: TrialSpec, *, judge: Judge | None = None) -> dict[str, Any]:
     elapsed_s, others = time.perf_counter() - start_s, bystanders.cores()
     interval = {name: round(value, 6) for name in ("low", "high") if (value := getattr(judged, name)) is not None}
     return {
-        "key": spec.key,
-        "said": judged.said,
-        "ratio": round(judged.ratio, 6),
-        **interval,
-        "base_s": _short(judged.base_s),
-        "elapsed_s": round(elapsed_s, 2),
-        "others": round(others, 2),
-        "pid": os.getpid(),
-        **{name: _short(value) for name, value in judged.extra.items()},
-    }
+        "key": spec.key, "said": judged.said, "ratio": round(judged.ratio, 6), **interval,
+        "base_s": _short(judged.base_s), "elapsed_s": round(elapsed_s, 2), "others": round(others, 2),
+        "pid": os.getpid(), **{name: _short(value) for name, value in judged.extra.items()},
+    }  # fmt: skip
 
 
 def _short(value: Any) -> Any:

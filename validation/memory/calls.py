@@ -32,8 +32,6 @@ Made = tuple[Callable[..., Any], tuple[Any, ...], Ledger]  # call, inputs and le
 
 @dataclass(frozen=True, kw_only=True)
 class KnownCall:
-    """A call and its ledger."""
-
     key: str
     call: Callable[..., Any]
     inputs: tuple[Any, ...]
@@ -134,7 +132,6 @@ def fused_scratch_bytes(query: tuple[int, ...], keys: int, *, item: int, threads
 
 
 def flash_ledger(query: tuple[int, ...], keys: int, item: int, *, mask_numel: int, threads: int) -> Ledger:
-    """Ledger of the CPU's fused attention."""
     scratch = fused_scratch_bytes(query, keys, item=item, threads=threads)
     freed = (-sum(scratch), -mask_numel * item)
     return (*_mask_ledger(mask_numel, item), prod(query) * item, *scratch, *freed)
@@ -153,7 +150,6 @@ def _attention(
 
 
 def flash(dtype: str, queries: int, keys: int, masked: bool, threads: int) -> Made:
-    """Fused attention of four heads on two cached ones."""
     call, inputs = _attention(dtype, 4, 2, queries, keys, 32, masked)
     mask = queries * keys * masked
     return call, inputs, flash_ledger((2, 4, queries, 32), keys, item_bytes(dtype), mask_numel=mask, threads=threads)
@@ -190,6 +186,10 @@ def _over(dtypes: Iterable[str], rows: Iterable[tuple[int, ...]], *more: Iterabl
 
 
 _WIDE = ("float32", "float64")
+_CACHES = (
+    *product(("attention-decode", "attention-prefill"), SHAPES, ("kv_to_query",)),
+    *product(("attention-decode",), SHAPES, ("query_to_half",)),
+)
 
 # Every family, elementary ones first.
 FAMILIES: dict[str, Family] = {
@@ -211,19 +211,11 @@ FAMILIES: dict[str, Family] = {
     "layer-norm": Family(_layer_norm, _over(_FLOATS, _ROWS), kernel=True),
     "attention-written-out": Family(_written_out, _over(_WIDE, ((1, 64), (64, 512))), kernel=True),
     "attention-fused": Family(flash, _over(_HALVES, _FUSED, (False, True), (1, 2)), kernel=True),
-    "cache-under-fix": Family(
-        fixed_cache,
-        (
-            *product(("attention-decode", "attention-prefill"), SHAPES, ("kv_to_query",)),
-            *product(("attention-decode",), SHAPES, ("query_to_half",)),
-        ),
-        kernel=True,
-    ),
+    "cache-under-fix": Family(fixed_cache, _CACHES, kernel=True),
 }
 
 
 def all_keys() -> tuple[str, ...]:
-    """Keys of every call, in the order of the families."""
     return tuple(json.dumps([name, *arguments]) for name, family in FAMILIES.items() for arguments in family.grid)
 
 

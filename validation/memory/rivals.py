@@ -31,19 +31,13 @@ def _torch_profiler(known: KnownCall) -> int | None:
     """Return the sum of the column *Self CPU Mem* in the table of torch's profiler, the output held until its end."""
     from torch.profiler import ProfilerActivity, profile
 
-    with (
-        profilers_lines_held_back(),
-        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler,
-    ):
+    with profilers_lines_held_back(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         output = known.call(*known.inputs)
     del output
     return int(sum(row.self_cpu_memory_usage for row in profiler.key_averages()))
 
 
-RIVALS: dict[str, Callable[[KnownCall], int | None]] = {
-    "asv peakmem": _asv,
-    "torch.profiler table": _torch_profiler,
-}
+RIVALS: dict[str, Callable[[KnownCall], int | None]] = {"asv peakmem": _asv, "torch.profiler table": _torch_profiler}
 # The figure of these does not depend on what the process did before; starting the profiler anew takes seconds.
 ANY_PROCESS = ("torch.profiler table",)
 # What a fork server imports, so that a worker starts in no time.
@@ -51,7 +45,6 @@ PRELOAD = ("torch", "torch._dynamo", "validation.memory.rivals", "asv_runner.ben
 
 
 def rival_bytes(rival: str, key: str, *, more: float = 0.0) -> int | None:
-    """Have a tool measure a call."""
     known = build(key)
     if more:
         known = with_more(known, fraction=more)

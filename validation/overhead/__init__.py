@@ -15,13 +15,7 @@ from validation.frame import Data, Experiment, Figure, Options, Trial, each
 
 HARNESS_TARGET, OFF_TARGET, ON_TARGET = 1.001, 1.005, 3.0
 _CALLS_S = (1e-4, 1e-3)
-_SIZES = (
-    ("attention-decode", "metavoice"),
-    ("attention-decode", "dia"),
-    ("attention-prefill", "metavoice"),
-    ("attention-prefill", "dia"),
-    ("voice", "default"),
-)
+_SIZES = (*product(("attention-decode", "attention-prefill"), ("metavoice", "dia")), ("voice", "default"))
 _GENERAL = tuple(fix for fix in FIXES if fix.storage != "per_case")
 _ON_FIXES = ("full_float32", "kv_to_query", "query_to_half")
 
@@ -62,8 +56,12 @@ def _of_kind(lines: Sequence[Data], kind: str) -> dict[str, Data]:
     return {line["key"].removeprefix(f"{kind} "): line for line in lines if line["kind"] == kind}
 
 
-def _interval(found: Data, digits: int = 4) -> str:
+def _interval(found: Data, digits: int) -> str:
     return f"{found['ratio']:.{digits}f} [{found['low']:.{digits}f}, {found['high']:.{digits}f}]"
+
+
+def _counted(found: Data, what: str, digits: int = 4) -> str:
+    return f"{_interval(found, digits)}, {found['blocks']:.0f} {what}"
 
 
 def _held(name: str, found: Data, most: float, text: str, rivals: dict[str, str] | None = None) -> Figure:
@@ -77,12 +75,7 @@ def _harness(lines: Sequence[Data]) -> list[Figure]:
         "block": "whole time in the timer, calls of {:g} ms ÷ bare loop (the excess is in no figure)",
     }
     return [
-        _held(
-            text.format(float(call_s) * 1e3),
-            line[name],
-            HARNESS_TARGET,
-            f"{_interval(line[name], 5)}, {line[name]['blocks']:.0f} pairs",
-        )
+        _held(text.format(float(call_s) * 1e3), line[name], HARNESS_TARGET, _counted(line[name], "pairs", 5))
         for name, text in texts.items()
         for call_s, line in _of_kind(lines, "harness").items()
     ]
@@ -91,7 +84,7 @@ def _harness(lines: Sequence[Data]) -> list[Figure]:
 def _off(lines: Sequence[Data]) -> list[Figure]:
     name = "called through the suite, capture off ÷ called plainly, {}"
     return [
-        _held(name.format(case), line, OFF_TARGET, f"{_interval(line)}, {line['blocks']:.0f} pairs of blocks")
+        _held(name.format(case), line, OFF_TARGET, _counted(line, "pairs of blocks"))
         for case, line in _of_kind(lines, "off").items()
     ]
 

@@ -40,7 +40,6 @@ def ratios(candidates: Mapping[str, Candidate], *, baseline: str, budget_s: floa
 
 
 def summary(found: PairedRatio) -> dict[str, float]:
-    """Ratio, interval and medians of a comparison, to six digits."""
     values = (found.ratio, found.ratio_low, found.ratio_high, found.median_s, found.baseline_median_s, found.blocks)
     names = ("ratio", "low", "high", "median_s", "baseline_s", "blocks")
     return {name: float(f"{value:.6g}") for name, value in zip(names, values, strict=True)}
@@ -143,7 +142,6 @@ CAPTURES: dict[str, Callable[[AppliedFix, tuple[Any, ...]], Any]] = {
 
 @one_thread()
 def same_trial(case: str, size: str, fix: str, *, mode: str) -> Trial:
-    """Compare outputs with capture on and off, bit by bit."""
     built = case_by_id(case).build(size, device="cpu", seed=0)
     with fix_by_id(fix).applied(built.model, mode=mode) as applied:
         before = _state()

@@ -61,7 +61,6 @@ def trials(options: Options) -> list[Trial]:
 
 
 def run(todo: Iterator[Trial], options: Options) -> Iterator[Data]:
-    """Speak and hear one batch after the other."""
     for key, (condition, seed, part, planted), _ in todo:
         streams, listener = _batch(part)
         tokens = spoken_tokens(condition, streams, n_frames=N_FRAMES, seed=1000 * seed + part)
