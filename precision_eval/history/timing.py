@@ -61,7 +61,7 @@ def timed_once(cell: Cell, process: int) -> dict[str, Outcome]:
                 budget_s=cell.options.budget_s,
                 margin=MARGIN,
                 seed=cell.options.seed + process,
-                noise_floor=twin if isinstance(twin, Candidate) else False,
+                noise_floor=twin if isinstance(twin, Candidate) else None,
                 stop_early=False,
                 check=False,  # a step may write its cache
                 threads=cell.threads,

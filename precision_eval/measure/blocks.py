@@ -88,12 +88,7 @@ def read_block(name: str, candidate: Candidate, read: Callable[[Callable[[], obj
 
 
 def block_sizes(
-    candidates: Mapping[str, Candidate],
-    timer: Timer,
-    *,
-    baseline: str,
-    block_s: float = BLOCK_S,
-    sizing_s: float = SIZING_S,
+    candidates: Mapping[str, Candidate], timer: Timer, *, baseline: str, sizing_s: float = SIZING_S
 ) -> dict[str, int]:
     """Warm the candidates up and return the number of calls in a block of each."""
     fastest_s = {name: _first_call_s(name, candidate, timer) for name, candidate in candidates.items()}
@@ -105,7 +100,7 @@ def block_sizes(
         passes += 1
         if all(shortest >= _LONG_S for shortest in fastest_s.values()):
             break
-    calls = {name: _calls(shortest, block_s) for name, shortest in fastest_s.items()}
+    calls = {name: _calls(shortest) for name, shortest in fastest_s.items()}
     base = calls[baseline]
     return {name: base if base / SIMILAR < count < base * SIMILAR else count for name, count in calls.items()}
 
@@ -138,9 +133,9 @@ def _shortest_s(name: str, candidate: Candidate, timer: Timer, calls: int) -> fl
     return float(read_block(name, candidate, timer, calls).samples_s[timer.clocks[0]].min())
 
 
-def _calls(shortest_s: float, block_s: float) -> int:
+def _calls(shortest_s: float) -> int:
     least = MIN_CALLS if shortest_s < MANY_CALLS_UP_TO_S else 1
-    return min(_MAX_CALLS, max(least, math.ceil(block_s / max(shortest_s, 1e-9)))) | 1
+    return min(_MAX_CALLS, max(least, math.ceil(BLOCK_S / max(shortest_s, 1e-9)))) | 1
 
 
 @dataclass

@@ -7,26 +7,22 @@ model may keep a cache that a step writes again and again.
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from types import CellType, FunctionType, MethodType
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from precision_eval.core.errors import CandidateError
-from precision_eval.core.targets import first_line
 from precision_eval.measure.blocks import Candidate, read_block
 from precision_eval.measure.timers import HostTimer, Timer
 
 # Relative distance of two outputs that still counts as a repetition: kernels with atomics differ in the last bits.
 REPEAT_TOLERANCE = 1e-3
-
-_REMEDY = "pass a copy of your own, on tensors of its own: noise_floor=Candidate(copy)"
 
 SHORTEST_IN_EMPTY_CALLS = 10.0
 # Two calls settle it where they last this many times what is asked of one.
@@ -38,10 +34,11 @@ CUDA_EVENT_RESOLUTION_S = 0.5e-6
 
 def check_candidate(name: str, candidate: Candidate) -> None:
     """Call a candidate twice; refuse one that does not repeat or changes its inputs."""
-    inputs = dict(inputs_of(candidate.call))
+    carried = [leaf for where, value in _carried(candidate.call) for leaf in _leaves(value, where)]
+    inputs = {where: value for where, value in carried if isinstance(value, np.ndarray) or _is_tensor(value)}
     before = {where: _checksum(value) for where, value in inputs.items()}
-    first = [_copy_value(leaf) for leaf in _leaves(_call(name, candidate))]
-    second = [_copy_value(leaf) for leaf in _leaves(_call(name, candidate))]
+    first = [_copy_value(leaf) for _, leaf in _leaves(_call(name, candidate))]
+    second = [_copy_value(leaf) for _, leaf in _leaves(_call(name, candidate))]
     for where, value in inputs.items():
         if _checksum(value) != before[where]:
             raise CandidateError(
@@ -76,76 +73,19 @@ def check_resolvable(name: str, candidate: Candidate, timer: Timer) -> None:
         )
 
 
-def inputs_of(call: Callable[..., object]) -> Iterator[tuple[str, Any]]:
-    """Yield the tensors and arrays that a callable carries along, with where they are."""
+def _carried(call: Callable[..., object]) -> Iterator[tuple[str, Any]]:
+    """Yield what a callable carries along, with where it is."""
     if isinstance(call, functools.partial):
-        yield from inputs_of(call.func)
-        for index, value in enumerate(call.args):
-            yield from _tensors(f"argument {index}", value)
-        for key, value in call.keywords.items():
-            yield from _tensors(f"argument '{key}'", value)
+        yield from _carried(call.func)
+        yield from ((f"argument {index}", value) for index, value in enumerate(call.args))
+        yield from ((f"argument '{key}'", value) for key, value in call.keywords.items())
         return
     code, cells = getattr(call, "__code__", None), getattr(call, "__closure__", None)
-    if code is not None and cells:
-        for variable, cell in zip(code.co_freevars, cells, strict=True):
-            try:
-                value = cell.cell_contents
-            except ValueError:  # not bound yet
-                continue
-            yield from _tensors(f"variable '{variable}'", value)
+    for variable, cell in zip(code.co_freevars, cells, strict=True) if code is not None and cells else ():
+        with suppress(ValueError):  # not bound yet
+            yield f"variable '{variable}'", cell.cell_contents
     for index, value in enumerate(getattr(call, "__defaults__", None) or ()):
-        yield from _tensors(f"default {index}", value)
-
-
-def copy_candidate(name: str, candidate: Candidate) -> Candidate:
-    """Copy a candidate with all that it carries along, so that both find the caches alike."""
-    memo: dict[int, Any] = {}  # one for both: a block may belong to the object that the call is a method of
-    try:
-        return Candidate(_copy_call(candidate.call, memo), _copy_call(candidate.block, memo))
-    except CandidateError as error:
-        raise CandidateError(f"candidate '{name}' {error}; {_REMEDY}") from None
-    except Exception as error:
-        raise CandidateError(f"candidate '{name}' cannot be copied ({first_line(error)}); {_REMEDY}") from error
-
-
-def _copy_call(value: Any, memo: dict[int, Any]) -> Any:
-    """Copy a callable; functions too, which ``copy.deepcopy`` hands back as they are."""
-    if id(value) in memo:
-        return memo[id(value)]
-    if isinstance(value, functools.partial):
-        return functools.partial(
-            _copy_call(value.func, memo),
-            *(_copy_call(arg, memo) for arg in value.args),
-            **{key: _copy_call(arg, memo) for key, arg in value.keywords.items()},
-        )
-    if isinstance(value, MethodType):
-        return MethodType(value.__func__, copy.deepcopy(value.__self__, memo))
-    if isinstance(value, FunctionType):
-        return _copy_function(value, memo)
-    return copy.deepcopy(value, memo)
-
-
-def _copy_function(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
-    """Copy a function, its code included (which caches what it has seen), and what it closes over."""
-    for variable in function.__code__.co_names:
-        value = function.__globals__.get(variable)
-        if isinstance(value, np.ndarray) or _is_tensor(value) or hasattr(value, "named_parameters"):
-            raise CandidateError(f"reads the global '{variable}', which a copy would share")
-    cells = function.__closure__ or ()
-    twin = FunctionType(
-        function.__code__.replace(),
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        tuple(CellType() for _ in cells),
-    )
-    memo[id(function)] = twin  # before the cells: a function may close over itself
-    for new, cell in zip(twin.__closure__ or (), cells, strict=True):
-        new.cell_contents = _copy_call(cell.cell_contents, memo)
-    twin.__defaults__ = tuple(_copy_call(value, memo) for value in function.__defaults__ or ())
-    twin.__kwdefaults__ = {key: _copy_call(value, memo) for key, value in (function.__kwdefaults__ or {}).items()}
-    twin.__dict__.update(function.__dict__)
-    return twin
+        yield f"default {index}", value
 
 
 def _call(name: str, candidate: Candidate) -> object:
@@ -167,26 +107,13 @@ def _is_tensor(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _tensors(where: str, value: object) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, np.ndarray) or _is_tensor(value):
-        yield where, value
-    elif isinstance(value, tuple | list):
-        for index, part in enumerate(value):
-            yield from _tensors(f"{where}[{index}]", part)
-    elif isinstance(value, dict):
-        for key, part in value.items():
-            yield from _tensors(f"{where}[{key!r}]", part)
-
-
-def _leaves(output: object) -> Iterator[Any]:
-    if isinstance(output, tuple | list):
-        for part in output:
-            yield from _leaves(part)
-    elif isinstance(output, dict):
-        for part in output.values():
-            yield from _leaves(part)
+def _leaves(value: object, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what is in tuples, lists and dicts, with where it is."""
+    if isinstance(value, tuple | list | dict):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _leaves(part, f"{where}[{key!r}]")
     else:
-        yield output
+        yield where, value
 
 
 def _array(value: Any) -> np.ndarray:

@@ -32,7 +32,6 @@ from precision_eval.measure.allocator import (
     take_large_room,
 )
 from precision_eval.measure.blocks import (
-    BLOCK_S,
     SIZING_S,
     Candidate,
     Rounds,
@@ -41,7 +40,7 @@ from precision_eval.measure.blocks import (
     choose_clock,
     read_block,
 )
-from precision_eval.measure.candidates import check_candidate, check_resolvable, copy_candidate
+from precision_eval.measure.candidates import check_candidate, check_resolvable
 from precision_eval.measure.timers import (
     CPU_PER_CALL_UP_TO,
     Cache,
@@ -52,6 +51,7 @@ from precision_eval.measure.timers import (
     timer_for,
 )
 from precision_eval.stats import (
+    CONFIDENCE,
     EQUIVALENCE_ALPHA,
     ERROR_RATE,
     LOOKS,
@@ -94,13 +94,10 @@ class _Rules:
     seed: int
     cache: Cache
     graph: bool
-    noise_floor: bool | Candidate
-    error_rate: float
-    confidence: float
+    noise_floor: Candidate | None
     stop_early: bool
     check: bool
     threads: int | None
-    block_s: float
     min_rounds: int
     memory: str
     judged: tuple[str, ...] = ()
@@ -110,7 +107,7 @@ class _Rules:
     def errors(self, look: int, looks: tuple[float, ...]) -> tuple[float, float]:
         """Errors that one candidate may spend at a look: on a direction, on equivalence."""
         return (
-            look_errors(self.error_rate / len(self.judged), looks)[look],
+            look_errors(ERROR_RATE / len(self.judged), looks)[look],
             look_errors(EQUIVALENCE_ALPHA, looks)[look],
         )
 
@@ -126,14 +123,11 @@ def compare_latency(
     processes: int = 1,
     cache: Cache = "warm",
     graph: bool = False,
-    noise_floor: bool | Candidate = False,
-    error_rate: float = ERROR_RATE,
-    confidence: float = 0.95,
+    noise_floor: Candidate | None = None,
     stop_early: bool = True,
     check: bool = True,
     timer: Timer | None = None,
     threads: int | None = None,
-    block_s: float = BLOCK_S,
     min_rounds: int = MIN_BLOCKS,
     memory: str = GROWN,
 ) -> dict[str, PairedRatio]:
@@ -163,13 +157,9 @@ def compare_latency(
         CUDA only: leave the L2 cache as it is, or overwrite it before each call.
     graph : bool
         CUDA only: replay each call as a captured graph, for calls shorter than their launch.
-    noise_floor : bool or Candidate
-        Let a copy of the baseline take part: the candidate given, or a deep copy of the call with the modules, tensors
-        and arrays that it carries along. Never the very same call, which would find its caches warm.
-    error_rate : float
-        Rate at which equal candidates may be called faster or slower, over all candidates and looks.
-    confidence : float
-        Of the interval around the ratio.
+    noise_floor : Candidate, optional
+        A copy of the baseline, on tensors of its own, that takes part too: the very same call would find its caches
+        warm. A baseline that differs from its copy is a doubt of every ratio.
     stop_early : bool
         Stop when every verdict is settled and every interval is within ± `margin`; otherwise spend the budget.
     check : bool
@@ -178,8 +168,6 @@ def compare_latency(
         Another clock.
     threads : int, optional
         Intra-op threads, for the record; torch's by default, 1 where torch is not loaded.
-    block_s : float
-        Least duration of a block.
     min_rounds : int
         Rounds that are run even where they exceed the budget.
     memory : {"grown", "kept"}
@@ -210,7 +198,7 @@ def compare_latency(
     'slower'
     """
     check_known("state of memory", memory, MEMORY_STATES)
-    _check_numbers(budget_s=budget_s, margin=margin, error_rate=error_rate, processes=processes)
+    _check_numbers(budget_s=budget_s, margin=margin, processes=processes)
     rules = _Rules(
         baseline=baseline,
         margin=margin,
@@ -219,18 +207,15 @@ def compare_latency(
         cache=cache,
         graph=graph,
         noise_floor=noise_floor,
-        error_rate=error_rate,
-        confidence=confidence,
         stop_early=stop_early,
         check=check,
         threads=threads,
-        block_s=block_s,
         min_rounds=min_rounds,
         memory=memory,
     )
     if processes == 1:
         return _compare_here(candidates, rules, budget_s=budget_s, timer=timer)
-    if timer is not None or isinstance(noise_floor, Candidate):
+    if timer is not None or noise_floor is not None:
         raise ParameterError("a timer or a noise floor of your own cannot be sent to other processes; use processes=1")
     return _compare_in_processes(candidates, rules, processes=processes, budget_s=budget_s)
 
@@ -241,9 +226,9 @@ def _compare_here(
     baseline = rules.baseline
     named = _named(candidates() if callable(candidates) else candidates, baseline)
     end_s = time.perf_counter() + budget_s
-    if len(named) < 2 and not rules.noise_floor:
+    if len(named) < 2 and rules.noise_floor is None:
         raise ParameterError(
-            f"'{baseline}' is the only candidate; give another to compare with it, or noise_floor=True"
+            f"'{baseline}' is the only candidate; give another to compare with it, or a copy of it as noise_floor"
         )
     timer = timer or timer_for(rules.device, cache=rules.cache)
     named = _ready(named, timer, rules)
@@ -251,9 +236,7 @@ def _compare_here(
     threads = _threads() if rules.threads is None else rules.threads
     rules = replace(rules, threads=threads, judged=tuple(name for name in named if name != baseline))
     sizing_s = min(SIZING_S, _SIZING_SHARE * budget_s)
-    rounds = size_rounds(
-        named, timer, baseline=rules.baseline, block_s=rules.block_s, seed=rules.seed, sizing_s=sizing_s
-    )
+    rounds = size_rounds(named, timer, baseline=baseline, seed=rules.seed, sizing_s=sizing_s)
     if isinstance(timer, HostTimer) and rules.memory == GROWN:
         rules = replace(rules, faults={name: page_faults_without_room(named[name]) for name in named})
     if isinstance(timer, CudaTimer) and not rules.graph:
@@ -272,10 +255,8 @@ def _ready(named: dict[str, Candidate], timer: Timer, rules: _Rules) -> dict[str
     """Make sure that each candidate can be timed; add the noise floor; capture graphs where they are asked for."""
     for name, candidate in named.items() if rules.check else ():
         check_candidate(name, candidate)
-    if isinstance(rules.noise_floor, Candidate):
+    if rules.noise_floor is not None:
         named[_NOISE_FLOOR] = rules.noise_floor
-    elif rules.noise_floor:
-        named[_NOISE_FLOOR] = copy_candidate(rules.baseline, named[rules.baseline])
     if rules.graph:
         named = {
             name: Candidate(graph_replay(candidate.call, device=rules.device), candidate.block)
@@ -288,16 +269,10 @@ def _ready(named: dict[str, Candidate], timer: Timer, rules: _Rules) -> dict[str
 
 
 def size_rounds(
-    named: Mapping[str, Candidate],
-    timer: Timer,
-    *,
-    baseline: str,
-    seed: int,
-    block_s: float = BLOCK_S,
-    sizing_s: float = SIZING_S,
+    named: Mapping[str, Candidate], timer: Timer, *, baseline: str, seed: int, sizing_s: float = SIZING_S
 ) -> Rounds:
     """Size the blocks, read the processor time per call only where all are short, take alternating calls in pairs."""
-    calls = block_sizes(named, timer, baseline=baseline, block_s=block_s, sizing_s=sizing_s)
+    calls = block_sizes(named, timer, baseline=baseline, sizing_s=sizing_s)
     if isinstance(timer, HostTimer):  # alike for all: reading a clock disturbs the caches
         in_pairs = any(calls[name] > 1 and alternates(name, candidate, timer) for name, candidate in named.items())
         if in_pairs:
@@ -306,13 +281,11 @@ def size_rounds(
     return Rounds(named, timer, calls, seed)
 
 
-def _check_numbers(*, budget_s: float, margin: float, error_rate: float, processes: int) -> None:
+def _check_numbers(*, budget_s: float, margin: float, processes: int) -> None:
     if not (budget_s > 0.0 and math.isfinite(budget_s)):
         raise ParameterError(f"budget_s is {budget_s}; expected a finite number of seconds above 0")
     if not 0.0 <= margin < 1.0:
         raise ParameterError(f"margin is {margin}; expected a fraction in [0, 1), such as 0.002 for ±0.2 %")
-    if not 0.0 < error_rate < 0.5:
-        raise ParameterError(f"error_rate is {error_rate}; expected a fraction in (0, 0.5), such as 0.01")
     if processes < 1:
         raise ParameterError(f"processes is {processes}; expected 1 or more")
 
@@ -353,7 +326,7 @@ def _analysis_s(rounds: Rounds, rules: _Rules) -> float:
     """Time the statistics of one candidate on the rounds that there are, once warm; return the seconds for all."""
     for _ in range(2):
         start_s = time.perf_counter()
-        _result(rounds, rules, (rules.error_rate, EQUIVALENCE_ALPHA), rules.judged[0], ())
+        _result(rounds, rules, (ERROR_RATE, EQUIVALENCE_ALPHA), rules.judged[0], ())
     return (time.perf_counter() - start_s) * len(rules.judged)
 
 
@@ -362,7 +335,7 @@ def _settled(rounds: Rounds, rules: _Rules, name: str, errors: tuple[float, floa
     times = rounds.times_s[choose_clock(rounds, name, rules.baseline)]
     location = student_location(paired_log_ratios(times[name], times[rules.baseline]))
     degrees = location.size - 1
-    half = student_quantile(1.0 - rules.confidence, degrees) * location.standard_error
+    half = student_quantile(1.0 - CONFIDENCE, degrees) * location.standard_error
     verdict = decide(
         location.estimate,
         location.standard_error,
@@ -397,8 +370,6 @@ def _result(
         baseline=rules.baseline,
         margin=rules.margin,
         seed=rules.seed,
-        confidence=rules.confidence,
-        error_rate=rules.error_rate,
         direction_error=errors[0],
         equivalence_error=errors[1],
         calls_per_block=rounds.calls[name],

@@ -5,7 +5,7 @@ stated confidence, and everything that draws at random takes a seed and repeats 
 """
 
 from precision_eval.stats.doubts import MIN_BLOCKS
-from precision_eval.stats.intervals import Interval, bootstrap_interval, wilson_interval
+from precision_eval.stats.intervals import CONFIDENCE, Interval, bootstrap_interval, wilson_interval
 from precision_eval.stats.paired import ERROR_RATE, PairedRatio, paired_log_ratios, paired_ratio
 from precision_eval.stats.processes import over_processes
 from precision_eval.stats.robust import Location, student_location
@@ -13,6 +13,7 @@ from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, LOOKS, decide, lo
 from precision_eval.stats.survival import kaplan_meier
 
 __all__ = [
+    "CONFIDENCE",
     "EQUIVALENCE_ALPHA",
     "ERROR_RATE",
     "LOOKS",

@@ -14,6 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from precision_eval.core.errors import ParameterError
 
+# Of the interval around a ratio.
+CONFIDENCE = 0.95
+
 _CHUNK_VALUES = 4_000_000  # resampled values held at once: 32 MB of float64
 
 
@@ -37,12 +40,6 @@ def check_values(name: str, values: ArrayLike, *, min_size: int = 1) -> NDArray[
             f"{name} holds {int((~np.isfinite(array)).sum())} values that are not finite; remove the cause"
         )
     return array
-
-
-def check_confidence(confidence: float) -> float:
-    if not 0.0 < confidence < 1.0:
-        raise ParameterError(f"confidence is {confidence}; expected a fraction strictly between 0 and 1, such as 0.95")
-    return confidence
 
 
 def bootstrap_interval(values: ArrayLike, *, seed: int, resamples: int = 2000) -> Interval:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.stats.doubts import series_doubts
-from precision_eval.stats.intervals import check_values
+from precision_eval.stats.intervals import CONFIDENCE, check_values
 from precision_eval.stats.robust import one_step_interval, student_location
 from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, Verdict, decide, student_quantile
 
@@ -188,9 +188,7 @@ def paired_ratio(
     baseline: str,
     margin: float,
     seed: int,
-    confidence: float = 0.95,
-    error_rate: float = ERROR_RATE,
-    direction_error: float | None = None,
+    direction_error: float = ERROR_RATE,
     equivalence_error: float = EQUIVALENCE_ALPHA,
     calls_per_block: int = 1,
     threads: int = 1,
@@ -204,22 +202,22 @@ def paired_ratio(
     log_ratios = paired_log_ratios(candidate_s, baseline_s)
     candidate, base = np.asarray(candidate_s, dtype=np.float64), np.asarray(baseline_s, dtype=np.float64)
     location = student_location(log_ratios)
-    interval = one_step_interval(log_ratios, seed=seed, confidence=confidence, resamples=resamples, location=location)
+    interval = one_step_interval(log_ratios, seed=seed, resamples=resamples, location=location)
     return PairedRatio(
         **judgement(
             location.estimate,
             location.standard_error,
             log_ratios.size - 1,
             margin=margin,
-            direction_error=error_rate if direction_error is None else direction_error,
+            direction_error=direction_error,
             equivalence_error=equivalence_error,
             elapsed_s=elapsed_s,
         ),
         baseline=baseline,
         ratio_low=math.exp(interval.low),
         ratio_high=math.exp(interval.high),
-        confidence=confidence,
-        error_rate=error_rate,
+        confidence=CONFIDENCE,
+        error_rate=ERROR_RATE,
         margin=margin,
         median_s=float(np.median(candidate)),
         baseline_median_s=float(np.median(base)),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from precision_eval.stats.intervals import Interval, check_confidence, check_values
+from precision_eval.stats.intervals import CONFIDENCE, Interval, check_values
 
 # Degrees of freedom of the score: heavy tails, as bursts of other processes disturb a fifth to a half of the blocks.
 DEGREES_OF_FREEDOM = 2.0
@@ -52,12 +52,12 @@ def student_location(values: ArrayLike) -> Location:
 
 
 def one_step_interval(
-    values: ArrayLike, *, seed: int, confidence: float = 0.95, resamples: int = 2000, location: Location | None = None
+    values: ArrayLike, *, seed: int, resamples: int = 2000, location: Location | None = None
 ) -> Interval:
     """Percentile bootstrap interval of :func:`student_location`, one Newton step per resample."""
     sample = check_values("values", values)
     middle = student_location(sample) if location is None else location
-    alpha = 1.0 - check_confidence(confidence)
+    alpha = 1.0 - CONFIDENCE
     if middle.scale == 0.0:
         return Interval(middle.estimate, middle.estimate, middle.estimate)
     psi, slope = _score((sample - middle.estimate) / middle.scale)

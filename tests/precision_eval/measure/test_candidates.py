@@ -1,11 +1,9 @@
 """What cannot be timed is said by name, and no figure is invented."""
 
-import contextlib
 import functools
 import gc
 import itertools
 import time
-from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ import torch
 from precision_eval.core.errors import CandidateError, ParameterError, UnsupportedError
 from precision_eval.measure import timers
 from precision_eval.measure.blocks import Candidate
-from precision_eval.measure.candidates import check_candidate, check_resolvable, copy_candidate, inputs_of
+from precision_eval.measure.candidates import check_candidate, check_resolvable
 from precision_eval.measure.latency import compare_latency
 from precision_eval.measure.timers import (
     CudaTimer,
@@ -166,84 +164,6 @@ def test_graph_replay():
     x = torch.ones(1000, device="cuda")
     replay = graph_replay(lambda: x * 2, device="cuda")
     assert torch.equal(replay(), x * 2)
-
-
-class Counter:
-    def __init__(self):
-        self.values = np.zeros(2)
-
-    def call(self):
-        return self.values
-
-
-class Uncopyable:
-    def __deepcopy__(self, memo):
-        raise TypeError("no second one")
-
-    def __call__(self):
-        return 1.0
-
-
-class TestOwnCopy:
-    """Each kind of call carries an array; the copy has an equal one of its own."""
-
-    def calls(self):
-        array = np.arange(3.0)
-        counter = Counter()
-
-        def by_default(x=array):
-            return x
-
-        return [partial(np.positive, array), lambda: array, by_default, partial(lambda x: x, x=array), counter.call]
-
-    @pytest.mark.parametrize("index", range(5))
-    def test_the_array_is_copied(self, index):
-        call = self.calls()[index]
-        copied = copy_candidate("a", Candidate(call)).call
-        assert copied is not call
-        assert np.array_equal(copied(), call())
-        (carried,) = [value for _, value in inputs_of(call)] or [call()]
-        (own,) = [value for _, value in inputs_of(copied)] or [copied()]
-        assert not np.shares_memory(own, carried)
-
-    def test_a_function_has_code_of_its_own(self):
-        def call():
-            return 1
-
-        assert copy_candidate("a", Candidate(call)).call.__code__ is not call.__code__
-
-    def test_call_and_block_share_their_copy(self):
-        entered = []
-
-        @contextlib.contextmanager
-        def block():
-            entered.append(1)
-            yield
-
-        copied = copy_candidate("a", Candidate(lambda: list(entered), block))
-        with copied.block():
-            assert copied.call() == [1]
-        assert entered == []
-
-    def test_modules(self):
-        model = torch.nn.Linear(2, 2)
-        copied = copy_candidate("a", Candidate(partial(model, torch.ones(1, 2)))).call
-        assert copied.func.weight.data_ptr() != model.weight.data_ptr()
-        assert torch.equal(copied(), model(torch.ones(1, 2)))
-
-    @pytest.mark.parametrize(
-        ("call", "reason"),
-        [
-            (lambda: GLOBAL_ARRAY.sum(), r"reads the global 'GLOBAL_ARRAY', which a copy would share; pass a copy"),
-            (Uncopyable(), r"cannot be copied \(no second one\); pass a copy of your own"),
-        ],
-    )
-    def test_what_cannot_be_copied_is_refused(self, call, reason):
-        with pytest.raises(CandidateError, match=f"candidate 'a' {reason}"):
-            compare_latency({"a": call}, baseline="a", budget_s=0.1, noise_floor=True)
-
-
-GLOBAL_ARRAY = np.ones(3)
 
 
 class TestWhatTheClockResolves:
