@@ -87,12 +87,10 @@ class CostFlow(DtypeFlow):
         self.wide: list[WideProduct] = []
         self.unfused: list[tuple[Event, dict[Key, str]]] = []  # attention without a fused kernel, and why
 
-    def _follow_operation(
-        self, operation: Operation, results: tuple[torch.Tensor, ...], dtype: torch.dtype | None
-    ) -> None:
+    def _follow(self, operation: Operation, results: tuple[torch.Tensor, ...]) -> None:
         if operation.kind in _PRODUCTS and results:
             self._note_product(operation, results[0])
-        super()._follow_operation(operation, results, dtype)
+        super()._follow(operation, results)
         source = operation.args[0] if operation.kind is OperationKind.CAST else None
         if source is not None and source.dtype is not results[0].dtype and source.numel():
             record = self.tensors[results[0]]

@@ -173,10 +173,6 @@ def _record(
     return tape if casting else None, outputs[-1] if outputs else None
 
 
-def _same_values(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return torch.equal(left.double(), right.double())
-
-
 def _equal(left: Tensors, right: Tensors) -> bool:
     return len(left) == len(right) and all(map(torch.equal, left, right))
 
@@ -212,7 +208,7 @@ def _check_function(system: nn.Module, applied: AppliedFix, exact: Tensors, refe
     stored = [tensor.clone() for tensor in chain(system.parameters(), system.buffers())]
     with applied.holding(system):
         held = list(chain(system.parameters(), system.buffers()))
-        same = len(held) == len(stored) and all(map(_same_values, stored, held))
+        same = _equal(tuple(t.double() for t in held), tuple(t.double() for t in stored))
     for output, truth in zip(exact, reference, strict=True):
         distance = float((output - truth).norm() / truth.norm())
         if same and not distance <= SAME_FUNCTION:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +27,6 @@ from precision_eval.trace.operations import BACKENDS, CASTS, site_operands
 
 @dataclass(frozen=True)
 class Trace:
-    """What really ran in one call."""
-
     sites: dict[str, list[dict[str, Any]]]
     backend: str
     casts: list[dict[str, Any]]
@@ -61,10 +60,7 @@ class SiteRecorder:
             )
             self._busy, self.inside.notes_casts = True, autocast
             try:
-                if autocast or site.site == "sdpa":
-                    with self.inside:
-                        result = original(*args, **kwargs)
-                else:
+                with self.inside if autocast or site.site == "sdpa" else nullcontext():
                     result = original(*args, **kwargs)
             finally:
                 self._busy = False
@@ -134,22 +130,23 @@ class _ObservingInterpreter(fx.Interpreter):
     def __init__(self, graph: fx.GraphModule, recorder: SiteRecorder) -> None:
         super().__init__(graph)
         self._recorder = recorder
-        present = {site: getattr(site.owner, site.name) for site in SITES}
-        self._sites = {original_of(function): site for site, function in present.items()}
+        self._sites = {original_of(getattr(site.owner, site.name)): site for site in SITES}
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         called = {"setitem": torch.Tensor.__setitem__, "matmul": torch.matmul}.get(
             getattr(target, "__name__", "") if getattr(target, "__module__", "") == "_operator" else "", target
         )
-        site = self._sites.get(called)
-        return (self._recorder.recorder(site, target) if site else target)(*args, **kwargs)
+        return self._observed(called, target)(*args, **kwargs)
 
     def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
         method = getattr(torch.Tensor, target)
         if target in CASTS:
             return self._recorder.cast_recorder(method)(*args, **kwargs)
-        site = self._sites.get(method)
-        return (self._recorder.recorder(site, method) if site else method)(*args, **kwargs)
+        return self._observed(method, method)(*args, **kwargs)
+
+    def _observed(self, function: Function, called: Function) -> Function:
+        site = self._sites.get(function)
+        return self._recorder.recorder(site, called) if site else called
 
 
 def _observe_compiled(call: AppliedFix, inputs: tuple[Any, ...]) -> Trace:

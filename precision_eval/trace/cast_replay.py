@@ -9,7 +9,7 @@ weights off, as a hit in it casts nothing that could be seen.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -117,14 +117,9 @@ class CastRecorder:
 def record_casts(model: nn.Module, inputs: tuple[Any, ...], *, agreement: str) -> tuple[CastTape, Any]:
     """Run a model once in eager under a fix's agreement and record what is cast at its sites."""
     recorder = CastRecorder(agreement)
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(install_swaps(eager_swaps(model, recorder.recorder)))
-        if agreement == "autocast":
-            device = next((t.device.type for t in chain(model.parameters(), model.buffers())), "cpu")
-            stack.enter_context(torch.autocast(device, cache_enabled=False))
-        else:
-            stack.enter_context(no_fused_encoder())
+    device = next((t.device.type for t in chain(model.parameters(), model.buffers())), "cpu")
+    casting = torch.autocast(device, cache_enabled=False) if agreement == "autocast" else no_fused_encoder()
+    with torch.no_grad(), install_swaps(eager_swaps(model, recorder.recorder)), casting:
         output = model(*inputs)
     return tuple(recorder.calls), output
 

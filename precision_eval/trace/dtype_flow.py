@@ -237,7 +237,7 @@ class DtypeFlow(TorchFunctionMode):
         if floating and kind is _VIEW and args and args[0].__class__ in _TENSORS:
             self.tensors.pass_on(args[0], floating)
         elif floating or (result is None and kind is _WRITE):
-            self._follow(func, kind, args, kwargs, floating)
+            self._follow(self._operation(func, kind, args, kwargs), floating)
         return result
 
     def _attend(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -264,44 +264,22 @@ class DtypeFlow(TorchFunctionMode):
     def _note_raised(self, error: BaseException, func: Any, kind: OperationKind, args: Any, kwargs: Any) -> None:
         if any(known is error for known, _ in self.raised):
             return  # the operation inside this one
-        operands = floating_operands(args, kwargs)
-        records = [self.tensors[tensor] for _, tensor in operands]
-        code, instruction, of_module = line_outside(sys._getframe(2))
-        line = (code, instruction)
-        operation = Operation(func, kind, args, kwargs, operands, records, line, of_module, self.modules.current)
+        operation = self._operation(func, kind, args, kwargs)
         result = operation.records[0].dtype if operation.records else self.base
         self.raised.append((error, self._event("raise", operation, result)))
 
     # Following --------------------------------------------------------------------------------------------------------
 
-    def _follow(
-        self,
-        func: Callable[..., Any],
-        kind: OperationKind,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        results: tuple[torch.Tensor, ...],
-    ) -> None:
-        tensors, stack = self.tensors, self.modules.stack
-        operands = floating_operands(args, kwargs)
-        records = [tensors[tensor] for _, tensor in operands]
-        line, call = line_outside(sys._getframe(2)), stack[-1] if stack else None
-        dtype, name = PART_DTYPES[results[0].dtype] if results else None, name_of(func)
+    def _follow(self, operation: Operation, results: tuple[torch.Tensor, ...]) -> None:
+        name, kind, records, call = operation.name, operation.kind, operation.records, operation.call
         if name in TURNING:
             self.angles += records[:1]
-        operation = Operation(func, kind, args, kwargs, operands, records, line[:2], line[2], call)
-        self._follow_operation(operation, results, dtype)
-
-    def _follow_operation(
-        self, operation: Operation, results: tuple[torch.Tensor, ...], dtype: torch.dtype | None
-    ) -> None:
-        kind, records, call = operation.kind, operation.records, operation.call
         if kind is _CAST:
             self._cast(operation, results[0])
             return
         if kind is _WRITE and self._write(operation):
             return
-        event, unlike = None, False
+        event, unlike, dtype = None, False, PART_DTYPES[results[0].dtype] if results else None
         for record in records:
             if record.dtype is not dtype:
                 unlike = True
@@ -311,7 +289,7 @@ class DtypeFlow(TorchFunctionMode):
             event = self._mixed(operation, results, event)
         if self.watched and kind in _COMPUTING:
             self._used(operation)
-        name, parents = operation.name, tuple(records)
+        parents = tuple(records)
         for result in results:
             dtype = PART_DTYPES[result.dtype]
             deliberate = dtype is not self.base and self._is_deliberate(operation, dtype)
@@ -322,6 +300,16 @@ class DtypeFlow(TorchFunctionMode):
             if self.numbers is not None and dtype is result.dtype:
                 self.numbers.result(result, record, masks=name in _MASKS)
             self.tensors[result] = record
+
+    def _operation(
+        self, func: Callable[..., Any], kind: OperationKind, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+    ) -> Operation:
+        operands = floating_operands(args, kwargs)
+        records = [self.tensors[tensor] for _, tensor in operands]
+        code, instruction, of_module = line_outside(sys._getframe(2))
+        line, stack = (code, instruction), self.modules.stack
+        call = stack[-1] if stack else None
+        return Operation(func, kind, args, kwargs, operands, records, line, of_module, call)
 
     def _is_deliberate(self, operation: Operation, dtype: torch.dtype) -> bool:
         """Whether a result is of another dtype than the model because the code says so."""

@@ -15,6 +15,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._ops import OpOverload, OpOverloadPacket
 
+from precision_eval.core.formats import FORMATS
 from precision_eval.fixes.sites import Site
 
 FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
@@ -27,12 +28,8 @@ PART_DTYPES = {dtype: dtype for dtype in FLOATS | EIGHT_BITS} | {
     torch.complex128: torch.float64,
 }
 
-_PRECISION = {
-    torch.float16: (11, 15),
-    torch.bfloat16: (8, 127),
-    torch.float32: (24, 127),
-    torch.float64: (53, 1023),
-} | {torch.float8_e4m3fn: (4, 8), torch.float8_e5m2: (3, 15)}
+_PRECISION = {getattr(torch, entry.name): (entry.significand_bits, entry.max_exponent) for entry in FORMATS}
+_PRECISION |= {torch.float8_e4m3fn: (4, 8), torch.float8_e5m2: (3, 15)}
 
 #: Site → operand → its position and the keywords that it goes by; cache writes differ, so they stand under their names.
 SLOTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
@@ -63,8 +60,6 @@ def _names(text: str) -> frozenset[str]:
 
 
 class OperationKind(IntEnum):
-    """Of an operation."""
-
     SKIP = 0  # no result that floats
     PLAIN = 1
     VIEW = 2  # same values, same dtype

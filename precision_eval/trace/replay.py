@@ -40,11 +40,6 @@ def rounding(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).eps) / 2
 
 
-def is_narrow(dtype: torch.dtype) -> bool:
-    """Whether a format has fewer digits than float32."""
-    return rounding(dtype) > rounding(torch.float32)
-
-
 @dataclass(frozen=True)
 class TracedStep:
     """One operation of a call, the formats of its results, and where its floating operands stood."""
@@ -71,7 +66,7 @@ class TracedStep:
     @property
     def is_narrow(self) -> bool:
         """Whether a result has fewer digits than float32."""
-        return any(map(is_narrow, self.dtypes))
+        return any(rounding(dtype) > rounding(torch.float32) for dtype in self.dtypes)
 
     @property
     def line(self) -> tuple[str, int]:
