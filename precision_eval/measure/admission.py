@@ -33,8 +33,6 @@ from precision_eval.measure.model_calls import CallOutcome, attempt, difference,
 
 @dataclass(frozen=True)
 class AdmittedCase:
-    """What calling a factory has shown."""
-
     case: str
     digest: str
     measures: tuple[str, ...]
@@ -43,8 +41,6 @@ class AdmittedCase:
 
 @dataclass(frozen=True)
 class AdmittedCandidate:
-    """What importing a candidate, and putting it on a model, has shown."""
-
     fix: str
     digest: str
     modes: tuple[Mode, ...]

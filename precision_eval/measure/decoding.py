@@ -32,6 +32,7 @@ from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.packing import Packed, in_dtype
 from precision_eval.measure.sound import (
     DROP_OUT_S,
+    MAX_TEACHER_FORCED_STREAMS,
     SHORTEST_S,
     append_samples,
     distances,
@@ -43,7 +44,6 @@ from precision_eval.measure.sound import (
 )
 from precision_eval.trace.attention import AttentionSharpness
 
-MAX_TEACHER_FORCED_STREAMS = 12
 LENGTH = "length_error"
 _OTHER_NOISE = 2_000_003  # of no condition
 
@@ -260,7 +260,6 @@ class OwnSpeech:
         return np.stack([run.tokens for run in runs], axis=1)
 
     def speak(self, condition: str, wav_path: Path) -> tuple[dict[str, Any], list[Path]]:
-        """Say the script."""
         cpu_start_s = time.process_time()
         samples, rate_hz = synthesize_scripts(self._cell, condition, self._own)
         cpu_s = time.process_time() - cpu_start_s

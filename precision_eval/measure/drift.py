@@ -35,8 +35,6 @@ class Split:
 
 @dataclass(frozen=True)
 class Drift:
-    """Distance of a tensor from its reference."""
-
     relative_error: float
     rms_error: float
     yardstick_dtype: str

@@ -205,34 +205,25 @@ def _measure_in_child(measure: Callable[[Cell, int], dict[str, Timed]], cell: Ce
 def _time_once(cell: Cell, process: int) -> dict[str, Timed]:
     built = _built(cell)
     with ExitStack() as stack:
-        timed: dict[str, Timed] = {}
-        candidates: dict[str, Candidate] = {}
-        for fix in [fix for fix in cell.fixes if fix != BASELINE]:
-            _sort_in(fix, prepare_candidate(cell, fix, built, stack), candidates, timed)
-        baseline_cell = cell
-        if BASELINE in cell.fixes or candidates:
-            _sort_in(BASELINE, prepare_candidate(cell, BASELINE, built, stack), candidates, timed)
-            refused = timed.get(BASELINE)
-            if candidates and isinstance(refused, Outcome) and _without_pin(cell) != cell:
-                baseline_cell = _without_pin(cell)
-                _sort_in(BASELINE, prepare_candidate(baseline_cell, BASELINE, built, stack), candidates, timed)
-        if BASELINE in candidates:
-            twin = prepare_candidate(baseline_cell, BASELINE, built, stack)
-            assert isinstance(twin, Candidate)  # the very computation that has just worked
-            timed |= _ratios(cell, process, candidates, twin, is_pinned=baseline_cell == cell)
-            if baseline_cell != cell:  # what ran free is a reference and no answer to what runs under the pin
-                assert isinstance(refused, Outcome)
-                timed[BASELINE] = refused
-        else:
-            broken = timed.get(BASELINE, failed(BASELINE, "raised", "nothing else can be timed"))
-            assert isinstance(broken, Outcome)
-            reason = f"the baseline {BASELINE} cannot be timed: {broken.reason}"
-            timed |= {fix: failed(fix, broken.status, reason) for fix in candidates}
+        prepared = {fix: prepare_candidate(cell, fix, built, stack) for fix in cell.fixes if fix != BASELINE}
+        candidates = {fix: ready for fix, ready in prepared.items() if isinstance(ready, Candidate)}
+        timed: dict[str, Timed] = {fix: ready for fix, ready in prepared.items() if isinstance(ready, Outcome)}
+        if not candidates and BASELINE not in cell.fixes:
+            return timed
+        free, baseline = cell, prepare_candidate(cell, BASELINE, built, stack)
+        refused = baseline if isinstance(baseline, Outcome) else None
+        if candidates and refused is not None and cell.options.sdpa_backend is not None:
+            free = replace(cell, options=replace(cell.options, sdpa_backend=None))
+            baseline = prepare_candidate(free, BASELINE, built, stack)
+        if isinstance(baseline, Outcome):
+            reason = f"the baseline {BASELINE} cannot be timed: {baseline.reason}"
+            return timed | {fix: failed(fix, baseline.status, reason) for fix in candidates} | {BASELINE: baseline}
+        twin = prepare_candidate(free, BASELINE, built, stack)
+        assert isinstance(twin, Candidate)  # the very computation that has just worked
+        timed |= _ratios(cell, process, candidates | {BASELINE: baseline}, twin, is_pinned=refused is None)
+        if refused is not None:  # what ran free is a reference and no answer to what runs under the pin
+            timed[BASELINE] = refused
     return timed
-
-
-def _without_pin(cell: Cell) -> Cell:
-    return replace(cell, options=replace(cell.options, sdpa_backend=None))
 
 
 def _ratios(
@@ -259,15 +250,6 @@ def _ratios(
         for fix, ratio in ratios.items():
             by_cache[fix][cache] = replace(ratio, doubts=(*ratio.doubts, *doubt))
     return dict(by_cache)
-
-
-def _sort_in(
-    fix: str, ready: Candidate | Outcome, candidates: dict[str, Candidate], outcomes: dict[str, Timed]
-) -> None:
-    if isinstance(ready, Candidate):
-        candidates[fix] = ready
-    else:
-        outcomes[fix] = ready
 
 
 def prepare_candidate(cell: Cell, fix: str, built: BuiltCase, stack: ExitStack) -> Candidate | Outcome:
@@ -310,7 +292,6 @@ def _built(cell: Cell, seed: int | None = None) -> BuiltCase:
 
 
 def check_format(fix: Fix, device: str) -> None:
-    """Raise where a fix stores in a format that the device cannot compute."""
     if fix.storage in ("as_shipped", "per_case"):
         return
     supported = support(device, fix.storage)

@@ -25,8 +25,6 @@ from precision_eval.trace.observer import profiled
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of one call."""
-
     allocated_peak_bytes: int
     storage_bytes: int
     rss_peak_bytes: int

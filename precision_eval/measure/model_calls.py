@@ -34,7 +34,6 @@ BEYOND = 10.0
 
 
 def subject_of(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
-    """Check a model and its inputs, and put them together."""
     subject = pack(model, inputs)
     named = dict(zip(subject.names, subject.tensors, strict=True))
     for role, name, tensor in named_tensors(subject, named, prefix=subject.prefix):
@@ -127,8 +126,6 @@ def run_fresh(subject: ExaminedModel, *, seed: int = 0) -> CallOutcome:
 
 @dataclass(frozen=True)
 class Repeatability:
-    """What calling again showed."""
-
     outcome: CallOutcome
     difference: float
     carries_state: bool

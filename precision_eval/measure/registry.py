@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -30,8 +30,6 @@ from precision_eval.measure.isolation import IsolationError, watch_device
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """One kind of measurement."""
-
     name: str
     title: str
     source: str
@@ -173,8 +171,6 @@ def measure_by_name(name: str, measures: Sequence[Measure] = MEASURES) -> Measur
 
 @dataclass(frozen=True)
 class CellResult:
-    """What a worker returns about a cell."""
-
     outcomes: tuple[Outcome, ...]
     started_at: str
     wall_s: float
@@ -250,10 +246,11 @@ def _to_json_data(outcome: Outcome) -> Outcome:
     """Turn data into JSON data, or say which figure is not finite."""
     if outcome.data is None:
         return outcome
-    place = _not_finite(outcome.data, "")
+    data = json.loads(json.dumps(outcome.data, default=_plain))
+    place = _not_finite(data, "")
     if place is not None:
         return replace(outcome, status="non_finite", reason=f"{place} is not finite", data=None)
-    return replace(outcome, data=json.loads(json.dumps(outcome.data, allow_nan=False, default=_plain)))
+    return replace(outcome, data=data)
 
 
 def _plain(value: Any) -> Any:
@@ -264,14 +261,8 @@ def _plain(value: Any) -> Any:
 
 def _not_finite(value: Any, place: str) -> str | None:
     """Return the dotted place of the first number that is not finite."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
     if isinstance(value, float):
         return None if math.isfinite(value) else f"{place.lstrip('.')} = {value}"
-    items: Any = ()
-    if isinstance(value, Mapping):
-        items = value.items()
-    elif isinstance(value, list | tuple):
-        items = enumerate(value)
+    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     places = (_not_finite(item, f"{place}.{key}") for key, item in items)
     return next((inner for inner in places if inner is not None), None)

@@ -13,6 +13,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,13 @@ from precision_eval.cases.systems.voice import CHECKPOINT_DTYPE_OF_SIZE
 from precision_eval.cases.voice.assets import asset_path, load_streams, manifest, original_speech, sha256_of
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_CODEBOOKS, SAMPLE_RATE_HZ, load_codec
 from precision_eval.cases.voice.conditions import noise_seed, open_voice
-from precision_eval.cases.voice.recogniser import SILENCE_ID, PhonemeAccuracy, Recogniser
+from precision_eval.cases.voice.recogniser import SILENCE_ID, Recogniser
 from precision_eval.cases.voice.synthesis import Decoder, Stream, free_run, teacher_forced
 from precision_eval.cases.voice.vocoder import StreamingVocoder, vocode
 from precision_eval.core.cells import Cell
 from precision_eval.core.files import written_whole
 from precision_eval.measure.sound import (
+    MAX_TEACHER_FORCED_STREAMS,
     append_samples,
     distances,
     keep_arrays,
@@ -39,7 +41,6 @@ from precision_eval.measure.sound import (
 )
 from precision_eval.trace.attention import AttentionSharpness, probing
 
-MAX_TEACHER_FORCED_STREAMS = 12  # one per speaker
 PROBE_EVERY_CALLS = 37  # no multiple of the number of layers, so every layer has its turn
 STREAM_PROMPT_FRAMES = 100  # 2 s
 PROMPT_FRAMES = 200  # 4 s, of a synthesis
@@ -166,12 +167,17 @@ class ShippedVoice:
         original = original_speech()[0][PROMPT_FRAMES * HOP_SAMPLES :]
         n_samples = min(len(original), audio.shape[0])
         from_original = audio_metrics.compare(original[:n_samples], audio[:n_samples], sample_rate_hz=SAMPLE_RATE_HZ)
-        whole_frames = original[: n_samples // HOP_SAMPLES * HOP_SAMPLES]
+        heard = _accuracy_of(original[: n_samples // HOP_SAMPLES * HOP_SAMPLES])
         return {
             "duration_s": audio.shape[0] / SAMPLE_RATE_HZ,
             "against_reference": against_reference,
             "against_original": {**from_original.to_dict(), "duration_s": n_samples / SAMPLE_RATE_HZ},
-            "phoneme_accuracy": _accuracy_data(_accuracy_of(audio), _accuracy_of(whole_frames)),
+            "phoneme_accuracy": _accuracy_of(audio)
+            | {
+                "original": heard["value"],
+                "original_first_third": heard["first_third"],
+                "original_last_third": heard["last_third"],
+            },
         }
 
     def hear(self, condition: str, run_dir: Path) -> dict[str, Any]:
@@ -211,20 +217,9 @@ def spoken_script(n_frames: int) -> np.ndarray:
     return conditioning.phoneme[(PROMPT_FRAMES + np.arange(n_frames)) % len(conditioning)]
 
 
-def _accuracy_of(audio: Any) -> PhonemeAccuracy:
+def _accuracy_of(audio: Any) -> dict[str, float]:
     recogniser = Recogniser.load("recogniser.safetensors")
-    return recogniser.phoneme_accuracy(audio, spoken_script(audio.shape[0] // HOP_SAMPLES))
-
-
-def _accuracy_data(heard: PhonemeAccuracy, original: PhonemeAccuracy) -> dict[str, float]:
-    return {
-        "value": heard.value,
-        "first_third": heard.first_third,
-        "last_third": heard.last_third,
-        "original": original.value,
-        "original_first_third": original.first_third,
-        "original_last_third": original.last_third,
-    }
+    return asdict(recogniser.phoneme_accuracy(audio, spoken_script(audio.shape[0] // HOP_SAMPLES)))
 
 
 def stream_frames(minutes: float) -> int:

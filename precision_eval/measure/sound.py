@@ -19,6 +19,9 @@ from precision_eval.core.files import UnwritableFileError, written_whole
 if TYPE_CHECKING:
     from audio_metrics import AudioComparison
 
+# One per speaker of the shipped voice.
+MAX_TEACHER_FORCED_STREAMS = 12
+
 DISTANCES = ("mel_mcd_db", "log_spectral_distance_db", "level_error_db")
 # Less sound than this has too few windows to be compared.
 SHORTEST_S = 0.1

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,10 @@ from precision_eval.measure.sound import NonFiniteAudioError
 from precision_eval.stats import bootstrap_interval, kaplan_meier
 
 SERIES_BIN_STEPS = 25
-QUANTITIES = ("relative_error", "kl_nats", "total_variation", "top1_flip")
 SURVIVAL_POINTS = 60
 
 
 def subject_of(cell: Cell) -> OwnSpeech | ShippedVoice:
-    """Return what a cell's case decodes and speaks with."""
     return OwnSpeech(cell) if is_target(cell.case) else ShippedVoice(cell)
 
 
@@ -60,47 +57,35 @@ def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Compare the logits of each step with float64's, both along the same tokens."""
     (condition,), subject = cell.fixes, subject_of(cell)
     with subject.forced(condition, run_dir) as (logits, truth, sharpness):
-        series = DriftSeries.collect(logits, truth)
-    if not series.finite:
+        scores = score_steps(logits, truth)
+    if not all(np.isfinite(values).all() for values in scores.values()):
         return [failed(condition, "non_finite", "a logit is NaN or infinite")]
-    data = summarise(series, frame_rate_hz=subject.rate_hz, seed=cell.options.seed)
+    data = summarise(scores, frame_rate_hz=subject.rate_hz, seed=cell.options.seed)
     if sharpness.calls:
         data |= {"max_abs_logit": sharpness.max_abs_logit, "attention_entropy_nats": sharpness.entropy_nats}
     return [passed(condition, data)]
 
 
-@dataclass(frozen=True)
-class DriftSeries:
-    """Per-step, per-stream drift: each of :data:`QUANTITIES`, shape (n_steps, B)."""
-
-    values: dict[str, np.ndarray]
-
-    @classmethod
-    def collect(cls, candidate: Iterable[Tensor], reference: Iterable[Tensor]) -> DriftSeries:
-        """Walk two teacher-forced runs side by side, in constant memory but for the scores."""
-        rows = [score_step(logits, truth) for logits, truth in zip(candidate, reference, strict=True)]
-        return cls({name: np.stack([row[name] for row in rows]) for name in QUANTITIES})
-
-    @property
-    def finite(self) -> bool:
-        """Whether every score is a number."""
-        return all(bool(np.isfinite(value).all()) for value in self.values.values())
+def score_steps(candidate: Iterable[Tensor], reference: Iterable[Tensor]) -> dict[str, np.ndarray]:
+    """Walk two teacher-forced runs side by side; returns the scores of :func:`score_step`, (n_steps, B) each."""
+    rows = [score_step(logits, truth) for logits, truth in zip(candidate, reference, strict=True)]
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-def summarise(series: DriftSeries, *, frame_rate_hz: float, seed: int) -> dict[str, Any]:
+def summarise(scores: dict[str, np.ndarray], *, frame_rate_hz: float, seed: int) -> dict[str, Any]:
     """Means with 95 % bootstrap intervals over streams, the independent unit, and the course over time."""
-    n_steps, n_streams = series.values["relative_error"].shape
+    n_steps, n_streams = scores["relative_error"].shape
     data: dict[str, Any] = {"streams": n_streams, "steps": n_steps}
     for name in ("relative_error", "kl_nats"):
-        per_stream = series.values[name].mean(axis=0)
+        per_stream = scores[name].mean(axis=0)
         mean = bootstrap_interval(per_stream, seed=seed)
         data |= {name: mean.estimate, f"{name}_low": mean.low, f"{name}_high": mean.high}
-    data["total_variation"] = float(series.values["total_variation"].mean())
-    data["top1_flip_fraction"] = float(series.values["top1_flip"].mean())
+    data["total_variation"] = float(scores["total_variation"].mean())
+    data["top1_flip_fraction"] = float(scores["top1_flip"].mean())
     n_bins = max(1, n_steps // SERIES_BIN_STEPS)
     bins = np.array_split(np.arange(n_steps), n_bins)
     data["series"] = {"time_s": [float(rows.mean() / frame_rate_hz) for rows in bins]} | {
-        name: [float(series.values[name][rows].mean()) for rows in bins] for name in ("relative_error", "kl_nats")
+        name: [float(scores[name][rows].mean()) for rows in bins] for name in ("relative_error", "kl_nats")
     }
     return data
 

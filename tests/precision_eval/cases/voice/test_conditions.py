@@ -8,7 +8,7 @@ from precision_eval.cases.voice.assets import load_streams
 from precision_eval.cases.voice.conditions import COMPARATORS, noise_seed, open_voice
 from precision_eval.cases.voice.synthesis import teacher_forced
 from precision_eval.core.cells import PSEUDO_FIXES
-from precision_eval.measure.voice import DriftSeries
+from precision_eval.measure.voice import score_steps
 
 N_FRAMES = 24
 CURING = ("query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16", "autocast")
@@ -21,8 +21,8 @@ def test_fixes_order_as_their_formats_do() -> None:
     errors = {}
     for condition in CURING:
         with open_voice(condition, n_streams=2) as decoder:
-            series = DriftSeries.collect(teacher_forced(decoder, streams, n_frames=N_FRAMES), reference)
-        errors[condition] = float(series.values["relative_error"].mean())
+            scores = score_steps(teacher_forced(decoder, streams, n_frames=N_FRAMES), reference)
+        errors[condition] = float(scores["relative_error"].mean())
     assert 0 < errors["full_float32"] < 1e-5
     assert errors["full_float32"] < errors["kv_to_query"] / 10
     assert max(errors["kv_to_query"], errors["query_to_half"]) < errors["float16"] < errors["bfloat16"] < 0.1
