@@ -5,25 +5,22 @@ one process, in short blocks, in random order per round; ratios are formed withi
 planned times, and measuring stops when every verdict is settled; the rate of false alarms is kept over all looks and
 all candidates. Nothing is dropped.
 
-A process fixes its memory layout for as long as it lives, so each of several processes is one draw. Each first takes
-memory of random size, so that heaps are not laid out alike.
+A process fixes its memory layout for as long as it lives, so a process is one draw: two copies of the same weights can
+differ by several per cent in one and not in the next. `run --set processes=5` makes that part of the interval.
 """
 
 from __future__ import annotations
 
 import math
-import pickle
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.special  # noqa: F401 - here, as a first comparison would import it within its budget
 
-from precision_eval.core.errors import CandidateError, ParameterError, check_known
-from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
+from precision_eval.core.errors import ParameterError, check_known
 from precision_eval.measure.allocator import (
     GROWN,
     MEMORY_STATES,
@@ -59,7 +56,6 @@ from precision_eval.stats import (
     PairedRatio,
     decide,
     look_errors,
-    over_processes,
     paired_log_ratios,
     paired_ratio,
     student_location,
@@ -86,23 +82,17 @@ _PADDINGS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class _Rules:
-    """How calls are compared: the parameters of :func:`compare_latency`, and the candidates that get a verdict."""
+    """How calls are compared, and what the doubts rest on."""
 
     baseline: str
     margin: float
-    device: str
     seed: int
-    cache: Cache
-    graph: bool
-    noise_floor: Candidate | None
-    stop_early: bool
-    check: bool
-    threads: int | None
     min_rounds: int
+    threads: int
     memory: str
-    judged: tuple[str, ...] = ()
-    faults: Mapping[str, float] = field(default_factory=dict)
-    launching: Mapping[str, float] = field(default_factory=dict)
+    judged: tuple[str, ...]  # the candidates that get a verdict
+    faults: Mapping[str, float]
+    launching: Mapping[str, float]
 
     def errors(self, look: int, looks: tuple[float, ...]) -> tuple[float, float]:
         """Errors that one candidate may spend at a look: on a direction, on equivalence."""
@@ -113,14 +103,13 @@ class _Rules:
 
 
 def compare_latency(
-    candidates: Candidates | Callable[[], Candidates],
+    candidates: Candidates,
     *,
     baseline: str,
     budget_s: float,
     margin: float = 0.002,
     device: str = "cpu",
     seed: int = 0,
-    processes: int = 1,
     cache: Cache = "warm",
     graph: bool = False,
     noise_floor: Candidate | None = None,
@@ -135,9 +124,8 @@ def compare_latency(
 
     Parameters
     ----------
-    candidates : mapping of str to callable or Candidate, or a function that returns one
-        Calls without arguments, at least two, the baseline among them. A function is needed where `processes` is above
-        1 and the calls cannot be sent to another process.
+    candidates : mapping of str to callable or Candidate
+        Calls without arguments, at least two, the baseline among them.
     baseline : str
         Name of the denominator.
     budget_s : float
@@ -149,10 +137,6 @@ def compare_latency(
         ``"cpu"``, ``"cuda"``, ``"cuda:i"`` or ``"mps"``; decides the clock.
     seed : int
         Of the order and of the bootstrap.
-    processes : int
-        Fresh processes to measure in, one after the other, each with an equal share of the budget. One process draws
-        its memory layout once, and two copies of the same weights can differ by several per cent for as long as it
-        lives; several processes make that part of the interval.
     cache : {"warm", "cold"}
         CUDA only: leave the L2 cache as it is, or overwrite it before each call.
     graph : bool
@@ -185,7 +169,7 @@ def compare_latency(
     CandidateError
         A candidate cannot be timed; the message names it.
     ParameterError
-        A parameter is out of range, the baseline is missing, or a candidate cannot be sent to another process.
+        A parameter is out of range, or the baseline is missing.
 
     Examples
     --------
@@ -198,74 +182,59 @@ def compare_latency(
     'slower'
     """
     check_known("state of memory", memory, MEMORY_STATES)
-    _check_numbers(budget_s=budget_s, margin=margin, processes=processes)
-    rules = _Rules(
-        baseline=baseline,
-        margin=margin,
-        device=device,
-        seed=seed,
-        cache=cache,
-        graph=graph,
-        noise_floor=noise_floor,
-        stop_early=stop_early,
-        check=check,
-        threads=threads,
-        min_rounds=min_rounds,
-        memory=memory,
-    )
-    if processes == 1:
-        return _compare_here(candidates, rules, budget_s=budget_s, timer=timer)
-    if timer is not None or noise_floor is not None:
-        raise ParameterError("a timer or a noise floor of your own cannot be sent to other processes; use processes=1")
-    return _compare_in_processes(candidates, rules, processes=processes, budget_s=budget_s)
-
-
-def _compare_here(
-    candidates: Candidates | Callable[[], Candidates], rules: _Rules, *, budget_s: float, timer: Timer | None = None
-) -> dict[str, PairedRatio]:
-    baseline = rules.baseline
-    named = _named(candidates() if callable(candidates) else candidates, baseline)
+    _check_numbers(budget_s=budget_s, margin=margin)
+    named = _named(candidates, baseline)
     end_s = time.perf_counter() + budget_s
-    if len(named) < 2 and rules.noise_floor is None:
+    if len(named) < 2 and noise_floor is None:
         raise ParameterError(
             f"'{baseline}' is the only candidate; give another to compare with it, or a copy of it as noise_floor"
         )
-    timer = timer or timer_for(rules.device, cache=rules.cache)
-    named = _ready(named, timer, rules)
-    hold_memory(rules.memory)
-    threads = _threads() if rules.threads is None else rules.threads
-    rules = replace(rules, threads=threads, judged=tuple(name for name in named if name != baseline))
-    sizing_s = min(SIZING_S, _SIZING_SHARE * budget_s)
-    rounds = size_rounds(named, timer, baseline=baseline, seed=rules.seed, sizing_s=sizing_s)
-    if isinstance(timer, HostTimer) and rules.memory == GROWN:
-        rules = replace(rules, faults={name: page_faults_without_room(named[name]) for name in named})
-    if isinstance(timer, CudaTimer) and not rules.graph:
-        several = {name: max(_LAUNCHED_AT_LEAST, rounds.calls[name]) for name in named}
-        rules = replace(
-            rules,
-            launching={name: read_block(name, named[name], timer.launching_share, several[name]) for name in named},
-        )
-    looks = LOOKS if rules.stop_early else (1.0,)
-    with take_large_room(rules.memory):
+    timer = timer or timer_for(device, cache=cache)
+    for name, candidate in named.items() if check else ():
+        check_candidate(name, candidate)
+    named = _ready(named, timer, noise_floor, device if graph else None)
+    hold_memory(memory)
+    rounds = size_rounds(named, timer, baseline=baseline, seed=seed, sizing_s=min(SIZING_S, _SIZING_SHARE * budget_s))
+    probed = named if isinstance(timer, HostTimer) and memory == GROWN else {}
+    rules = _Rules(
+        baseline=baseline,
+        margin=margin,
+        seed=seed,
+        min_rounds=min_rounds,
+        threads=_threads() if threads is None else threads,
+        memory=memory,
+        judged=tuple(name for name in named if name != baseline),
+        faults={name: page_faults_without_room(candidate) for name, candidate in probed.items()},
+        launching=_launching_shares(rounds, timer) if isinstance(timer, CudaTimer) and not graph else {},
+    )
+    looks = LOOKS if stop_early else (1.0,)
+    with take_large_room(memory):
         look = _measure(rounds, rules, looks, end_s=end_s)
     return _results(rounds, rules, rules.errors(look, looks), budget_s=budget_s)
 
 
-def _ready(named: dict[str, Candidate], timer: Timer, rules: _Rules) -> dict[str, Candidate]:
-    """Make sure that each candidate can be timed; add the noise floor; capture graphs where they are asked for."""
-    for name, candidate in named.items() if rules.check else ():
-        check_candidate(name, candidate)
-    if rules.noise_floor is not None:
-        named[_NOISE_FLOOR] = rules.noise_floor
-    if rules.graph:
+def _ready(
+    named: dict[str, Candidate], timer: Timer, noise_floor: Candidate | None, graph_device: str | None
+) -> dict[str, Candidate]:
+    """Add the noise floor; capture graphs on a device, if any; make sure that the clock resolves each call."""
+    if noise_floor is not None:
+        named[_NOISE_FLOOR] = noise_floor
+    if graph_device is not None:
         named = {
-            name: Candidate(graph_replay(candidate.call, device=rules.device), candidate.block)
+            name: Candidate(graph_replay(candidate.call, device=graph_device), candidate.block)
             for name, candidate in named.items()
         }
     for name, candidate in named.items():
         if name != _NOISE_FLOOR:
             check_resolvable(name, candidate, timer)
     return named
+
+
+def _launching_shares(rounds: Rounds, timer: CudaTimer) -> dict[str, float]:
+    return {
+        name: read_block(name, rounds.candidates[name], timer.launching_share, max(_LAUNCHED_AT_LEAST, calls))
+        for name, calls in rounds.calls.items()
+    }
 
 
 def size_rounds(
@@ -281,13 +250,11 @@ def size_rounds(
     return Rounds(named, timer, calls, seed)
 
 
-def _check_numbers(*, budget_s: float, margin: float, processes: int) -> None:
+def _check_numbers(*, budget_s: float, margin: float) -> None:
     if not (budget_s > 0.0 and math.isfinite(budget_s)):
         raise ParameterError(f"budget_s is {budget_s}; expected a finite number of seconds above 0")
     if not 0.0 <= margin < 1.0:
         raise ParameterError(f"margin is {margin}; expected a fraction in [0, 1), such as 0.002 for ±0.2 %")
-    if processes < 1:
-        raise ParameterError(f"processes is {processes}; expected 1 or more")
 
 
 def _named(candidates: Candidates, baseline: str) -> dict[str, Candidate]:
@@ -373,7 +340,7 @@ def _result(
         direction_error=errors[0],
         equivalence_error=errors[1],
         calls_per_block=rounds.calls[name],
-        threads=rules.threads or 1,
+        threads=rules.threads,
         clock=clock,
         elapsed_s=rounds.elapsed_s,
         preempted_fraction=taken,
@@ -444,35 +411,3 @@ def take_random_memory(seed: int) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     sizes = [*rng.integers(1, _PADDING_BYTES, _PADDINGS), *rng.integers(1, 64 * _PADDING_BYTES, 4)]
     return [np.ones(int(size), dtype=np.uint8) for size in sizes]
-
-
-def _compare_in_processes(candidates: Any, rules: _Rules, *, processes: int, budget_s: float) -> dict[str, PairedRatio]:
-    try:
-        payload = pickle.dumps((candidates, rules, budget_s / processes))
-    except Exception as error:
-        raise ParameterError(
-            f"the candidates cannot be sent to a fresh process ({type(error).__name__}: {error}); give a function, "
-            "importable by name, that builds and returns them"
-        ) from error
-    ratios = [_compare_in_child(payload, index) for index in range(processes)]
-    names = list(ratios[0])
-    return {name: over_processes([results[name] for results in ratios], candidates=len(names)) for name in names}
-
-
-def _compare_in_child(payload: bytes, index: int) -> dict[str, PairedRatio]:
-    try:
-        ratios: dict[str, PairedRatio] = call_isolated(_compare_sent, payload, index, start="spawn")
-    except WorkerRaisedError as error:
-        reason = error.__cause__ if isinstance(error.__cause__, CandidateError | ParameterError) else error
-        raise CandidateError(f"in process {index + 1}: {reason}") from error
-    except WorkerError as error:
-        raise CandidateError(f"process {index + 1}: {error}; run the candidates with processes=1 to see why") from error
-    return ratios
-
-
-def _compare_sent(payload: bytes, index: int) -> dict[str, PairedRatio]:
-    padding = take_random_memory(index)
-    candidates, rules, budget_s = pickle.loads(payload)  # noqa: S301 - from the parent process
-    ratios = _compare_here(candidates, replace(rules, seed=rules.seed + index), budget_s=budget_s)
-    del padding
-    return ratios

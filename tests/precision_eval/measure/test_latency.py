@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from precision_eval.core.errors import CandidateError, ParameterError
+from precision_eval.core.errors import ParameterError
 from precision_eval.core.workers import call_isolated
 from precision_eval.measure import allocator, blocks, latency, timers
 from precision_eval.measure.allocator import page_faults_without_room
@@ -364,31 +364,6 @@ def test_error_rate_is_shared_by_the_candidates():
     assert widening(many) > 1.2 * widening(one)
 
 
-def _built():
-    return {"one": lambda: sum(range(3_000)), "two": lambda: sum(range(6_000))}
-
-
-class TestProcesses:
-    def test_each_builds_its_own(self):
-        found = compare_latency(_built, baseline="one", budget_s=0.2, processes=2)
-        assert list(found) == ["two"]
-        assert len(found["two"].process_ratios) == 2
-        assert found["two"].process_ratios[0] != found["two"].process_ratios[1]
-        assert 1.5 < found["two"].ratio < 2.5
-
-    def test_what_cannot_be_sent(self):
-        with pytest.raises(ParameterError, match=r"cannot be sent .* give a function, importable by name"):
-            compare_latency({"a": lambda: 1, "b": lambda: 1}, baseline="a", budget_s=0.1, processes=2)
-
-    def test_error_in_a_process_names_the_candidate(self):
-        with pytest.raises(CandidateError, match=r"in process 1: candidate 'none' returns nothing"):
-            compare_latency(_returns_nothing, baseline="one", budget_s=0.1, processes=2)
-
-
-def _returns_nothing():
-    return {"one": lambda: 1, "none": lambda: None}
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -397,9 +372,7 @@ def _returns_nothing():
         ({"budget_s": 0.0}, "budget_s is 0"),
         ({"budget_s": float("nan")}, "budget_s is nan"),
         ({"margin": -0.1}, "margin is -0.1"),
-        ({"processes": 0}, "processes is 0"),
         ({"memory": "lost"}, "unknown state of memory 'lost'"),
-        ({"processes": 2, "timer": Constant()}, "cannot be sent to other processes"),
     ],
 )
 def test_bad_parameters(options, match):
