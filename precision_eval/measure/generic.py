@@ -149,21 +149,30 @@ def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
     else:
         cells = [replace(cell, options=replace(cell.options, memory=state)) for state in states]
         by_state = [[in_process(_time_once, cell, index) for index in range(processes)] for cell in cells]
-    return [
-        _as_outcome(fix, [_over_processes([timed[fix] for timed in results], len(results[0])) for results in by_state])
-        for fix in cell.fixes
-    ]
+    return [_as_outcome(fix, by_state) for fix in cell.fixes]
 
 
-def _as_outcome(fix: str, by_memory: Sequence[Timed]) -> Outcome:
-    """Plain data: the warm ratio, with the cold one inside it on CUDA, and those of other allocator states."""
+def _as_outcome(fix: str, by_state: Sequence[Sequence[dict[str, Timed]]]) -> Outcome:
+    """Combine what each process measured of a fix; one that failed in any has that outcome.
+
+    Plain data: the warm ratio, with the cold one inside it on CUDA, and those of other allocator states.
+    """
     states: list[dict[str, Any]] = []
-    for timed in by_memory:
-        if isinstance(timed, Outcome):
-            return timed
-        states.append(timed["warm"].to_dict())
-        if "cold" in timed:
-            states[-1]["cold_l2"] = timed["cold"].to_dict()
+    for processes in by_state:
+        ratios: list[dict[Cache, PairedRatio]] = []
+        for timed in [process[fix] for process in processes]:
+            if isinstance(timed, Outcome):
+                return timed
+            ratios.append(timed)
+        combined = ratios[0]
+        if len(ratios) > 1:
+            combined = {
+                cache: over_processes([ratio[cache] for ratio in ratios], candidates=len(processes[0]))
+                for cache in ratios[0]
+            }
+        states.append(combined["warm"].to_dict())
+        if "cold" in combined:
+            states[-1]["cold_l2"] = combined["cold"].to_dict()
     first, *others = states
     return passed(fix, first | ({"by_memory": {state["memory"]: state for state in others}} if others else {}))
 
@@ -177,18 +186,6 @@ def in_process(measure: Callable[[Cell, int], dict[str, Timed]], cell: Cell, pro
             raise error.__cause__ from None
         raise CandidateError(f"process {process + 1} gave no result: {error}") from error
     return timed
-
-
-def _over_processes(results: Sequence[Timed], candidates: int) -> Timed:
-    """Combine what each process measured of a fix; one that failed in any has that outcome."""
-    ratios: list[dict[Cache, PairedRatio]] = []
-    for timed in results:
-        if isinstance(timed, Outcome):
-            return timed
-        ratios.append(timed)
-    if len(ratios) == 1:
-        return ratios[0]
-    return {cache: over_processes([ratio[cache] for ratio in ratios], candidates=candidates) for cache in ratios[0]}
 
 
 def _measure_in_child(measure: Callable[[Cell, int], dict[str, Timed]], cell: Cell, process: int) -> dict[str, Timed]:

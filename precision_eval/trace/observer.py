@@ -69,12 +69,10 @@ def backend_name(kernels: set[str] | frozenset[str], *, attention: bool = True) 
     return fused or ("math" if attention and "softmax" in kernels else "unknown")
 
 
+@dataclass(eq=False, slots=True)
 class ModuleCall:
-    __slots__ = ("module", "path")
-
-    def __init__(self, module: nn.Module, path: str) -> None:
-        self.module = module
-        self.path = path
+    module: nn.Module
+    path: str
 
 
 class ModuleCalls:
