@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 from numpy.typing import ArrayLike
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.stats.families import holm_levels, upper_quantile, upper_tail
+from precision_eval.stats.families import POWER, holm_levels, upper_quantile, upper_tail
 from precision_eval.stats.intervals import check_values
 
 # Rate at which anything is said to differ in a family in which nothing does.
@@ -25,7 +25,6 @@ FAMILY_ERROR = 0.01
 # One-sided rate at which a difference as large as the margin is called no worse.
 NO_WORSE_ERROR = 0.05
 
-POWER = 0.8
 # Fewer units decide nothing.
 LEAST_UNITS = 8
 
@@ -79,7 +78,8 @@ def judge_differences(
 ) -> dict[Key, DifferenceDecision]:
     """Judge all tests as one family; each needs :data:`LEAST_UNITS` units."""
     means = {key: _mean(key, sample) for key, sample in samples.items()}
-    p_values = [_two_sided(mean) for mean in means.values()]
+    tails = [upper_tail(abs(mean.estimate), mean.standard_error, mean.units - 1) for mean in means.values()]
+    p_values = [min(1.0, 2.0 * tail) for tail in tails]
     tested = zip(means.items(), p_values, holm_levels(p_values, error), strict=True)
     return {key: _decision(mean, samples[key].margin, p, *level) for (key, mean), p, level in tested}
 
@@ -102,10 +102,6 @@ def _mean(key: object, sample: PairedDifferences) -> _Mean:
     unseen = (most - changed / values.size) * float((chance**2).mean())
     variance = float(values.var(ddof=1)) + unseen
     return _Mean(float(values.mean()), math.sqrt(variance / values.size), values.size, changed)
-
-
-def _two_sided(mean: _Mean) -> float:
-    return min(1.0, 2.0 * upper_tail(abs(mean.estimate), mean.standard_error, mean.units - 1))
 
 
 def _decision(mean: _Mean, margin: float, p: float, differs: bool, level: float) -> DifferenceDecision:

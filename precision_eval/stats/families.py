@@ -17,6 +17,7 @@ import numpy as np
 from precision_eval.core.errors import ParameterError
 from precision_eval.stats.sequential import student_quantile
 
+# Of repetitions, the share in which a detectable change would have shown.
 POWER = 0.8
 
 FamilyVerdict = Literal["regression", "improvement", "no worse", "undecided"]

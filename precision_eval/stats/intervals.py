@@ -6,6 +6,7 @@ same seed and data give the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -42,17 +43,18 @@ def check_values(name: str, values: ArrayLike, *, min_size: int = 1) -> NDArray[
     return array
 
 
+def resample(n: int, *, seed: int, resamples: int, chunk: int) -> Iterator[NDArray[np.int64]]:
+    """Yield indices of resamples of n values, (resamples, n), in parts of up to so many values."""
+    rng, rows = np.random.default_rng(seed), max(1, chunk // n)
+    for start in range(0, resamples, rows):
+        yield rng.integers(n, size=(min(rows, resamples - start), n))
+
+
 def bootstrap_interval(values: ArrayLike, *, seed: int, resamples: int = 2000) -> Interval:
     """95 % percentile bootstrap interval of the mean of independent values."""
     sample = check_values("values", values)
-    rng = np.random.default_rng(seed)
-    rows = max(1, _CHUNK_VALUES // sample.size)
-    means = np.concatenate(
-        [
-            sample[rng.integers(sample.size, size=(min(rows, resamples - start), sample.size))].mean(axis=1)
-            for start in range(0, resamples, rows)
-        ]
-    )
+    draws = resample(sample.size, seed=seed, resamples=resamples, chunk=_CHUNK_VALUES)
+    means = np.concatenate([sample[indices].mean(axis=1) for indices in draws])
     low, high = np.quantile(means, [0.025, 0.975])
     return Interval(float(sample.mean()), float(low), float(high))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from precision_eval.stats.intervals import CONFIDENCE, Interval, check_values
+from precision_eval.stats.intervals import CONFIDENCE, Interval, check_values, resample
 
 # Degrees of freedom of the score: heavy tails, as bursts of other processes disturb a fifth to a half of the blocks.
 DEGREES_OF_FREEDOM = 2.0
@@ -62,14 +62,8 @@ def one_step_interval(
         return Interval(middle.estimate, middle.estimate, middle.estimate)
     psi, slope = _score((sample - middle.estimate) / middle.scale)
     n = sample.size
-    rng = np.random.default_rng(seed)
-    rows = max(1, _CHUNK_VALUES // n)
-    steps = np.concatenate(
-        [
-            _newton_steps(psi, slope, rng.integers(n, size=(min(rows, resamples - start), n)))
-            for start in range(0, resamples, rows)
-        ]
-    )
+    draws = resample(n, seed=seed, resamples=resamples, chunk=_CHUNK_VALUES)
+    steps = np.concatenate([_newton_steps(psi, slope, indices) for indices in draws])
     # the bootstrap's spread is that of n values about their own mean: √(n/(n−1)) makes up for it
     low, high = middle.estimate + middle.scale * np.sqrt(n / max(n - 1, 1)) * np.quantile(
         steps, [alpha / 2.0, 1.0 - alpha / 2.0]
