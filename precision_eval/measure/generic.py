@@ -257,12 +257,10 @@ def prepare_candidate(cell: Cell, fix: str, built: BuiltCase, stack: ExitStack) 
         return failure_of(fix, error)
 
 
-def call_once(
-    cell: Cell, fix: str, built: BuiltCase, stack: ExitStack, *, backend: str = "inductor"
-) -> Candidate | Outcome:
-    """Put a fix on a model and call it once; `backend` is that of a compiled call."""
+def call_once(cell: Cell, fix: str, built: BuiltCase, stack: ExitStack) -> Candidate | Outcome:
+    """Put a fix on a model, for as long as the stack is open, and call it once."""
     check_format(fix_by_id(fix), cell.device)
-    applied = _applied(cell, fix, built, backend)
+    applied = _applied(cell, fix, built)
     block = applied.agreeing if applied.sdpa_backend is None else applied.blocked
     stack.enter_context(applied.stored())
     inputs = applied.prepare(built.inputs)
@@ -271,9 +269,8 @@ def call_once(
     return broken or Candidate(partial(applied, *inputs), block)
 
 
-def _applied(cell: Cell, fix: str, built: BuiltCase, backend: str = "inductor") -> AppliedFix:
-    pin = cell.options.sdpa_backend
-    return AppliedFix(fix_by_id(fix), built.model, mode=cell.mode, backend=backend, sdpa_backend=pin)
+def _applied(cell: Cell, fix: str, built: BuiltCase) -> AppliedFix:
+    return AppliedFix(fix_by_id(fix), built.model, mode=cell.mode, sdpa_backend=cell.options.sdpa_backend)
 
 
 def _only_fix(cell: Cell) -> str:

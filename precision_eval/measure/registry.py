@@ -48,7 +48,6 @@ class Measure:
         return cast(list[Outcome], imported(self.place)(cell, run_dir))
 
     def expected_s(self, cell: Cell) -> float:
-        """Return the rough duration of a cell, in seconds."""
         times = cell.options.processes if "processes" in self.options else 1
         return self.cost_s * times * (1.0 if self.cost_option is None else getattr(cell.options, self.cost_option))
 

@@ -54,8 +54,6 @@ _NEXT_BATCH = 7919  # added to the seed: no batch has another's noise
 
 
 class ShippedVoice:
-    """The shipped voice in the streams that a cell asks for."""
-
     rate_hz = float(FRAME_RATE_HZ)
 
     def __init__(self, cell: Cell) -> None:
@@ -278,8 +276,6 @@ def _originals(run_dir: Path, streams: Sequence[Stream], n_frames: int) -> np.nd
 
 
 class Listener:
-    """Hears a rendering of each passage against its original."""
-
     def __init__(self, streams: Sequence[Stream], originals: np.ndarray) -> None:
         n_frames = originals.shape[1] // HOP_SAMPLES
         passage = slice(LONG_PROMPT_FRAMES, LONG_PROMPT_FRAMES + n_frames)

@@ -69,7 +69,6 @@ def append_samples(wav: Any, samples: np.ndarray) -> None:
 
 
 def refuse_non_finite(comparison: AudioComparison) -> None:
-    """Raise where a recording of a comparison is not finite."""
     for flag in comparison.flags:
         if flag.kind == "non_finite":
             raise NonFiniteAudioError(flag.message)

@@ -85,7 +85,6 @@ def _split_drift(
 
 
 def exact_output(built: BuiltCase) -> torch.Tensor:
-    """Return a case's first output in float64."""
     return exact_attention(built) if isinstance(built.model, CachedAttention) else _reference(built)[0]
 
 
@@ -95,7 +94,6 @@ def _reference(built: BuiltCase) -> Tensors:
 
 
 def relative_error(built: BuiltCase, applied: AppliedFix, reference: torch.Tensor | None = None) -> float:
-    """Relative error of a fix's first output to float64."""
     _model(built, applied)
     output = _outputs(applied(*applied.prepare(built.inputs)))[0]
     reference = exact_output(built) if reference is None else reference

@@ -32,8 +32,6 @@ CPU_PER_CALL_UP_TO = 8
 
 @dataclass(frozen=True)
 class Reading:
-    """What a timer read of one block."""
-
     samples_s: Mapping[str, NDArray[np.float64]]
     preemptions: int = 0
     waits: int = 0
@@ -88,8 +86,6 @@ def collector_off() -> Iterator[None]:
 
 
 class Counts(NamedTuple):
-    """What the host counted around one block of calls."""
-
     thread_ns: int
     before: resource.struct_rusage
     after: resource.struct_rusage

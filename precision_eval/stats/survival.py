@@ -37,7 +37,6 @@ class Survival:
 
 
 def kaplan_meier(time: ArrayLike, observed: ArrayLike) -> Survival:
-    """Kaplan–Meier estimate of a survival curve."""
     times, events = _checked_units(time, observed)
     event_times = np.unique(times[events])
     lost = np.array([np.count_nonzero(events & (times == time)) for time in event_times])

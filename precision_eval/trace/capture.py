@@ -22,7 +22,7 @@ from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.patches import Swap, eager_swaps, install_swaps
 from precision_eval.fixes.sites import SITES, Function, Site, original_of, wrap_site
 from precision_eval.trace.observer import InsideOperation, TensorMap, backend_name, profiled
-from precision_eval.trace.operations import BACKENDS, CASTS, site_operands
+from precision_eval.trace.operations import CASTS, backends_of, site_operands
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,6 @@ def _observe_compiled(call: AppliedFix, inputs: tuple[Any, ...]) -> Trace:
     call(*inputs)  # compiles, so that the profile below shows a call like any other
     profile = profiled(call, inputs, memory=False)
     torch.compile(call.function, backend=observing_backend, dynamic=False)(*inputs)
-    fused = {backend for part, backend in BACKENDS if any(part in name for name in profile.operations)}
     # the compiler may fuse the softmax of plain matrix products into a loop of its own, but no attention kernel
-    return recorder.trace(fused or {"softmax"}, observed="graph", graphs=graphs, output=profile.output)
+    kernels = {"softmax"}.union(*map(backends_of, profile.operations))
+    return recorder.trace(kernels, observed="graph", graphs=graphs, output=profile.output)

@@ -207,7 +207,6 @@ class DtypeFlow(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run a function of torch and follow its floating results."""
         if body := python_body(func):
             with self:
                 return body(*args, **(kwargs or {}))
@@ -241,7 +240,6 @@ class DtypeFlow(TorchFunctionMode):
         return result
 
     def _attend(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run attention and see which backend it reaches."""
         inside = InsideOperation()
         with inside:
             result = func(*args, **kwargs)

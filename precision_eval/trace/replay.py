@@ -65,7 +65,6 @@ class TracedStep:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether a result has fewer digits than float32."""
         return any(rounding(dtype) > rounding(torch.float32) for dtype in self.dtypes)
 
     @property
