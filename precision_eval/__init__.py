@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from precision_eval.report.loading import choose, load
     from precision_eval.report.writer import write_report
     from precision_eval.results.choose import Constraints
-    from precision_eval.stats import PairedRatio
+    from precision_eval.stats.paired import PairedRatio
     from precision_eval.studies.compare import Costs, compare
 
 __all__ = [
@@ -87,7 +87,7 @@ _HOMES = {
     "generation_case": "precision_eval.cases.huggingface.generation",
     "OwnCase": "precision_eval.cases.own",
     "IntegrityError": "precision_eval.core.errors",
-    "PairedRatio": "precision_eval.stats",
+    "PairedRatio": "precision_eval.stats.paired",
     "ParameterError": "precision_eval.core.errors",
     "PrecisionEvalError": "precision_eval.core.errors",
     "RecordError": "precision_eval.core.errors",

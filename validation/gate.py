@@ -20,7 +20,7 @@ from pathlib import Path
 from precision_eval.core.environment import cpu_model
 from precision_eval.core.errors import unknown_name
 from precision_eval.core.formatting import MISSING, grouped
-from precision_eval.stats import wilson_interval
+from precision_eval.stats.intervals import wilson_interval
 from validation.frame import Data, Experiment, Figure, Options, Trial, each, python_m
 from validation.report import judged_share
 

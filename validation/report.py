@@ -15,7 +15,7 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import TrialFile, read_json, write_json
 from precision_eval.core.formatting import MISSING
 from precision_eval.core.table import Strong, Table, make_table, to_markdown, without_empty_columns
-from precision_eval.stats import wilson_interval
+from precision_eval.stats.intervals import wilson_interval
 from validation.frame import NAMES, Data, Figure, experiment_by_name, figures_of
 
 _HEAD = ("figure", "target", "found", "met")

@@ -34,7 +34,8 @@ from precision_eval.measure.generic import check_format
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import call_memory
 from precision_eval.measure.model_calls import CallOutcome, attempt, base_dtype, copy_model, observe_call, output_error
-from precision_eval.stats import MIN_BLOCKS, PairedRatio
+from precision_eval.stats.doubts import MIN_BLOCKS
+from precision_eval.stats.paired import PairedRatio
 from precision_eval.trace.provenance import named_tensors
 
 BACKEND = "aot_eager"

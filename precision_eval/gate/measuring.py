@@ -61,7 +61,8 @@ from precision_eval.measure.latency import size_rounds, take_random_memory
 from precision_eval.measure.memory import call_memory, peak_rss_bytes
 from precision_eval.measure.model_calls import output_error, relative_error
 from precision_eval.measure.timers import timer_for
-from precision_eval.stats import Location, paired_log_ratios, student_location
+from precision_eval.stats.paired import paired_log_ratios
+from precision_eval.stats.robust import Location, student_location
 
 MIN_ROUNDS = 15
 SECOND_LOOK_SHARE = 0.3

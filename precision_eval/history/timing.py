@@ -30,7 +30,7 @@ from precision_eval.history.tracking import (
 )
 from precision_eval.measure.generic import BASELINE, MARGIN, call_once, in_process, prepare_candidate
 from precision_eval.measure.latency import Candidate, compare_latency
-from precision_eval.stats import PairedRatio
+from precision_eval.stats.paired import PairedRatio
 
 ANCHOR = "\0anchor"  # cannot collide with a fix
 MIN_ROUNDS = 15

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from precision_eval.fixes.pins import SDPA_BACKENDS
-from precision_eval.stats import student_quantile
+from precision_eval.stats.sequential import student_quantile
 
 # As in FlashAttention's tests: errors of two correct orders of summation differ by less.
 FACTOR = 2.0

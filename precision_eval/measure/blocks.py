@@ -28,7 +28,9 @@ from precision_eval.measure.timers import (
     blocks_of,
     collector_off,
 )
-from precision_eval.stats import MIN_BLOCKS, paired_log_ratios, student_location
+from precision_eval.stats.doubts import MIN_BLOCKS
+from precision_eval.stats.paired import paired_log_ratios
+from precision_eval.stats.robust import student_location
 
 # Least duration of a block. Short blocks make many pairs close in time: on calls of 0.03 to 0.2 ms, blocks of 0.5 ms
 # gave half the standard error of blocks of 2 ms in the same 2 s.

@@ -17,7 +17,7 @@ import torch
 
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.core.formats import short, ulp
-from precision_eval.stats import student_quantile
+from precision_eval.stats.sequential import student_quantile
 
 QUANTILES = (0.5, 0.99, 1.0)
 

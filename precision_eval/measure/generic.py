@@ -35,7 +35,8 @@ from precision_eval.fixes.pins import set_tf32, unlike_pin
 from precision_eval.measure.allocator import GROWN
 from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
 from precision_eval.measure.timers import Cache
-from precision_eval.stats import PairedRatio, over_processes
+from precision_eval.stats.paired import PairedRatio
+from precision_eval.stats.processes import over_processes
 
 # What one process measured of a fix: why it cannot be timed, or its ratio per state of the cache.
 Timed = Outcome | dict[Cache, PairedRatio]

@@ -47,20 +47,11 @@ from precision_eval.measure.timers import (
     graph_replay,
     timer_for,
 )
-from precision_eval.stats import (
-    CONFIDENCE,
-    EQUIVALENCE_ALPHA,
-    ERROR_RATE,
-    LOOKS,
-    MIN_BLOCKS,
-    PairedRatio,
-    decide,
-    look_errors,
-    paired_log_ratios,
-    paired_ratio,
-    student_location,
-    student_quantile,
-)
+from precision_eval.stats.doubts import MIN_BLOCKS
+from precision_eval.stats.intervals import CONFIDENCE
+from precision_eval.stats.paired import ERROR_RATE, PairedRatio, paired_log_ratios, paired_ratio
+from precision_eval.stats.robust import student_location
+from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, LOOKS, decide, look_errors, student_quantile
 
 __all__ = ["Candidate", "Candidates", "compare_latency"]
 

@@ -24,7 +24,8 @@ from precision_eval.core.targets import is_target
 from precision_eval.measure.decoding import OwnSpeech, score_step
 from precision_eval.measure.shipped_voice import ShippedVoice
 from precision_eval.measure.sound import NonFiniteAudioError
-from precision_eval.stats import bootstrap_interval, kaplan_meier
+from precision_eval.stats.intervals import bootstrap_interval
+from precision_eval.stats.survival import kaplan_meier
 
 SERIES_BIN_STEPS = 25
 SURVIVAL_POINTS = 60

@@ -91,7 +91,7 @@ class Estimate:
         """Of the logarithm; 0 where nothing was estimated."""
         if self.degrees <= 0.0 or not 0.0 < self.low <= self.high:
             return 0.0
-        from precision_eval.stats import student_quantile
+        from precision_eval.stats.sequential import student_quantile
 
         return (math.log(self.high) - math.log(self.low)) / 2.0 / student_quantile(1.0 - self.confidence, self.degrees)
 

@@ -37,7 +37,7 @@ from precision_eval.measure.model_calls import CallOutcome, attempt, output_erro
 from precision_eval.report.loading import FixComparison, LoadedChoice, paragraphs
 from precision_eval.results.model import Group, Row, exact
 from precision_eval.results.reading import drift_estimate, figure_doubts, log_ratios, ratio_estimate, row_doubts
-from precision_eval.stats import PairedRatio
+from precision_eval.stats.paired import PairedRatio
 
 Reference = nn.Module | Callable[..., Any] | torch.Tensor
 _REFERENCE = "full_float32"

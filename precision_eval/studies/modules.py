@@ -35,7 +35,7 @@ from precision_eval.fixes.catalog import Fix
 from precision_eval.fixes.packing import Packed
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.system_drift import exact_output, relative_error
-from precision_eval.stats import PairedRatio
+from precision_eval.stats.paired import PairedRatio
 
 FORMATS = ("float16", "bfloat16")
 VERSION = 1

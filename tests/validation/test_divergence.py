@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from precision_eval.stats import kaplan_meier
+from precision_eval.stats.survival import kaplan_meier
 from validation.divergence import analysis
 from validation.divergence.analysis import MedianSurvival, agreement, conditions_of, figures, median_survival
 from validation.divergence.plan import BIN_STEPS

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from precision_eval.stats import Interval, kaplan_meier
-from precision_eval.stats.survival import Survival
+from precision_eval.stats.intervals import Interval
+from precision_eval.stats.survival import Survival, kaplan_meier
 from validation.divergence.plan import FIXES
 from validation.divergence.prediction import Prediction, resampled_medians
 from validation.frame import Data, Figure

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from precision_eval.stats import wilson_interval
+from precision_eval.stats.intervals import wilson_interval
 from validation.frame import Data, Figure
 from validation.latency.calls import DELTAS, call_by_name
 from validation.latency.load import LOADS

@@ -23,7 +23,7 @@ from precision_eval.fixes.sites import SITES
 from precision_eval.measure.blocks import BLOCK_S, MIN_CALLS
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.timers import HostTimer
-from precision_eval.stats import PairedRatio, paired_ratio
+from precision_eval.stats.paired import PairedRatio, paired_ratio
 from precision_eval.trace.attention import probing
 from precision_eval.trace.capture import observe
 from precision_eval.trace.observer import profiled

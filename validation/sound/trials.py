@@ -18,8 +18,8 @@ import numpy as np
 from precision_eval.core.figures import SoundFigures
 from precision_eval.measure.shipped_voice import BATCH_STREAMS
 from precision_eval.results.sound import VOICE_METRICS, judged_sound
-from precision_eval.stats import student_quantile
 from precision_eval.stats.differences import FAMILY_ERROR, POWER
+from precision_eval.stats.sequential import student_quantile
 from validation.frame import Data
 from validation.sound.bank import CONTROLS, FIXES, MARGIN_RUNG, N_FRAMES, PLANTED, RENDERING
 

@@ -19,7 +19,9 @@ from typing import Any, Literal
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import bytes_of
 from precision_eval.results.model import ONE_INPUT, SAME_MEMORY, SAME_TIME, Group, MissingMeasureError, Row
-from precision_eval.stats import EQUIVALENCE_ALPHA, ERROR_RATE, student_location, student_quantile
+from precision_eval.stats.paired import ERROR_RATE
+from precision_eval.stats.robust import student_location
+from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, student_quantile
 
 AXES: tuple[str, ...] = ("time", "drift", "memory")
 

@@ -15,7 +15,7 @@ from precision_eval.doctor.examination import examine
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.model_calls import subject_of
-from precision_eval.stats import MIN_BLOCKS
+from precision_eval.stats.doubts import MIN_BLOCKS
 
 D = 8
 

@@ -18,7 +18,8 @@ from precision_eval.measure.allocator import page_faults_without_room
 from precision_eval.measure.blocks import Candidate, Rounds, alternates, block_sizes, choose_clock
 from precision_eval.measure.latency import compare_latency, size_rounds
 from precision_eval.measure.timers import COUNTED_EVERY, Counts, HostTimer, RawBlock, Reading, blocks_of
-from precision_eval.stats import paired_log_ratios, student_location
+from precision_eval.stats.paired import paired_log_ratios
+from precision_eval.stats.robust import student_location
 from tests.support.executor_calls import doubts_about_fresh_memory
 
 

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.stats import bootstrap_interval, decide, kaplan_meier, student_quantile, wilson_interval
 from precision_eval.stats.doubts import kendall_trend, series_doubts
+from precision_eval.stats.intervals import bootstrap_interval, wilson_interval
+from precision_eval.stats.sequential import decide, student_quantile
+from precision_eval.stats.survival import kaplan_meier
 
 
 class TestBootstrap:

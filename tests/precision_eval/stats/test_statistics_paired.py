@@ -11,19 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.stats import (
-    LOOKS,
-    decide,
-    look_errors,
-    over_processes,
-    paired_log_ratios,
-    paired_ratio,
-    student_location,
-    student_quantile,
-)
-from precision_eval.stats.paired import minimum_detectable_effect, settling_time
-from precision_eval.stats.robust import one_step_interval
-from precision_eval.stats.sequential import spent
+from precision_eval.stats.paired import minimum_detectable_effect, paired_log_ratios, paired_ratio, settling_time
+from precision_eval.stats.processes import over_processes
+from precision_eval.stats.robust import one_step_interval, student_location
+from precision_eval.stats.sequential import LOOKS, decide, look_errors, spent, student_quantile
 
 VALUES = st.lists(st.integers(-8000, 8000).map(lambda n: n / 8), min_size=4, max_size=40)
 TIMES = st.lists(st.floats(1e-6, 1e2), min_size=4, max_size=30)

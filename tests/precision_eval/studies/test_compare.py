@@ -9,7 +9,7 @@ from torch import nn
 from precision_eval.core.errors import CandidateError, ParameterError
 from precision_eval.fixes.outside import fixed
 from precision_eval.results.choose import MissingMeasureError
-from precision_eval.stats import paired_ratio
+from precision_eval.stats.paired import paired_ratio
 from precision_eval.studies.compare import Cost, Costs, compare
 
 W = 64
