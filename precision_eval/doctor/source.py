@@ -49,31 +49,29 @@ def source_line(code: CodeType, instruction: int) -> SourceLine:
 
 
 @lru_cache(maxsize=64)
-def _tree(file: str) -> tuple[str, ast.Module] | None:
+def _parsed(file: str) -> tuple[list[str], tuple[ast.AST, ...]]:
+    """Return a file's lines and all its nodes; nothing where it is no Python."""
     lines = linecache.getlines(file)
-    if not lines:
-        return None
-    text = "".join(lines)
     try:
-        return text, ast.parse(text)
+        return lines, tuple(ast.walk(ast.parse("".join(lines))))
     except SyntaxError:
-        return None
+        return [], ()
 
 
 @lru_cache(maxsize=4096)
 def _node(code: CodeType, instruction: int) -> ast.AST | None:
-    span, parsed = _span(code, instruction), _tree(code.co_filename)
-    if span is None or parsed is None:
+    span, (_, nodes) = _span(code, instruction), _parsed(code.co_filename)
+    if span is None:
         return None
     first, last, start, end = span
     best: ast.AST | None = None
-    for node in ast.walk(parsed[1]):
+    for node in nodes:
         if not isinstance(node, ast.Call | ast.BinOp | ast.AugAssign | ast.Subscript | ast.Assign | ast.Attribute):
             continue
         if (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset) == (first, last, start, end):
             best = node
     if isinstance(best, ast.Subscript):  # an assignment's instruction spans its target
-        for node in [node for node in ast.walk(parsed[1]) if isinstance(node, ast.Assign)]:
+        for node in [node for node in nodes if isinstance(node, ast.Assign)]:
             if best in node.targets:
                 return node
             target = node.targets[0]
@@ -89,8 +87,15 @@ def names_at(code: CodeType, instruction: int) -> frozenset[str]:
 
 
 def _text(file: str, node: ast.AST) -> str:
-    parsed = _tree(file)
-    return (ast.get_source_segment(parsed[0], node) or "") if parsed else ""
+    last = getattr(node, "end_lineno", None)  # a part of an assignment of several has none
+    if last is None or not isinstance(node, ast.expr | ast.stmt | ast.keyword):
+        return ""
+    lines = [line.encode() for line in _parsed(file)[0][node.lineno - 1 : last]]
+    if not lines:
+        return ""
+    lines[-1] = lines[-1][: node.end_col_offset]
+    lines[0] = lines[0][node.col_offset :]
+    return b"".join(lines).decode()
 
 
 def _operands_of(node: ast.AST | None) -> dict[tuple[int | str, ...], ast.expr]:
@@ -116,8 +121,7 @@ def _operands_of(node: ast.AST | None) -> dict[tuple[int | str, ...], ast.expr]:
 @lru_cache(maxsize=64)
 def _names_of_torch(file: str) -> frozenset[str]:
     names = {"torch", "F", "functional"}
-    parsed = _tree(file)
-    for node in ast.walk(parsed[1]) if parsed else ():
+    for node in _parsed(file)[1]:
         if isinstance(node, ast.Import):
             imported = [alias for alias in node.names if alias.name.partition(".")[0] == "torch"]
             names.update(alias.asname or "torch" for alias in imported)
@@ -231,8 +235,8 @@ def with_calls(code: CodeType, instruction: int, calls: dict[str, str], *, resul
 
 def with_backend(code: CodeType, instruction: int, backend: str) -> tuple[Insertion, ...]:
     """Name another backend where a ``with sdpa_kernel(SDPBackend.MATH)`` of the same file holds a line."""
-    span, parsed = _span(code, instruction), _tree(code.co_filename)
-    for node in ast.walk(parsed[1]) if span and parsed else ():
+    span = _span(code, instruction)
+    for node in _parsed(code.co_filename)[1] if span else ():
         if not (isinstance(node, ast.With) and span and node.lineno <= span[0] <= (node.end_lineno or 0)):
             continue
         for part in [part for item in node.items for part in ast.walk(item.context_expr)]:
@@ -315,10 +319,9 @@ def dtype_argument(code: CodeType, instruction: int) -> str:
     node, file = _node(code, instruction), code.co_filename
     words = node.keywords if isinstance(node, ast.Call) else []
     written = next((_text(file, word.value) for word in words if word.arg == "dtype"), "")
-    parsed = _tree(file)
-    if not written.startswith("self.") or parsed is None:
+    if not written.startswith("self."):
         return f"dtype={written}" if written else ""
-    for part in ast.walk(parsed[1]):
+    for part in _parsed(file)[1]:
         if isinstance(part, ast.Assign) and _text(file, part.targets[0]) == written:
             return f"dtype={written}, set to {_text(file, part.value)} at {short_path(file)}:{part.lineno}"
     return f"dtype={written}"
@@ -331,8 +334,7 @@ def with_keyword_cast(code: CodeType, instruction: int, words: tuple[str, ...], 
 
 
 def imports_torch(file: str) -> bool:
-    parsed = _tree(file)
-    imports = [node for node in ast.walk(parsed[1]) if isinstance(node, ast.Import)] if parsed else []
+    imports = [node for node in _parsed(file)[1] if isinstance(node, ast.Import)]
     return any(alias.name == "torch" and alias.asname is None for node in imports for alias in node.names)
 
 
@@ -349,7 +351,7 @@ def _append_call(file: str, part: ast.expr, call: str) -> tuple[Insertion, ...]:
 
 def forget_source() -> None:
     """Forget what was read of files, since one was changed in memory."""
-    _tree.cache_clear()
+    _parsed.cache_clear()
     _node.cache_clear()
     _names_of_torch.cache_clear()
 
