@@ -43,6 +43,7 @@ class Measure:
     cost_s: float = 3.0
     cost_option: str | None = None
     everywhere: bool = False
+    imports: tuple[str, ...] = ()  # libraries that each of its cells would import while it is measured
 
     def run(self, cell: Cell, run_dir: Path) -> list[Outcome]:
         return cast(list[Outcome], imported(self.place)(cell, run_dir))
@@ -123,6 +124,7 @@ MEASURES: tuple[Measure, ...] = (
         title="the audio against the reference's and the original's over time, as a ratio to the noise floor",
         source="audio_metrics: log-spectral distance, mel-cepstral distortion, SI-SDR, phoneme accuracy",
         place="precision_eval.measure.voice:audio",
+        imports=("scipy.stats",),
         after=("synthesis",),
         needs=("synthesis",),
         pseudo_fixes=("reference", "noise_floor", *_CONTROLS),
@@ -135,6 +137,7 @@ MEASURES: tuple[Measure, ...] = (
         title="many short streams of the voice, each heard against the original speech of its passage",
         source="paired by passage and seed; Holm's error rate, and no worse than one 20 ms drop-out a second",
         place="precision_eval.measure.voice:sound",
+        imports=("scipy.stats",),
         pseudo_fixes=("reference", "noise_floor", *_CONTROLS),
         options=("seed", "streams", "minutes"),
         cost_s=8.0,

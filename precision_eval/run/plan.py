@@ -2,8 +2,8 @@
 
 Conventions: a name without ``*``, ``?`` or ``[`` must exist; a glob must match something; several may be given. A mode
 that a fix does not have is not planned. Where no mode was asked for, it is eager, and a fix that exists only compiled
-is planned compiled, with the control ``as_shipped`` compiled beside it. Cells come in the order case, size,
-attention backend, measure, mode, fix.
+is planned where its name was asked for: compiled, with the control ``as_shipped`` compiled too. Cells come in the order
+case, size, attention backend, measure, mode, fix.
 """
 
 from __future__ import annotations
@@ -64,9 +64,12 @@ class Plan:
     @property
     def modules(self) -> tuple[str, ...]:
         """What its workers import of this package and of libraries; somebody's own code runs in workers alone."""
-        places = {measure.name: measure.place.partition(":")[0] for measure in self.measures}
-        own = {name: (place,) for name, place in places.items() if place.startswith("precision_eval.")}
-        return tuple(dict.fromkeys(name for cell in self.cells for name in own.get(cell.measure, ())))
+        modules = {
+            measure.name: (measure.place.partition(":")[0], *measure.imports)
+            for measure in self.measures
+            if measure.place.startswith("precision_eval.")
+        }
+        return tuple(dict.fromkeys(name for cell in self.cells for name in modules.get(cell.measure, ())))
 
     @property
     def compiled(self) -> bool:
@@ -99,7 +102,8 @@ def make_plan(
     known = CASES if cases is None else cases
     chosen = [case for case in _cases_of(selection.cases, known) if case.id not in selection.without]
     fix_names = fixes_of(selection.fixes, fixes)
-    modes = _modes_of(selection.modes, [fix for fix in fixes if fix.id in fix_names])
+    asked = fixes_of([name for name in selection.fixes if name != "*"], fixes)
+    modes = _modes_of(selection.modes, [fix for fix in fixes if fix.id in fix_names], asked)
     wanted = _with_needs(matching("measure", selection.measures, [entry.name for entry in measures]), measures)
     sizes = _sizes_of(selection.sizes, chosen)
     cells = tuple(
@@ -149,13 +153,15 @@ def fixes_of(patterns: Iterable[str], fixes: Sequence[Fix]) -> tuple[str, ...]:
     return matching("fix", asked, [fix.id for fix in fixes])
 
 
-def _modes_of(requested: tuple[str, ...] | None, fixes: Sequence[Fix]) -> dict[str, tuple[str, ...]]:
-    """Return the fixes of each mode, in their own order."""
+def _modes_of(
+    requested: tuple[str, ...] | None, fixes: Sequence[Fix], asked: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the fixes of each mode, in their own order; `asked` are those that were asked for by name."""
     modes = matching("mode", requested, MODES) if requested else ("eager",)
     planned: dict[str, list[str]] = {mode: [] for mode in MODES}
     for fix in fixes:
         own = [mode for mode in modes if mode in fix.modes]
-        if not own and requested is None:
+        if not own and requested is None and fix.id in asked:
             own = list(fix.modes[:1])
         for mode in own:
             planned[mode].append(fix.id)

@@ -1,9 +1,9 @@
 """Runs a plan on an executor: cells in, records out.
 
 Conventions: untimed cells run side by side. A timed cell runs while nothing else does, unless each worker has a device
-of its own. A cell waits for those that come before it; where one of them did not pass, the cell is not run and takes
-over its status and reason. Every result is recorded as soon as it is there, so that stopping at
-any moment loses nothing that was measured.
+of its own. Cells run case by case, the timed ones of a case last, so that each case answers early. A cell waits for
+those that come before it; where one of them did not pass, the cell is not run and takes over its status and reason.
+Every result is recorded as soon as it is there, so that stopping at any moment loses nothing that was measured.
 """
 
 from __future__ import annotations
@@ -113,14 +113,15 @@ class _Run:
                 self._settle(cell, tuple(fitting), resumed=True)
 
     def launch(self, max_parallel: int) -> None:
-        """Hand out what may begin now."""
-        for timed in (False, True):
-            for cell in list(self.pending):
-                if self._occupied(timed, max_parallel):
-                    break
-                if self._timed[cell.measure] == timed and self._ready(cell):
-                    self.pending.remove(cell)
-                    self._begin(cell)
+        """Hand out what may begin now; a timed cell that is ready keeps later cases waiting."""
+        turns = {case: turn for turn, case in enumerate(dict.fromkeys(cell.case for cell in self.plan.cells))}
+        for cell in sorted(self.pending, key=lambda cell: (turns[cell.case], self._timed[cell.measure])):
+            if not self._ready(cell):
+                continue
+            if self._occupied(self._timed[cell.measure], max_parallel):
+                break
+            self.pending.remove(cell)
+            self._begin(cell)
 
     def collect(self) -> None:
         """Wait for the next results and record them."""

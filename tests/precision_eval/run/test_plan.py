@@ -44,16 +44,24 @@ def ids(plan):
     return [cell.id for cell in plan.cells]
 
 
-def test_default_is_eager_and_what_exists_only_compiled_with_the_control():
-    assert ids(planned(cases=("attention",))) == [
+def test_default_is_eager_and_what_exists_only_compiled_is_asked_for_by_name():
+    eager = [
         "attention/as_shipped/eager@cpu:small#trace",
         "attention/kv_to_query/eager@cpu:small#trace",
         "attention/full_float32/eager@cpu:small#trace",
+        "attention/as_shipped+kv_to_query+full_float32/eager@cpu:small#latency",
+    ]
+    compiled = [
         "attention/as_shipped/compiled@cpu:small#trace",
         "attention/dynamo_fallback/compiled@cpu:small#trace",
-        "attention/as_shipped+kv_to_query+full_float32/eager@cpu:small#latency",
         "attention/as_shipped+dynamo_fallback/compiled@cpu:small#latency",
     ]
+    assert ids(planned(cases=("attention",))) == eager
+    assert ids(planned(cases=("attention",), fixes=("as_shipped", "dynamo*"), measures=("latency",))) == [
+        "attention/as_shipped/eager@cpu:small#latency",
+        compiled[-1],
+    ]
+    assert sorted(ids(planned(cases=("attention",), fixes=("*", "dynamo_fallback")))) == sorted(eager + compiled)
 
 
 def test_a_mode_that_a_fix_lacks_is_not_planned():
