@@ -84,7 +84,7 @@ def evaluate(
     Raises
     ------
     ParameterError
-        The case or a candidate cannot be measured, and why.
+        The case cannot be measured, and why. A candidate that cannot is a row with its error.
     """
     from precision_eval.report.loading import load
     from precision_eval.report.writer import write_report

@@ -1,11 +1,12 @@
 """Progress: a bar with what runs and the time left on a terminal; a few plain lines elsewhere.
 
-A run counts records, one per fix and measure. The time left is the rough duration of what is left, at the pace of what
-was measured so far. The bar is redrawn only when a cell starts or ends: nothing observes while timing.
+A run counts records, one per fix and measure. The time left follows from what has been measured so far. The bar is
+redrawn only when a cell starts or ends: nothing observes while timing.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -48,27 +49,42 @@ def bar_on(console: Console | None = None) -> Iterator[Show]:
 
 
 class Tally:
+    """Counts the records of a run, and foretells the time left: from cells alike where there were any, else roughly."""
+
     def __init__(self, plan: Plan) -> None:
-        self._measures = {cell.measure: measure_by_name(cell.measure, plan.measures) for cell in plan.cells}
-        self.total = sum(len(cell.fixes) for cell in plan.cells)
-        self.settled = 0
+        self.measures = {cell.measure: measure_by_name(cell.measure, plan.measures) for cell in plan.cells}
+        self._open = {cell.fix_id(fix): (cell, fix) for cell in plan.cells for fix in cell.fixes}
+        self.total = len(self._open)
         self.resumed = 0
-        self._left_s = sum(map(self._expected_s, plan.cells))
-        self._measured_s = 0.0  # the rough duration of what was measured
+        self._lost: set[tuple[str, str, str, str]] = set()  # fixes of which nothing more is measured
+        self._walls: dict[tuple[str, ...], list[float]] = {}  # seconds per record, by kind of cell
+        self._expected_s = 0.0  # the rough duration of what was measured
+        self._running: dict[str, float] = {}
+        self._worked_s = {True: 0.0, False: 0.0}  # of timed cells, which run alone, and of those side by side
         self._began_s = time.monotonic()
 
-    def _expected_s(self, cell: Cell) -> float:
-        return self._measures[cell.measure].expected_s(cell)
+    @property
+    def settled(self) -> int:
+        return self.total - len(self._open)
+
+    def start(self, cell: Cell) -> None:
+        self._running[cell.id] = time.monotonic()
 
     def add(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
-        """Count records; only those that were measured now, in more than no time, set the pace."""
-        expected_s = self._expected_s(cell) * len(records) / len(cell.fixes)
-        self.settled += len(records)
-        self._left_s -= expected_s
+        """Count records; only those that were measured now, in more than no time, say how long others take."""
+        self._running.pop(cell.id, None)
+        for record in records:
+            self._open.pop(record.cell, None)
+            if record.status != "passed":
+                self._lost.add((cell.case, cell.size, cell.mode, record.fix))
+        wall_s = max((record.wall_s for record in records), default=0.0)
         if resumed:
             self.resumed += len(records)
-        elif any(record.wall_s > 0.0 for record in records):
-            self._measured_s += expected_s
+        elif wall_s > 0.0:
+            self._expected_s += self.measures[cell.measure].expected_s(cell)
+            self._worked_s[self.measures[cell.measure].timed] += wall_s
+            for kind in _kinds(cell):
+                self._walls.setdefault(kind, []).append(wall_s / len(records))
 
     def resumed_text(self) -> str:
         return f"{self.resumed} of {self.total} already measured"
@@ -78,12 +94,36 @@ class Tally:
         return time.monotonic() - self._began_s
 
     def left_text(self) -> str:
-        if self.settled >= self.total:
+        if not self._open:
             return f"done in {clock(self.elapsed_s)}"
-        if not self._measured_s:
+        if not self._expected_s:
             return f"{clock(self.elapsed_s)} elapsed"
-        left_s = self.elapsed_s * self._left_s / self._measured_s
-        return f"{clock(self.elapsed_s)} elapsed, about {clock(left_s)} left"
+        return f"{clock(self.elapsed_s)} elapsed, about {clock(self.left_s())} left"
+
+    def left_s(self) -> float:
+        """Foretell at the rate at which cells have run side by side, the time so far of those that run now included."""
+        left_s = {True: 0.0, False: 0.0}
+        for cell, fix in self._open.values():
+            if (cell.case, cell.size, cell.mode, fix) not in self._lost:
+                left_s[self.measures[cell.measure].timed] += self._foretell_s(cell)
+        running_s = sum(time.monotonic() - began_s for began_s in self._running.values())
+        side_by_side_s = self._worked_s[False] + running_s
+        rate = max(0.0, self.elapsed_s - self._worked_s[True]) / side_by_side_s if side_by_side_s else 1.0
+        return rate * max(0.0, left_s[False] - running_s) + left_s[True]
+
+    def _foretell_s(self, cell: Cell) -> float:
+        """Return the likely seconds of one record: as cells alike took, else as rough durations were at this pace."""
+        for kind in _kinds(cell):
+            if kind in self._walls:
+                return statistics.fmean(self._walls[kind])
+        measure = self.measures[cell.measure]
+        pace = 1.0 if measure.timed else sum(self._worked_s.values()) / self._expected_s  # timing has a fixed budget
+        return measure.expected_s(cell) * pace / len(cell.fixes)
+
+
+def _kinds(cell: Cell) -> tuple[tuple[str, ...], ...]:
+    """Return what cells that take about as long have in common, the most alike first."""
+    return ((cell.measure, cell.case, cell.size, cell.mode), (cell.measure, cell.mode))
 
 
 def clock(seconds: float) -> str:
@@ -105,6 +145,7 @@ class PlainProgress:
 
     def started(self, cell: Cell) -> None:
         """Print nothing: the line comes with the result."""
+        self._tally.start(cell)
 
     def print_resumed(self) -> None:
         if not self._printed_resumed and self._tally.resumed:
@@ -139,6 +180,7 @@ class LiveProgress:
 
     def started(self, cell: Cell) -> None:
         self._running[cell] = None
+        self.tally.start(cell)
         self._draw()
 
     def finished(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
@@ -167,14 +209,39 @@ def progress_on(console: Console, plan: Plan, *, verbose: bool = False) -> Itera
     with bar_on(console) as show:
         live = LiveProgress(show, plan)
         yield live
-    before = f"{live.tally.resumed_text()}; " if live.tally.resumed else ""
-    console.print(f"{before}{live.tally.left_text()}", highlight=False)
+    if live.tally.resumed:
+        console.print(live.tally.resumed_text(), highlight=False)
+
+
+class CaseByCase:
+    """Passes on what it hears, and calls `answer` with each case once every record of it is there."""
+
+    def __init__(self, progress: RunProgress, plan: Plan, answer: Callable[[str], None]) -> None:
+        self._progress = progress
+        self._answer = answer
+        self._open: dict[str, set[str]] = {}
+        for cell in plan.cells:
+            self._open.setdefault(cell.case, set()).update(map(cell.fix_id, cell.fixes))
+
+    def started(self, cell: Cell) -> None:
+        self._progress.started(cell)
+
+    def finished(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
+        self._progress.finished(cell, records, resumed=resumed)
+        left = self._open.get(cell.case, set())
+        left.difference_update(record.cell for record in records)
+        if not left and self._open.pop(cell.case, None) is not None:
+            self._answer(cell.case)
 
 
 class ConsoleListener:
-    def __init__(self, console: Console, *, verbose: bool) -> None:
+    """Prints how a run goes on; `answer` is called with each case that is complete."""
+
+    def __init__(self, console: Console, *, verbose: bool, answer: Callable[[str], None] | None = None) -> None:
         self._console = console
         self._verbose = verbose
+        self._answer = answer
+        self.left_out: tuple[str, ...] = ()
 
     def note(self, line: str) -> None:
         print_lines([line], self._console)
@@ -182,5 +249,8 @@ class ConsoleListener:
     def waiting(self, what: str) -> AbstractContextManager[object]:
         return self._console.status(what)
 
-    def progress(self, plan: Plan) -> AbstractContextManager[RunProgress]:
-        return progress_on(self._console, plan, verbose=self._verbose)
+    @contextmanager
+    def progress(self, plan: Plan) -> Iterator[RunProgress]:
+        self.left_out = plan.left_out
+        with progress_on(self._console, plan, verbose=self._verbose) as progress:
+            yield progress if self._answer is None else CaseByCase(progress, plan, self._answer)

@@ -16,6 +16,7 @@ from precision_eval.core.files import to_json
 from precision_eval.core.table import print_lines, print_table
 
 if TYPE_CHECKING:
+    from precision_eval.report.writer import Answer
     from precision_eval.results.reading import Run
 
 HELP = """\
@@ -80,7 +81,15 @@ def _print_side_by_side(run_dirs: list[Path], *, as_json: bool) -> None:
         print_table(table, Console(emoji=False))
 
 
-def write_reports(run_dir: Path, printing: Printing, *, measured_s: float | None = None) -> None:
+def write_reports(
+    run_dir: Path,
+    printing: Printing,
+    *,
+    measured_s: float | None = None,
+    answer: Answer | None = None,
+    left_out: str = "",
+) -> None:
+    """Write the files of a report and print the answer, or what of it is not printed yet."""
     from precision_eval.report.writer import write_report
     from precision_eval.results.reading import load_run
 
@@ -89,24 +98,26 @@ def write_reports(run_dir: Path, printing: Printing, *, measured_s: float | None
         write_report(run_dir, console=notes if printing.verbose else None)
     seconds = {"measured_s": measured_s, "reported_s": round(time.monotonic() - began, 1)}
     path = run_dir / "report.html"
-    _print_answer(load_run(run_dir), path, printing, seconds)
+    _print_answer(load_run(run_dir), path, printing, seconds, answer=answer, left_out=left_out)
     if printing.open_report:
         typer.launch(str(path.resolve()))  # what takes no relative path for a file takes it for a host
 
 
-def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, Any]) -> None:
-    from precision_eval.report.writer import answer_dicts, print_answer, print_next
+def _print_answer(
+    run: Run, path: Path, printing: Printing, seconds: dict[str, Any], *, answer: Answer | None, left_out: str
+) -> None:
+    from precision_eval.report.writer import Answer, answer_dicts, print_next
 
     if printing.silent:
         return
     if printing.as_json:
         seconds["busy_s"] = run.busy_s
-        answer = {"run": str(run.directory), "html_report": str(path), **seconds, "groups": answer_dicts(run)}
-        print(to_json(answer, what="the answer", indent=1))
+        data = {"run": str(run.directory), "html_report": str(path), **seconds, "groups": answer_dicts(run)}
+        print(to_json(data, what="the answer", indent=1))
         return
     console = Console(emoji=False)
     if not printing.verbose:
-        print_answer(run, console)
+        (answer or Answer(console)).print_rest(run)
     took = "" if seconds["measured_s"] is None else f" (measured in {seconds['measured_s']:.0f} s)"
-    print_lines([f"HTML report{took}: {path}"], console, soft_wrap=True)
+    print_lines([f"HTML report{took}: {path}", *([left_out] if left_out else [])], console, soft_wrap=True)
     print_next(run, console)

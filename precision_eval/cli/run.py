@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,12 +17,12 @@ from precision_eval.cli.progress import ConsoleListener
 from precision_eval.cli.report import Printing, write_reports
 from precision_eval.cli.settings import RUN, read_settings, set_option, settings_help
 from precision_eval.core.cells import SUITE_FAILED
-from precision_eval.core.formatting import command_line
+from precision_eval.core.formatting import command_line, join
 from precision_eval.core.records import Record, RecordFile
 from precision_eval.core.table import print_lines
 from precision_eval.run.plan import Selection, checked_device
 from precision_eval.run.session import Execution, run_selection
-from precision_eval.run.tiers import Tier, cell_limit_s, tier_of
+from precision_eval.run.tiers import cell_limit_s, tier_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,24 +123,47 @@ def run(
         candidates=split(candidate),
         executor=settings["executor"],
     )
-    _run_and_report(
-        selection, execution, tier, settings["checkpoint_dtype"], Printing(verbose=verbose, as_json=as_json)
-    )
+    run_of_tier = partial(run_selection, selection, execution, tier=tier, checkpoint_dtype=settings["checkpoint_dtype"])
+    printing = Printing(verbose=verbose, as_json=as_json)
+    _run_and_report(run_of_tier, execution, printing, default_measures=measure is None, default_modes=mode is None)
 
 
 def _run_and_report(
-    selection: Selection, execution: Execution, tier: Tier, checkpoint_dtype: str, printing: Printing
+    run_of_tier: Callable[..., Sequence[Record]],
+    execution: Execution,
+    printing: Printing,
+    *,
+    default_measures: bool,
+    default_modes: bool,
 ) -> None:
+    """Run, printing the table of each case as soon as it is complete, then write the report."""
+    from precision_eval.report.writer import Answer
+    from precision_eval.results.reading import load_run
+
     console, began = printing.notes(), time.monotonic()
-    listener = ConsoleListener(console, verbose=printing.verbose)
+    answer = None if printing.verbose or printing.as_json else Answer(console)
+    listener = ConsoleListener(
+        console,
+        verbose=printing.verbose,
+        answer=None if answer is None else lambda case: answer.print_groups(load_run(execution.out), case),
+    )
     try:
-        records = run_selection(selection, execution, tier=tier, checkpoint_dtype=checkpoint_dtype, listener=listener)
+        records = run_of_tier(listener=listener)
         if records:
-            write_reports(execution.out, printing, measured_s=round(time.monotonic() - began, 1))
+            measured_s = round(time.monotonic() - began, 1)
+            left_out = _left_out_text(listener.left_out if default_measures else (), default_modes=default_modes)
+            write_reports(execution.out, printing, measured_s=measured_s, answer=answer, left_out=left_out)
     except KeyboardInterrupt:
         _print_how_to_resume(RecordFile(execution.out / "records.jsonl"), console)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     _check_suite_failures(records)
+
+
+def _left_out_text(measures: Sequence[str], *, default_modes: bool) -> str:
+    """Say what the default did not measure, and what adds it."""
+    parts = [f"{join(measures)} (--measure '*' adds them)"] if measures else []
+    parts += ["compiled calls (--mode eager,compiled)"] if default_modes else []
+    return f"Left out: {'; '.join(parts)}" if parts else ""
 
 
 def _cases_of(targets: list[str] | None, cases: list[str] | None) -> tuple[str, ...] | None:

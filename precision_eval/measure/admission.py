@@ -1,8 +1,8 @@
 """Whether a case or a candidate from outside can be measured: called once before anything is planned; imports torch.
 
 Conventions: this runs in a process of its own, as a user's file may do anything. What cannot be measured is refused
-with one :class:`~precision_eval.core.errors.ParameterError`. That a model raises a dtype error is what is measured, and
-no reason to refuse it.
+with one :class:`~precision_eval.core.errors.ParameterError`, which for a candidate is the result of its cells. That a
+model raises an error, as shipped or under a candidate, is what is measured, and no reason to refuse it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,13 @@ class AdmittedCase:
 
 @dataclass(frozen=True)
 class AdmittedCandidate:
+    """What importing a candidate, and putting it on a model, has shown; `refused` says why it cannot be measured."""
+
     fix: str
     digest: str
-    modes: tuple[Mode, ...]
-    storage: Storage
+    modes: tuple[Mode, ...] = Fix.modes
+    storage: Storage = Fix.storage
+    refused: str = ""
 
 
 def admit_case(target: str, device: str, seed: int) -> AdmittedCase:
@@ -63,24 +66,16 @@ def admit_case(target: str, device: str, seed: int) -> AdmittedCase:
 
 
 def admit_candidate(target: str, case_id: str, size: str, device: str, seed: int) -> AdmittedCandidate:
-    """Put a candidate on a case's model and call it; refuse one that breaks it, or leaves it as it was."""
+    """Put a candidate on a case's model and call it; refuse one that leaves the model as it was."""
     fix = fix_by_id(target)
-    case = case_by_id(case_id).build(size, device=resolved_device(device), seed=seed)
-    mode = "eager" if "eager" in fix.modes else None
-    if mode is not None:
+    if "eager" in fix.modes and fix.change is not None:
+        case = case_by_id(case_id).build(size, device=resolved_device(device), seed=seed)
         shipped, outcome = _try(case, fix_by_id("as_shipped")), _try(case, fix)
-        error = outcome.error
-        if isinstance(error, ParameterError):
-            raise error
-        if error is not None:
-            what = "the same as without it" if str(error) == str(shipped.error) else "an error"
-            raise ParameterError(
-                f"under the candidate {target} the model raises {what}: {type(error).__name__}: {first_line(error)}"
-            )
-        if fix.change is not None and shipped.error is None and difference(shipped, outcome) == 0:
+        if isinstance(outcome.error, ParameterError):
+            raise outcome.error
+        if shipped.error is None and outcome.error is None and difference(shipped, outcome) == 0:
             _check_change(target, case.model, fix)
-    digest = source_digest(target)[:16]
-    return AdmittedCandidate(target, digest, fix.modes, fix.storage)
+    return AdmittedCandidate(target, source_digest(target)[:16], fix.modes, fix.storage)
 
 
 def _check_model(target: str, case: BuiltCase) -> None:
@@ -206,5 +201,13 @@ def admit(
     """Admit cases, then candidates on the case and size named by `subject`."""
     return (
         [admit_case(target, device, seed) for target in cases if is_target(target)],
-        [admit_candidate(target, *subject, device, seed) for target in candidates],
+        [_admit_or_explain(target, subject, device, seed) for target in candidates],
     )
+
+
+def _admit_or_explain(target: str, subject: tuple[str, str], device: str, seed: int) -> AdmittedCandidate:
+    """Admit a candidate; one that is refused has a digest of the reason, as its code may not be there."""
+    try:
+        return admit_candidate(target, *subject, device, seed)
+    except ParameterError as error:
+        return AdmittedCandidate(target, hashlib.sha256(str(error).encode()).hexdigest()[:16], refused=str(error))

@@ -40,8 +40,8 @@ class Measure:
     needs: tuple[str, ...] = ()
     pseudo_fixes: tuple[str, ...] = ()
     options: tuple[str, ...] = ("seed",)
-    cost_s: float = 3.0
-    cost_option: str | None = None
+    cost_s: float = 0.3  # of a cell on a quiet core, times each of `cost_options`
+    cost_options: tuple[str, ...] = ()
     everywhere: bool = False
     imports: tuple[str, ...] = ()  # libraries that each of its cells would import while it is measured
 
@@ -49,8 +49,7 @@ class Measure:
         return cast(list[Outcome], imported(self.place)(cell, run_dir))
 
     def expected_s(self, cell: Cell) -> float:
-        times = cell.options.processes if "processes" in self.options else 1
-        return self.cost_s * times * (1.0 if self.cost_option is None else getattr(cell.options, self.cost_option))
+        return self.cost_s * math.prod(getattr(cell.options, name) or 1 for name in self.cost_options)
 
 
 _CONTROLS = ("control_rope_bfloat16", "control_long_window")
@@ -70,7 +69,8 @@ MEASURES: tuple[Measure, ...] = (
         title="error of one call against float64 on the same stored inputs, split into cast, compute and rounding",
         source="yardstick of the same dtype as in FlashAttention's tests; Golden et al. 2024, arXiv 2405.02803",
         place="precision_eval.measure.generic:drift",
-        cost_s=4.0,
+        cost_s=0.8,
+        cost_options=("seeds",),
         options=("seed", "seeds", *PINS),
     ),
     Measure(
@@ -87,7 +87,8 @@ MEASURES: tuple[Measure, ...] = (
         place="precision_eval.measure.voice:teacher_forced_drift",
         pseudo_fixes=_SHORT_CONTROLS,
         options=("seed", "streams", "steps"),
-        cost_s=10.0,
+        cost_s=0.001,
+        cost_options=("streams", "steps"),
     ),
     Measure(
         name="streams",
@@ -96,7 +97,8 @@ MEASURES: tuple[Measure, ...] = (
         place="precision_eval.measure.voice:streams",
         pseudo_fixes=("reference", "noise_floor", *_SHORT_CONTROLS),
         options=("seed", "streams", "steps"),
-        cost_s=8.0,
+        cost_s=0.0013,
+        cost_options=("streams", "steps"),
     ),
     Measure(
         name="divergence",
@@ -107,7 +109,7 @@ MEASURES: tuple[Measure, ...] = (
         needs=("streams",),
         pseudo_fixes=("noise_floor", *_SHORT_CONTROLS),
         options=("seed", "streams", "steps"),
-        cost_s=1.0,
+        cost_s=0.01,
     ),
     Measure(
         name="synthesis",
@@ -116,8 +118,8 @@ MEASURES: tuple[Measure, ...] = (
         place="precision_eval.measure.voice:synthesis",
         pseudo_fixes=("reference", "noise_floor", *_CONTROLS),
         options=("seed", "minutes"),
-        cost_s=8.0,
-        cost_option="minutes",
+        cost_s=16.0,
+        cost_options=("minutes",),
     ),
     Measure(
         name="audio",
@@ -129,8 +131,8 @@ MEASURES: tuple[Measure, ...] = (
         needs=("synthesis",),
         pseudo_fixes=("reference", "noise_floor", *_CONTROLS),
         options=("seed", "minutes"),
-        cost_s=8.0,
-        cost_option="minutes",
+        cost_s=1.0,
+        cost_options=("minutes",),
     ),
     Measure(
         name="sound",
@@ -140,7 +142,8 @@ MEASURES: tuple[Measure, ...] = (
         imports=("scipy.stats",),
         pseudo_fixes=("reference", "noise_floor", *_CONTROLS),
         options=("seed", "streams", "minutes"),
-        cost_s=8.0,
+        cost_s=1.5,
+        cost_options=("streams", "minutes"),
     ),
     Measure(
         name="latency",
@@ -151,7 +154,7 @@ MEASURES: tuple[Measure, ...] = (
         grouped=True,
         options=("seed", "budget_s", "processes", "memory", *PINS),
         cost_s=1.5,
-        cost_option="budget_s",
+        cost_options=("budget_s", "processes"),
     ),
 )
 

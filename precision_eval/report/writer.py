@@ -157,24 +157,44 @@ def print_report(run: Run, console: Console) -> None:
     print_lines(["How to read this", *(f"  · {line}" for line in reading_guide(run))], console)
 
 
+class Answer:
+    """Prints the short table of each group of a run once, as soon as its case is measured, and numbers all notes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._notes = Footnotes()
+        self._printed: set[str] = set()
+        self._failing: dict[str, list[str]] = {}
+
+    def print_groups(self, run: Run, case: str | None = None) -> None:
+        """Print the tables of a case, or of every case, that something cures; what fails is kept for the end."""
+        for group in run.sections:
+            if not group.fixes or group.slug in self._printed or case not in (None, group.case):
+                continue
+            self._printed.add(group.slug)
+            answer = answer_of(group)
+            table = group_table(answer, self._notes, short=True)
+            if group.curing:
+                print_table(table, self._console, compact=True)
+            elif group.fault:
+                print_lines([group.fault], self._console)
+            else:
+                by_result = grouped((row[1], row[0]) for row in table.rows)
+                results = "; ".join(f"{', '.join(fixes)} {result}" for result, fixes in by_result.items())
+                self._failing.setdefault(f"{group.mode}: {results}", []).append(group.case)
+
+    def print_rest(self, run: Run) -> None:
+        """Print what is not printed yet, what nothing cures, and the notes."""
+        self.print_groups(run)
+        for results, cases in self._failing.items():
+            print_lines([f"Nothing measured cures {join(list(dict.fromkeys(cases)))}, {results}"], self._console)
+        _print_notes(run, self._notes, self._console)
+        print_lines(["Bold: best balance of time and drift; ≈: not told apart. Below 1 is faster."], self._console)
+
+
 def print_answer(run: Run, console: Console) -> None:
     """Print the short table of each group that something cures, then what nothing cures, and the notes."""
-    notes = Footnotes()
-    uncured: dict[str, list[str]] = {}
-    for answer in (answer_of(group) for group in run.sections if group.fixes):
-        group, table = answer.group, group_table(answer, notes, short=True)
-        if group.curing:
-            print_table(table, console, compact=True)
-        elif group.fault:
-            print_lines([group.fault], console)
-        else:
-            by_result = grouped((row[1], row[0]) for row in table.rows)
-            results = "; ".join(f"{', '.join(fixes)} {result}" for result, fixes in by_result.items())
-            uncured.setdefault(f"{group.mode}: {results}", []).append(group.case)
-    for results, cases in uncured.items():
-        print_lines([f"Nothing measured cures {join(list(dict.fromkeys(cases)))}, {results}"], console)
-    _print_notes(run, notes, console)
-    print_lines(["Bold: best balance of time and drift; ≈: not told apart. Below 1 is faster."], console)
+    Answer(console).print_rest(run)
 
 
 def print_next(run: Run, console: Console) -> None:

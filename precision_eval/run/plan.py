@@ -46,7 +46,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Plan:
-    """Cells in order, and which of them come after which."""
+    """Cells in order, which of them come after which, the measures left out, and why candidates cannot be measured."""
 
     cells: tuple[Cell, ...]
     after: dict[str, tuple[str, ...]]
@@ -54,6 +54,8 @@ class Plan:
     measures: tuple[Measure, ...]
     candidates: dict[str, str] = field(default_factory=dict)
     parts: dict[str, dict[str, str]] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
 
     def options_of(self, cell: Cell, fix: str) -> dict[str, float | int | str]:
         """Return what a record of a fix depends on: options of the run, and what cases and candidates bring along."""
@@ -120,7 +122,23 @@ def make_plan(
         raise ParameterError("the selection comes to no cell: none of these cases has these measures, fixes and modes")
     by_place = grouped(((cell.case, cell.size, cell.options), cell) for cell in cells)
     after = {cell.id: tuple(_predecessors(cell, own, measures)) for own in by_place.values() for cell in own}
-    return Plan(cells, after, {entry.id: entry.digest for entry in chosen}, tuple(measures), dict(candidates or {}))
+    return Plan(
+        cells,
+        after,
+        {entry.id: entry.digest for entry in chosen},
+        tuple(measures),
+        dict(candidates or {}),
+        left_out=_left_out(chosen, wanted, measures),
+    )
+
+
+def _left_out(cases: Sequence[Case], wanted: set[str], measures: Sequence[Measure]) -> tuple[str, ...]:
+    """Return the measures of these cases that were not asked for, but those that others of them bring along."""
+    left_out = [
+        entry for entry in measures if entry.name not in wanted and any(entry.name in c.measures for c in cases)
+    ]
+    needed = {name for entry in left_out for name in entry.needs}
+    return tuple(entry.name for entry in left_out if entry.name not in needed)
 
 
 def first_size(selection: Selection, cases: Sequence[Case]) -> tuple[str, str]:

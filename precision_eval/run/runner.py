@@ -159,7 +159,9 @@ class _Run:
         self.progress.started(left)
 
     def _blocked(self, cell: Cell, fix: str) -> Outcome | None:
-        """Return the outcome of a fix whose earlier measure did not pass."""
+        """Return the outcome of a fix that cannot be measured, or whose earlier measure did not pass."""
+        if fix in self.plan.refused:
+            return failed(fix, "raised", self.plan.refused[fix])
         measure = measure_by_name(cell.measure, self.plan.measures)
         for name in measure.after:
             earlier = replace(cell, measure=name)

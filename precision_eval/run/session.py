@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from precision_eval.cases.own import SIZE, case_of
 from precision_eval.cases.systems import CASES
 from precision_eval.core.environment import store_environment
-from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.errors import ParameterError, RecordError, matching
 from precision_eval.core.files import NO_SPACE, check_own_folder, remove_unfinished
 from precision_eval.core.records import Record, RecordFile
 from precision_eval.core.targets import is_target, plugins
-from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
+from precision_eval.core.workers import WorkerError, WorkerRaisedError
 from precision_eval.fixes.catalog import ALL_FIXES, Fix
-from precision_eval.measure.registry import all_measures
+from precision_eval.fixes.choices import MODES
+from precision_eval.measure.registry import MEASURES, all_measures
 from precision_eval.run.cluster import ClusterExecutor, NodeLimits, open_cluster
 from precision_eval.run.executor import IsolatedExecutor, environment_seen_by, modules_to_preload
 from precision_eval.run.plan import Plan, Selection, first_size, make_plan
@@ -143,7 +144,7 @@ def resolve_plugins(selection: Selection, candidates: tuple[str, ...]) -> tuple[
 
 
 def admit(selection: Selection, candidates: tuple[str, ...], tier: Tier, *, timeout_s: float) -> Admitted:
-    """Call what comes from outside once, in a process of its own.
+    """Call what comes from outside once, in a process of its own, from the fork server that starts the workers too.
 
     Candidates are tried on the first target, or else on the first of the selection's cases.
     """
@@ -151,11 +152,12 @@ def admit(selection: Selection, candidates: tuple[str, ...], tier: Tier, *, time
     if not targets and not candidates:
         return Admitted()
     subject = (targets[0], SIZE) if targets else first_size(selection, _sized(CASES, tier, None))
-    seed = selection.options.seed
+    arguments = (targets, candidates, subject, selection.device, selection.options.seed)
+    compiled = "compiled" in matching("mode", selection.modes or ("eager",), MODES)
+    preload = modules_to_preload(MEASURES[0].place.partition(":")[0], compiled=compiled)
     try:
-        cases, fixes = call_isolated(
-            _admitted, targets, candidates, subject, selection.device, seed, timeout_s=timeout_s
-        )
+        with IsolatedExecutor(timeout_s=timeout_s, preload=preload) as executor:
+            cases, fixes = executor.submit(_admitted, *arguments).result()
     except WorkerRaisedError as error:
         raise error.__cause__ or error from None
     except WorkerError as error:
@@ -188,7 +190,11 @@ def plan_of(
         measures=all_measures(),
         candidates=candidates,
     )
-    return replace(plan, parts={case.case: case.parts for case in admitted.cases})
+    return replace(
+        plan,
+        parts={case.case: case.parts for case in admitted.cases},
+        refused={entry.fix: entry.refused for entry in admitted.candidates if entry.refused},
+    )
 
 
 def _sized(cases: Iterable[Case], tier: Tier, size: str | None) -> list[Case]:

@@ -82,17 +82,39 @@ def test_a_case_that_decodes_and_speaks_has_players_and_keeps_to_its_tolerances(
     assert "Take full_float32" in chosen.stdout, chosen.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["slips.py:keeps"], "keeps state"),
-        (["my_case.py:factory", "--candidate", "slips.py:fails"], "raises AttributeError"),
-    ],
-)
-def test_a_slip_is_one_line_and_code_2_and_nothing_is_written(folder, arguments, message, refused, monkeypatch):
+def test_a_slip_in_a_factory_is_one_line_and_code_2_and_nothing_is_written(folder, refused, monkeypatch):
     monkeypatch.chdir(folder)
-    refused(message, "run", *arguments, "--out", "out")
+    refused("keeps state", "run", "slips.py:keeps", "--out", "out")
     assert not (folder / "out" / "records.jsonl").exists()
+
+
+def test_a_bad_candidate_is_a_row_with_its_error_and_the_others_are_measured(folder):
+    bad = {
+        "slips.py:fails": "raises AttributeError: 'Layer' object has no attribute 'missing'",
+        "slips.py:absent": "has no 'absent'",
+        "nowhere.py:f": "there is no file nowhere.py",
+    }
+    arguments = ["run", "my_case.py:factory", "--fix", "full_float32", "--measure", "trace", "--out", "out"]
+    names = ",".join((*bad, "my_case.py:wide_cache"))
+    done = command(folder, *arguments, "--candidate", names)
+    assert done.returncode == 0, done.stderr
+    traces = {record.fix: record for record in records(folder).values()}
+    assert {fix for fix, record in traces.items() if record.status == "passed"} == {
+        "full_float32",
+        "my_case.py:wide_cache",
+    }
+    for fix, message in bad.items():
+        assert traces[fix].status == "raised"
+        assert message in traces[fix].reason
+        assert fix in done.stdout
+    assert "compiled" not in done.stdout.replace("--mode eager,compiled", "").replace("compiled calls", "")
+
+    (folder / "nowhere.py").write_text(own_files.CASE)
+    mended = command(folder, *arguments, "--candidate", "nowhere.py:wide_cache,slips.py:fails")
+    assert "2 of 3 already measured" in mended.stdout
+    assert (
+        records(folder)[traces["full_float32"].cell.replace("full_float32", "nowhere.py:wide_cache")].status == "passed"
+    )
 
 
 def test_two_calls_side_by_side(folder):
