@@ -16,7 +16,7 @@ from precision_eval.core.files import to_json
 from precision_eval.core.table import print_lines, print_table
 
 if TYPE_CHECKING:
-    from precision_eval.report.writer import Answer
+    from precision_eval.report.writer import TerminalAnswer
     from precision_eval.results.reading import Run
 
 HELP = """\
@@ -86,7 +86,7 @@ def write_reports(
     printing: Printing,
     *,
     measured_s: float | None = None,
-    answer: Answer | None = None,
+    answer: TerminalAnswer | None = None,
     left_out: str = "",
 ) -> None:
     """Write the files of a report and print the answer, or what of it is not printed yet."""
@@ -104,9 +104,9 @@ def write_reports(
 
 
 def _print_answer(
-    run: Run, path: Path, printing: Printing, seconds: dict[str, Any], *, answer: Answer | None, left_out: str
+    run: Run, path: Path, printing: Printing, seconds: dict[str, Any], *, answer: TerminalAnswer | None, left_out: str
 ) -> None:
-    from precision_eval.report.writer import Answer, answer_dicts, print_next
+    from precision_eval.report.writer import TerminalAnswer, answer_dicts, print_next
 
     if printing.silent:
         return
@@ -117,7 +117,7 @@ def _print_answer(
         return
     console = Console(emoji=False)
     if not printing.verbose:
-        (answer or Answer(console)).print_rest(run)
+        (answer or TerminalAnswer(console)).print_rest(run)
     took = "" if seconds["measured_s"] is None else f" (measured in {seconds['measured_s']:.0f} s)"
     print_lines([f"HTML report{took}: {path}", *([left_out] if left_out else [])], console, soft_wrap=True)
     print_next(run, console)

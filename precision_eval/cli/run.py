@@ -137,11 +137,11 @@ def _run_and_report(
     default_modes: bool,
 ) -> None:
     """Run, printing the table of each case as soon as it is complete, then write the report."""
-    from precision_eval.report.writer import Answer
+    from precision_eval.report.writer import TerminalAnswer
     from precision_eval.results.reading import load_run
 
     console, began = printing.notes(), time.monotonic()
-    answer = None if printing.verbose or printing.as_json else Answer(console)
+    answer = None if printing.verbose or printing.as_json else TerminalAnswer(console)
     listener = ConsoleListener(
         console,
         verbose=printing.verbose,

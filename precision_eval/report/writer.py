@@ -157,7 +157,7 @@ def print_report(run: Run, console: Console) -> None:
     print_lines(["How to read this", *(f"  · {line}" for line in reading_guide(run))], console)
 
 
-class Answer:
+class TerminalAnswer:
     """Prints the short table of each group of a run once, as soon as its case is measured, and numbers all notes."""
 
     def __init__(self, console: Console) -> None:
@@ -194,7 +194,7 @@ class Answer:
 
 def print_answer(run: Run, console: Console) -> None:
     """Print the short table of each group that something cures, then what nothing cures, and the notes."""
-    Answer(console).print_rest(run)
+    TerminalAnswer(console).print_rest(run)
 
 
 def print_next(run: Run, console: Console) -> None:
