@@ -163,18 +163,6 @@ class ArraySource:
         return self._samples[start:stop]
 
 
-class FirstPart:
-    def __init__(self, source: Source, n_samples: int) -> None:
-        self.name = source.name
-        self.sample_rate_hz = source.sample_rate_hz
-        self.n_samples = min(n_samples, source.n_samples)
-        self.dtype = source.dtype
-        self._source = source
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        return self._source.read(start, stop)
-
-
 class FileSource:
     """A mono audio file that libsndfile reads, block by block; a context manager."""
 

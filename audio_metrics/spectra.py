@@ -108,11 +108,6 @@ def mel_filter_bank(sample_rate_hz: int, n_fft: int, n_bands: int = N_MELS) -> n
     return np.asarray(triangles * (2.0 / (edge_hz[2:] - edge_hz[:-2]))[:, None])
 
 
-def band_centres_hz(sample_rate_hz: int) -> np.ndarray:
-    """Frequency of the peak of each filter, shape (80,)."""
-    return _mel_to_hz(np.linspace(0.0, _hz_to_mel(sample_rate_hz / 2), N_MELS + 2))[1:-1]
-
-
 def cosine_basis(n_bands: int = N_MELS, n_coefficients: int = N_CEPSTRA) -> np.ndarray:
     """First rows of the orthonormal DCT-II over `n_bands` values, shape (n_coefficients, n_bands)."""
     angle = np.pi / n_bands * np.outer(np.arange(n_coefficients), np.arange(n_bands) + 0.5)
