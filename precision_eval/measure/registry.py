@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import re
 import time
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -198,8 +199,10 @@ def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) 
     except IsolationError:
         raise
     except Exception as error:  # noqa: BLE001 - the boundary of a cell: whatever was raised is the cell's result
-        _print_traceback()
         raised = True
+        with suppress(OSError):  # a full disk must not turn the outcome into another one
+            if multiprocessing.parent_process() is not None:
+                traceback.print_exc()
         outcomes = {fix: failure_of(fix, error) for fix in cell.fixes}
     missing = [failed(fix, "raised", "the measure gave no outcome for it") for fix in cell.fixes if fix not in outcomes]
     return CellResult((*outcomes.values(), *missing), started_at, time.perf_counter() - start, raised)
@@ -225,14 +228,6 @@ def _log_output(path: Path) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
-
-
-def _print_traceback() -> None:
-    import traceback
-
-    if multiprocessing.parent_process() is not None:
-        with suppress(OSError):  # a full disk must not turn the outcome into another one
-            traceback.print_exc()
 
 
 def _prepare_torch(cell: Cell) -> None:

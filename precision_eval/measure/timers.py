@@ -85,19 +85,15 @@ def collector_off() -> Iterator[None]:
             gc.enable()
 
 
-class Counts(NamedTuple):
-    thread_ns: int
-    before: resource.struct_rusage
-    after: resource.struct_rusage
-
-
 class RawBlock(NamedTuple):
-    """What the host's clocks read around one block of calls; counts are None where nothing was counted."""
+    """What the host's clocks read around one block of calls; usage is None where nothing was counted."""
 
     wall_ns: list[int]
     cpu_ns: list[int] | None
     process_ns: int
-    counts: Counts | None
+    thread_ns: int = 0
+    before: Any = None  # resource.struct_rusage
+    after: Any = None
 
 
 class HostTimer:
@@ -120,10 +116,9 @@ class HostTimer:
     def raw(self, call: Callable[[], object], calls: int) -> RawBlock:
         """Time `calls` calls, with counts, and return what was read; evaluating it takes longer than reading."""
         before, thread_ns = resource.getrusage(resource.RUSAGE_SELF), time.thread_time_ns()
-        wall_ns, cpu_ns, process_ns, _ = self.raw_times(call, calls)
+        raw = self.raw_times(call, calls)
         thread_ns = time.thread_time_ns() - thread_ns
-        counts = Counts(thread_ns, before, resource.getrusage(resource.RUSAGE_SELF))
-        return RawBlock(wall_ns, cpu_ns, process_ns, counts)
+        return raw._replace(thread_ns=thread_ns, before=before, after=resource.getrusage(resource.RUSAGE_SELF))
 
     def raw_times(self, call: Callable[[], object], calls: int) -> RawBlock:
         """Time `calls` calls and count nothing: two system calls a block in place of six."""
@@ -132,19 +127,19 @@ class HostTimer:
             wall_ns, cpu_ns = _both(call, calls)
         else:
             wall_ns, cpu_ns = _wall(call, calls), None
-        return RawBlock(wall_ns, cpu_ns, time.process_time_ns() - start_ns, None)
+        return RawBlock(wall_ns, cpu_ns, time.process_time_ns() - start_ns)
 
     def blocks(self, raw: Sequence[RawBlock]) -> Blocks:
         """Evaluate blocks of one candidate, all with the same number of calls."""
-        counted = [(block, block.counts) for block in raw if block.counts is not None]
-        process_ns = np.array([block.process_ns for block, _ in counted], dtype=np.float64)
-        thread_ns = np.array([counts.thread_ns for _, counts in counted], dtype=np.float64)
+        counted = [block for block in raw if block.after is not None]
+        process_ns = np.array([block.process_ns for block in counted], dtype=np.float64)
+        thread_ns = np.array([block.thread_ns for block in counted], dtype=np.float64)
         return Blocks(
             {clock: np.median(samples_s, axis=1) for clock, samples_s in self._samples_s(raw).items()},
-            np.array([counts.after.ru_nivcsw - counts.before.ru_nivcsw for _, counts in counted]),
-            np.array([counts.after.ru_nvcsw - counts.before.ru_nvcsw for _, counts in counted]),
+            np.array([block.after.ru_nivcsw - block.before.ru_nivcsw for block in counted]),
+            np.array([block.after.ru_nvcsw - block.before.ru_nvcsw for block in counted]),
             np.where(process_ns > 0.0, np.maximum(0.0, 1.0 - thread_ns / np.maximum(process_ns, 1.0)), 0.0),
-            np.array([(c.after.ru_minflt - c.before.ru_minflt) / len(block.wall_ns) for block, c in counted]),
+            np.array([(block.after.ru_minflt - block.before.ru_minflt) / len(block.wall_ns) for block in counted]),
         )
 
     def _samples_s(self, raw: Sequence[RawBlock]) -> dict[str, NDArray[np.float64]]:

@@ -17,7 +17,7 @@ from precision_eval.measure import allocator, blocks, latency, timers
 from precision_eval.measure.allocator import page_faults_without_room
 from precision_eval.measure.blocks import Candidate, Rounds, alternates, block_sizes, choose_clock
 from precision_eval.measure.latency import compare_latency, size_rounds
-from precision_eval.measure.timers import COUNTED_EVERY, Counts, HostTimer, RawBlock, Reading, blocks_of
+from precision_eval.measure.timers import COUNTED_EVERY, HostTimer, RawBlock, Reading, blocks_of
 from precision_eval.stats.paired import paired_log_ratios
 from precision_eval.stats.robust import student_location
 from tests.support.executor_calls import doubts_about_fresh_memory
@@ -211,9 +211,9 @@ class TestBookkeeping:
             return SimpleNamespace(ru_nvcsw=waits, ru_nivcsw=preemptions, ru_minflt=faults)
 
         raw = [
-            RawBlock([1, 3, 90], None, 30, Counts(30, usage(0, 0), usage(0, 2))),
-            RawBlock([9, 9, 9], None, 90, None),
-            RawBlock([6, 5, 7], None, 60, Counts(30, usage(4, 7, 10), usage(5, 7, 16))),
+            RawBlock([1, 3, 90], None, 30, 30, usage(0, 0), usage(0, 2)),
+            RawBlock([9, 9, 9], None, 90),
+            RawBlock([6, 5, 7], None, 60, 30, usage(4, 7, 10), usage(5, 7, 16)),
         ]
         made = HostTimer().blocks(raw)
         assert made.times_s["wall"] == pytest.approx([3e-9, 9e-9, 6e-9])
