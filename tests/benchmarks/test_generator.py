@@ -12,10 +12,7 @@ from precision_eval.cases.systems import Case
 from precision_eval.core.cells import failed, passed
 from precision_eval.core.records import STATUSES
 from precision_eval.history import outcomes, tracking
-from precision_eval.history.tracking import (
-    FixFailedError,
-    metric_by_id,
-)
+from precision_eval.history.tracking import FixFailedError, metric_by_id
 
 
 class Toy(nn.Module):

@@ -5,10 +5,7 @@ import importlib
 
 import pytest
 
-MODULES = (
-    "precision_eval.measure.latency",
-    "precision_eval.studies.compare",
-)
+MODULES = ("precision_eval.measure.latency", "precision_eval.studies.compare")
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -138,10 +138,7 @@ def test_bad_input_names_both_sides_and_the_remedy(other, message, wav, tmp_path
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [
-        ("pair.pdf", r"ends in '\.pdf'; expected \.png or \.svg"),
-        ("folder.png", "is a folder; give the name of a file"),
-    ],
+    [("pair.pdf", r"ends in '\.pdf'; expected \.png or \.svg"), ("folder.png", "is a folder; give the name of a file")],
 )
 def test_a_figure_that_cannot_be_written_is_refused_before_the_work(tmp_path, name, message):
     (tmp_path / "folder.png").mkdir()

@@ -165,10 +165,7 @@ def test_fields_of_a_later_version_are_kept():
         ({"ratio": 1.0}, "lacks baseline"),
         ({"ratio": 0.0, "baseline": "b"}, "data.ratio is '0.0'; expected a number >= 1e-12"),
         ({"ratio": 1.0, "baseline": "b", "confidence": 0.0}, "data.confidence is '0.0'; expected a number"),
-        (
-            {"ratio": 1.0, "baseline": "b", "process_ratios": [1.0, None]},
-            r"process_ratios\[1\] is 'None'; expected a",
-        ),
+        ({"ratio": 1.0, "baseline": "b", "process_ratios": [1.0, None]}, r"process_ratios\[1\] is 'None'; expected a"),
         ({"ratio": 1.0, "baseline": "b", "doubts": "text"}, "doubts is 'text'; expected a list"),
     ],
 )

@@ -8,14 +8,7 @@ from precision_eval.core.cells import failed, passed
 from precision_eval.core.workers import WorkerCrashedError
 from precision_eval.history import outcomes
 from precision_eval.history.outcomes import figure, outcomes_of
-from precision_eval.history.tracking import (
-    FULL,
-    QUICK,
-    FixFailedError,
-    NotApplicableError,
-    TrackedCell,
-    metric_by_id,
-)
+from precision_eval.history.tracking import FULL, QUICK, FixFailedError, NotApplicableError, TrackedCell, metric_by_id
 from precision_eval.measure.registry import CellResult
 
 DECODE = TrackedCell(case="attention-decode", mode="eager", size="dia")

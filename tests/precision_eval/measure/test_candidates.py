@@ -14,12 +14,7 @@ from precision_eval.measure import timers
 from precision_eval.measure.blocks import Candidate
 from precision_eval.measure.candidates import check_candidate, check_resolvable
 from precision_eval.measure.latency import compare_latency
-from precision_eval.measure.timers import (
-    CudaTimer,
-    HostTimer,
-    graph_replay,
-    timer_for,
-)
+from precision_eval.measure.timers import CudaTimer, HostTimer, graph_replay, timer_for
 
 
 def judged(bad, **options):

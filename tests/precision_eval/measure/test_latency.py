@@ -70,8 +70,7 @@ def compare(timer=None, **options):
         if isinstance(options[name], float) and name != "margin" and name not in ("budget_s",)
     }
     return compare_latency(
-        candidates(**seconds),
-        **({"baseline": "base", "budget_s": 1e-6, "timer": timer or FakeTimer()} | options),
+        candidates(**seconds), **({"baseline": "base", "budget_s": 1e-6, "timer": timer or FakeTimer()} | options)
     )
 
 

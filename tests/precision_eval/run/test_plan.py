@@ -30,10 +30,7 @@ FIXES = (
     Fix(id="full_float32"),
     Fix(id="dynamo_fallback", modes=("compiled",)),
 )
-CASES = (
-    FakeCase("attention", ("trace", "latency")),
-    FakeCase("voice", ("trace", "synthesis", "audio", "latency")),
-)
+CASES = (FakeCase("attention", ("trace", "latency")), FakeCase("voice", ("trace", "synthesis", "audio", "latency")))
 
 
 def planned(**kwargs):

@@ -24,10 +24,7 @@ EXPECTED = {
         [("key", "float16", "bfloat16"), ("query", "float32", "bfloat16"), ("value", "float16", "bfloat16")],
     ),
 }
-COMPILED = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:bf16 and fp16 are mixed:UserWarning"),
-]
+COMPILED = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:bf16 and fp16 are mixed:UserWarning")]
 
 
 @pytest.fixture

@@ -56,10 +56,7 @@ def test_weights_load_in_their_own_dtype_or_in_the_one_asked_for(folder):
     [
         (lambda tensors: tensors.pop("model.norm.weight"), "missing keys: model.norm.weight"),
         (lambda tensors: tensors.update(stray=torch.ones(2)), "unexpected keys: stray"),
-        (
-            lambda tensors: tensors.update({"model.norm.weight": torch.ones(7).half()}),
-            r"is \(7,\) in .*\(32,\)",
-        ),
+        (lambda tensors: tensors.update({"model.norm.weight": torch.ones(7).half()}), r"is \(7,\) in .*\(32,\)"),
         (lambda tensors: tensors["model.norm.weight"].fill_(torch.nan), "not finite in model.norm.weight in float16"),
         (lambda tensors: tensors["model.norm.weight"].fill_(-torch.inf), "not finite in model.norm.weight in float16"),
     ],

@@ -21,16 +21,7 @@ pytestmark = [
 ]
 
 FEW = ("llama", "whisper", "vits", "ddpm_step")
-SPEAKING = (
-    "bark",
-    "csm",
-    "dance_diffusion",
-    "dia",
-    "fastspeech2",
-    "musicgen",
-    "speecht5",
-    "vits",
-)
+SPEAKING = ("bark", "csm", "dance_diffusion", "dia", "fastspeech2", "musicgen", "speecht5", "vits")
 NOT_CURED = ("fastspeech2", "float16")  # it makes a float32 operand of its own
 SILENT = ("ddpm_step", "dit_loop", "llama", "moonshine", "t5", "whisper")
 WITHOUT_TOKENS = ("dance_diffusion", "ddpm_step", "dit_loop", "fastspeech2", "speecht5", "vits")
@@ -117,11 +108,7 @@ def test_what_cannot_be_driven_is_refused_in_one_line(tiny_models):
     for model, inputs, message in (
         (torch.nn.Linear(2, 2), None, "the model is a Linear; expected one of transformers"),
         ("tests/support", None, "has no config.json"),
-        (
-            tiny_models.make_llama()[0].eval(),
-            {"pixels": torch.ones(1)},
-            "cannot be called with pixels, in float32 too",
-        ),
+        (tiny_models.make_llama()[0].eval(), {"pixels": torch.ones(1)}, "cannot be called with pixels, in float32 too"),
     ):
         with pytest.raises(ParameterError, match=message) as refusal:
             generation_case(model, inputs)

@@ -7,13 +7,7 @@ from torch.nn import functional as F
 
 from precision_eval.cases.systems import cogvideo_t5_model
 from precision_eval.cases.systems.cogvideo_t5 import COGVIDEO_T5_ENCODER, COGVIDEO_T5_ENCODER_STOCK, SIZES
-from precision_eval.cases.systems.cogvideo_t5_model import (
-    FusedNorm,
-    StockNorm,
-    clamped,
-    gelu_new,
-    relative_buckets,
-)
+from precision_eval.cases.systems.cogvideo_t5_model import FusedNorm, StockNorm, clamped, gelu_new, relative_buckets
 from precision_eval.fixes import fix_by_id
 
 FUSED, STOCK = COGVIDEO_T5_ENCODER, COGVIDEO_T5_ENCODER_STOCK

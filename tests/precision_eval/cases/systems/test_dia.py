@@ -5,13 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.cases.systems.dia import (
-    D4790DD,
-    DECODER_SIZES,
-    DIA_DECODE,
-    DIA_DECODE_PR45,
-    DIA_ENCODE,
-)
+from precision_eval.cases.systems.dia import D4790DD, DECODER_SIZES, DIA_DECODE, DIA_DECODE_PR45, DIA_ENCODE
 from precision_eval.cases.systems.dia_model import Dense, DiaDecoder, Rotary
 from precision_eval.fixes import FIXES, fix_by_id
 from precision_eval.fixes.patches import load_dynamo

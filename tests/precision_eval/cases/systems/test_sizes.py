@@ -4,13 +4,7 @@ import pytest
 import torch
 from made_cells import cell as made_cell
 
-from precision_eval.cases.systems import (
-    CASES,
-    case_by_id,
-    cogvideo_t5,
-    dia,
-    metavoice,
-)
+from precision_eval.cases.systems import CASES, case_by_id, cogvideo_t5, dia, metavoice
 from precision_eval.cases.systems.cogvideo_t5_model import T5Encoder
 from precision_eval.cases.systems.dia_model import DiaDecoder, DiaEncoder
 from precision_eval.cases.systems.metavoice_model import MetaVoice, StaticCache

@@ -70,8 +70,7 @@ def test_a_planted_halo_fault_is_caught(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("phonemes", "match"),
-    [([1] * 8, "audio has 9 frames and the script 8"), ([1] * 3 + [0] * 6, "no speech")],
+    ("phonemes", "match"), [([1] * 8, "audio has 9 frames and the script 8"), ([1] * 3 + [0] * 6, "no speech")]
 )
 def test_bad_scripts_are_refused(random_recogniser, phonemes, match):
     with pytest.raises(ParameterError, match=match):

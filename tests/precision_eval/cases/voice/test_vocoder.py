@@ -8,15 +8,7 @@ from scipy.signal import ShortTimeFFT
 from voice_mels import mel_distortion_db
 
 from precision_eval.cases.voice import vocoder
-from precision_eval.cases.voice.codec import (
-    HOP_SAMPLES,
-    LOG_FLOOR,
-    N_MELS,
-    SAMPLE_RATE_HZ,
-    cut_frames,
-    hann,
-    log_mel,
-)
+from precision_eval.cases.voice.codec import HOP_SAMPLES, LOG_FLOOR, N_MELS, SAMPLE_RATE_HZ, cut_frames, hann, log_mel
 from precision_eval.cases.voice.vocoder import (
     BLOCK_FRAMES,
     N_BINS,
