@@ -35,16 +35,9 @@ def toy(error=None):
         return BuiltCase(Toy(error).eval(), (torch.ones(2, 4),))
 
     return Case(
-        id="toy",
-        title="toy",
-        explanation="",
-        source="",
-        sizes=("tiny",),
-        default_sizes=("tiny",),
-        measures=("trace", "drift", "memory", "latency"),
-        definition=("v1",),
-        make=make,
-    )
+        id="toy", title="toy", explanation="", source="", sizes=("tiny",), default_sizes=("tiny",),
+        measures=("trace", "drift", "memory", "latency"), definition=("v1",), make=make,
+    )  # fmt: skip
 
 
 @pytest.fixture

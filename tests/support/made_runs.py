@@ -42,26 +42,12 @@ class Synthetic:
     def add(self, case, size, mode, fix, measure, data=None, *, role="fix", status="passed", reason=None):
         self.records.append(
             {
-                "schema_version": 2,
-                "cell": f"{case}/{fix}/{mode}@cpu:{size}#{measure}",
-                "case": case,
-                "case_digest": "0123456789abcdef",
-                "fix": fix,
-                "role": role,
-                "mode": mode,
-                "device": "cpu",
-                "size": size,
-                "threads": 1,
-                "measure": measure,
-                "status": status,
-                "reason": reason,
-                "data": data,
-                "wall_s": 0.5,
-                "started_at": "2026-11-20T10:00:00+00:00",
-                "environment": "f00d",
-                "options": {},
+                "schema_version": 2, "cell": f"{case}/{fix}/{mode}@cpu:{size}#{measure}", "case": case,
+                "case_digest": "0123456789abcdef", "fix": fix, "role": role, "mode": mode, "device": "cpu",
+                "size": size, "threads": 1, "measure": measure, "status": status, "reason": reason, "data": data,
+                "wall_s": 0.5, "started_at": "2026-11-20T10:00:00+00:00", "environment": "f00d", "options": {},
             }
-        )
+        )  # fmt: skip
 
     def attention(self, case, size, mode):
         for fix in ("as_shipped", "dynamo_fallback"):
@@ -134,20 +120,13 @@ class Synthetic:
         error = drift * np.exp(0.35 * self.rng.normal(size=400)) * (1 + 0.4 * (1 - np.exp(-time_s)))
         kl = 4.0 * error**2
         return {
-            "relative_error": float(error.mean()),
-            "relative_error_low": float(error.mean() * 0.93),
-            "relative_error_high": float(error.mean() * 1.08),
-            "kl_nats": float(kl.mean()),
-            "kl_nats_low": float(kl.mean() * 0.85),
-            "kl_nats_high": float(kl.mean() * 1.2),
-            "total_variation": float(error.mean() / 3),
-            "top1_flip_fraction": float(min(1.0, error.mean() / 5)),
-            "max_abs_logit": 61.5,
-            "attention_entropy_nats": 1.31,
-            "streams": 8,
-            "steps": 400,
+            "relative_error": float(error.mean()), "relative_error_low": float(error.mean() * 0.93),
+            "relative_error_high": float(error.mean() * 1.08), "kl_nats": float(kl.mean()),
+            "kl_nats_low": float(kl.mean() * 0.85), "kl_nats_high": float(kl.mean() * 1.2),
+            "total_variation": float(error.mean() / 3), "top1_flip_fraction": float(min(1.0, error.mean() / 5)),
+            "max_abs_logit": 61.5, "attention_entropy_nats": 1.31, "streams": 8, "steps": 400,
             "series": {"time_s": time_s.tolist(), "relative_error": error.tolist(), "kl_nats": kl.tolist()},
-        }
+        }  # fmt: skip
 
     def divergence(self, drift, *, streams=64, steps=400):
         rate = min(1.0, 6.0 * drift**0.5)
@@ -201,18 +180,12 @@ class Synthetic:
         value = level * (1 + 0.08 * self.rng.normal(size=time_s.size)) + grow * time_s / 60
         slope = float(np.polyfit(time_s / 60, value, 1)[0])
         return {
-            "mean": float(value.mean()),
-            "median": float(np.median(value)),
-            "p95": float(np.quantile(value, 0.95)),
-            "worst": float(value.max()),
-            "slope_per_min": slope,
-            "slope_low": slope - 0.05,
-            "slope_high": slope + 0.05,
-            "first_third": float(value[: value.size // 3].mean()),
-            "last_third": float(value[-value.size // 3 :].mean()),
-            "ratio_to_null": ratio,
+            "mean": float(value.mean()), "median": float(np.median(value)), "p95": float(np.quantile(value, 0.95)),
+            "worst": float(value.max()), "slope_per_min": slope, "slope_low": slope - 0.05,
+            "slope_high": slope + 0.05, "first_third": float(value[: value.size // 3].mean()),
+            "last_third": float(value[-value.size // 3 :].mean()), "ratio_to_null": ratio,
             "series": {"time_s": time_s.tolist(), "value": value.tolist()},
-        }
+        }  # fmt: skip
 
     def write(self):
         self.run_dir.mkdir(parents=True, exist_ok=True)
@@ -266,22 +239,14 @@ def memory(storage_mb, peak_mb):
 
 def tensor_drift(error):
     return {
-        "relative_error": error,
-        "rms_error": error / 3,
-        "yardstick_dtype": "float16",
-        "rms_ratio": 1.1,
-        "bias_z": 0.4,
-        "ulp_quantiles": {"0.5": 0.2, "0.99": 1.4, "1.0": 3.0},
-        "max_abs_error": error * 4,
+        "relative_error": error, "rms_error": error / 3, "yardstick_dtype": "float16", "rms_ratio": 1.1,
+        "bias_z": 0.4, "ulp_quantiles": {"0.5": 0.2, "0.99": 1.4, "1.0": 3.0}, "max_abs_error": error * 4,
         "cosine_distance": error**2,
         "split": {
-            "input_cast_mse": 0.2 * error**2,
-            "compute_mse": 0.5 * error**2,
-            "output_rounding_mse": 0.3 * error**2,
-            "cross_mse": 0.0,
-            "total_mse": error**2,
+            "input_cast_mse": 0.2 * error**2, "compute_mse": 0.5 * error**2, "output_rounding_mse": 0.3 * error**2,
+            "cross_mse": 0.0, "total_mse": error**2,
         },
-    }
+    }  # fmt: skip
 
 
 @pytest.fixture

@@ -61,18 +61,11 @@ def write_run(root: Path, run: Run) -> Path:
             results[f"build.torch_build.{method}"] = _row([value], [], "v1")
     asked = {"torch": run.torch} if run.torch else {}
     content = {
-        "commit_hash": run.commit,
-        "env_name": run.environment,
-        "date": run.date_ms,
+        "commit_hash": run.commit, "env_name": run.environment, "date": run.date_ms,
         "params": {"machine": run.machine, "cpu": run.cpu, **MACHINE, "python": run.python, **asked},
-        "python": run.python,
-        "requirements": asked,
-        "env_vars": {},
-        "result_columns": COLUMNS,
-        "results": results,
-        "durations": {},
-        "version": run.format_version,
-    }
+        "python": run.python, "requirements": asked, "env_vars": {}, "result_columns": COLUMNS, "results": results,
+        "durations": {}, "version": run.format_version,
+    }  # fmt: skip
     path = home / f"{run.commit[:8]}-{run.environment}.json"
     _write(path, content)
     return path

@@ -21,18 +21,10 @@ if TYPE_CHECKING:
 
 # Metric to its column; those that were not measured are left out.
 COLUMNS = {
-    "log_spectral_distance_db": "LSD, dB",
-    "log_magnitude_l1_db": "log L1, dB",
-    "spectral_convergence": "SC",
-    "mel_mcd_db": "mel MCD, dB",
-    "level_error_db": "level error, dB",
-    "snr_db": "SNR, dB",
-    "si_sdr_db": "SI-SDR, dB",
-    "ltas_distance_db": "LTAS, dB",
-    "frechet_distance": "Fréchet, Np²",
-    "lag_s": "lag, s",
-    "t_div_s": "t_div, s",
-}
+    "log_spectral_distance_db": "LSD, dB", "log_magnitude_l1_db": "log L1, dB", "spectral_convergence": "SC",
+    "mel_mcd_db": "mel MCD, dB", "level_error_db": "level error, dB", "snr_db": "SNR, dB", "si_sdr_db": "SI-SDR, dB",
+    "ltas_distance_db": "LTAS, dB", "frechet_distance": "Fréchet, Np²", "lag_s": "lag, s", "t_div_s": "t_div, s",
+}  # fmt: skip
 SHOWN = ("mel_mcd_db", "log_spectral_distance_db", "si_sdr_db")
 NOISE_FLOOR = "noise_floor"  # no degradation: the same words again, from another seed
 
@@ -120,13 +112,8 @@ def _plots(content: Data, out: Path) -> list[Path]:
 
 
 EXPERIMENT = Experiment(
-    name="audio-ladder",
-    title="what known degradations do to each audio metric",
-    trials=_trials,
-    run=_run,
-    figures=_figures,
-    plots=_plots,
-    summary=_summary,
+    name="audio-ladder", title="what known degradations do to each audio metric", trials=_trials, run=_run,
+    figures=_figures, plots=_plots, summary=_summary,
     settings={"reference": ("", ""), "noise_floor": ("", ""), "seconds": (float("inf"), float("inf"))},
     stored="ladder.json",
-)
+)  # fmt: skip

@@ -73,17 +73,8 @@ def records_of(folder: Path) -> list[dict]:
 
 
 SMALL = [
-    "--case",
-    "attention-decode",
-    "--size",
-    "tiny",
-    "--measure",
-    "latency",
-    "--set",
-    "budget=0.1",
-    "--device",
-    "cpu",
-]
+    "--case", "attention-decode", "--size", "tiny", "--measure", "latency", "--set", "budget=0.1", "--device", "cpu",
+]  # fmt: skip
 
 
 def test_small_run_and_its_resumption(program, tmp_path):

@@ -20,24 +20,11 @@ from precision_eval.core.figures import figures_of
 from precision_eval.core.records import Record, RecordFile, latest
 
 RECORD = Record(
-    cell="voice/kv_to_query/eager@cpu:default#drift",
-    case="voice",
-    case_digest="d",
-    fix="kv_to_query",
-    role="fix",
-    mode="eager",
-    device="cpu",
-    size="default",
-    threads=1,
-    measure="drift",
-    status="passed",
-    reason=None,
-    data={"relative_error": 0.5, "text": "größer\n"},
-    options={"seed": 0},
-    wall_s=1.5,
-    started_at="2026-01-01T00:00:00+00:00",
-    environment="e",
-)
+    cell="voice/kv_to_query/eager@cpu:default#drift", case="voice", case_digest="d", fix="kv_to_query", role="fix",
+    mode="eager", device="cpu", size="default", threads=1, measure="drift", status="passed", reason=None,
+    data={"relative_error": 0.5, "text": "größer\n"}, options={"seed": 0}, wall_s=1.5,
+    started_at="2026-01-01T00:00:00+00:00", environment="e",
+)  # fmt: skip
 
 PLAIN = st.recursive(
     st.none()

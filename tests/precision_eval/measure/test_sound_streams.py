@@ -18,15 +18,9 @@ N_FRAMES, STREAMS = 100, 3
 
 def cell_of(fix: str, case: str = "voice") -> Cell:
     return Cell(
-        case=case,
-        fixes=(fix,),
-        mode="eager",
-        device="cpu",
-        size="default",
-        threads=1,
-        measure="sound",
+        case=case, fixes=(fix,), mode="eager", device="cpu", size="default", threads=1, measure="sound",
         options=Options(minutes=0.1, streams=STREAMS),
-    )
+    )  # fmt: skip
 
 
 def measured(run_dir: Path, fix: str, case: str = "voice") -> dict:

@@ -44,16 +44,8 @@ def test_another_executor_is_refused(name, remedy):
 def test_a_missing_extra_is_one_line(refused, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     arguments = (
-        "run",
-        "--set",
-        "executor=dask",
-        "--device",
-        "cpu",
-        "--case",
-        "attention-decode",
-        "--out",
-        tmp_path / "out",
-    )
+        "run", "--set", "executor=dask", "--device", "cpu", "--case", "attention-decode", "--out", tmp_path / "out",
+    )  # fmt: skip
     refused("needs distributed, which is not installed; pip install 'precision-eval[dask]'", *arguments)
 
 
