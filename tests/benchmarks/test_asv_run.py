@@ -73,6 +73,7 @@ def test_a_real_run_shows_statuses_failures_and_what_cannot_be(repository):
     assert "dynamo_fallback exists only compiled, not eager" in output
 
 
+@pytest.mark.slow
 def test_a_quick_run_shows_failures_and_gives_no_figures(repository):
     """asv keeps what a quick run finds; tiny sizes must not come to stand as a measurement."""
     fixes = r"\('(as_shipped|full_float32)', .*\)"

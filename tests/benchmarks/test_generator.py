@@ -80,6 +80,16 @@ def test_output_that_is_not_finite_is_a_failure(toy_case, monkeypatch):
         made.time_call.setup("full_float32", "tiny")
 
 
+def test_a_quick_run_of_asv_gives_no_figure(toy_case, monkeypatch, capsys):
+    """asv keeps what a quick run finds, and tiny sizes must not pass for a measurement."""
+    made, runner = toy_case()(), {"__name__": "asv_runner.run"}
+    monkeypatch.setattr(outcomes, "outcomes_of", answers(full_float32="passed"))
+    exec("def run(track, extra_params):\n    return track('full_float32', 'tiny')", runner)
+    assert math.isnan(runner["run"](made.track_drift, generator.QUICK_PARAMETERS))
+    assert generator.QUICK_NOTE in capsys.readouterr().err
+    assert runner["run"](made.track_drift, {}) == 0.25
+
+
 def answers(**statuses):
     data = {"relative_error": 0.25, "ratio_to_baseline": [1.5, 1.25, 1.75]}
 

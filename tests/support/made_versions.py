@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -14,7 +13,6 @@ STATS = ("ci_99_a", "ci_99_b", "q_25", "q_75", "number", "repeat")
 COLUMNS = ["result", "params", "version", "started_at", "duration", *(f"stats_{name}" for name in STATS)]
 COLUMNS += ["samples", "profile"]
 MACHINE = {"arch": "x86_64", "num_cpu": "2", "os": "Linux 6", "ram": "8000000"}
-FAILED, NOT_APPLICABLE = None, math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,26 +20,21 @@ class Run:
     """One result file.
 
     `values` maps ``"eager.metavoice_decode.track_drift"`` to what each (fix, size) found: a number, a list of samples
-    (one per process; the value is their median), ``FAILED`` or ``NOT_APPLICABLE``. `torch` is what was asked for and,
-    unless `ran` says otherwise, what ran; `recorded` writes the two benchmarks of the build.
+    (one per process; the value is their median), None where it failed, or NaN where it is not applicable.
     """
 
-    torch: str | None
+    torch: str
     values: dict[str, dict[tuple[str, str], Any]]
     commit: str = "a" * 40
     machine: str = "lab"
     python: str = "3.11"
-    date_ms: int = 1_780_000_000_000
     cuda: bool = False
     cpu: str = "Testium 1"
-    ran: str | None = None
-    recorded: bool = True
     versions: dict[str, str] = field(default_factory=dict)
-    format_version: int = 2
 
     @property
     def environment(self) -> str:
-        return f"virtualenv-py{self.python}" + (f"-torch{self.torch}" if self.torch else "")
+        return f"virtualenv-py{self.python}-torch{self.torch}"
 
 
 def write_run(root: Path, run: Run) -> Path:
@@ -54,17 +47,16 @@ def write_run(root: Path, run: Run) -> Path:
         version = run.versions.get(name, "v1")
         axes = [list(dict.fromkeys(key[axis] for key in cells)) for axis in (0, 1)]
         results[name] = _row([cells.get(key) for key in itertools.product(*axes)], _reprs(axes), version)
-    if run.recorded:
-        numbers = [int(part) for part in (run.ran or run.torch or "0.0.0").split("+")[0].split(".")]
-        build = numbers[0] * 1_000_000 + numbers[1] * 1000 + numbers[2]
-        for method, value in (("track_torch_version", build), ("track_is_cuda_build", int(run.cuda))):
-            results[f"build.torch_build.{method}"] = _row([value], [], "v1")
-    asked = {"torch": run.torch} if run.torch else {}
+    major, minor, patch = map(int, run.torch.split("."))
+    build = major * 1_000_000 + minor * 1000 + patch
+    for method, value in (("track_torch_version", build), ("track_is_cuda_build", int(run.cuda))):
+        results[f"build.torch_build.{method}"] = _row([value], [], "v1")
+    asked = {"torch": run.torch}
     content = {
-        "commit_hash": run.commit, "env_name": run.environment, "date": run.date_ms,
+        "commit_hash": run.commit, "env_name": run.environment, "date": 1_780_000_000_000,
         "params": {"machine": run.machine, "cpu": run.cpu, **MACHINE, "python": run.python, **asked},
         "python": run.python, "requirements": asked, "env_vars": {}, "result_columns": COLUMNS, "results": results,
-        "durations": {}, "version": run.format_version,
+        "durations": {}, "version": 2,
     }  # fmt: skip
     path = home / f"{run.commit[:8]}-{run.environment}.json"
     _write(path, content)

@@ -121,12 +121,11 @@ def test_a_closed_output_changes_no_exit_code(body, code):
     assert (done.returncode, done.stderr) == (code, "")
 
 
-@pytest.mark.parametrize(("sent", "code"), [("SIGINT", 0), ("SIGTERM", 0), ("SIGHUP", 0)])
-def test_a_signal_to_a_command_that_is_done_changes_nothing(sent, code):
-    unloading = f"import atexit, os, signal; atexit.register(lambda: os.kill(os.getpid(), signal.{sent}))"
-    command = [sys.executable, "-c", unloading + PROGRAM.format(body="print(1)")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (code, "")
+def test_signals_to_a_command_that_is_done_change_nothing():
+    sent = "[os.kill(os.getpid(), number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]"
+    command = f"import atexit, os, signal; atexit.register(lambda: {sent})" + PROGRAM.format(body="print(1)")
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_what_an_encoding_lacks_is_escaped():
@@ -145,12 +144,25 @@ SIGNALS = [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)]
 
 
 @pytest.mark.parametrize(("name", "code"), SIGNALS)
-def test_a_signal_ends_a_command_that_is_none_of_typers_in_one_line(name, code):
-    body = f"""import os, signal
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ('run_application(lambda: os.kill(os.getpid(), signal.{}), "plain")', "plain: stopped\n"),  # none of typer's
+        ("with ending(): os.kill(os.getpid(), signal.{})", "cleaned\nprogram: stopped\n"),
+    ],
+)
+def test_a_signal_ends_a_command_in_order_and_one_line(body, said, name, code):
+    begin = """import contextlib, os, signal
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    run_application(lambda: os.kill(os.getpid(), signal.{name}), "plain")"""
-    done = program(body)
-    assert (done.returncode, done.stderr) == (code, "plain: stopped\n")
+    @contextlib.contextmanager
+    def ending():
+        try:
+            yield
+        finally:
+            print("cleaned", file=sys.stderr)
+    """
+    done = program(begin + body.format(name))
+    assert (done.returncode, done.stderr) == (code, said)
 
 
 def test_an_interrupt_in_a_callback_ends_the_command_too():
@@ -214,15 +226,3 @@ def test_nohup_is_respected():
     body = "import os, signal; os.kill(os.getpid(), signal.SIGHUP)"
     done = program(body, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize(("name", "code"), SIGNALS)
-def test_a_signal_ends_a_command_in_order(name, code):
-    body = f"""import os, signal
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        os.kill(os.getpid(), signal.{name})
-    finally:
-        print("cleaned", file=sys.stderr)"""
-    done = program(body)
-    assert (done.returncode, done.stderr) == (code, "cleaned\nprogram: stopped\n")

@@ -239,22 +239,17 @@ def test_what_upstream_stores_is_input_cast():
     assert built.model.linear.weight[0, 0] == 1 + 2**-12
 
 
-def test_casts_of_another_fix_are_caught(monkeypatch):
-    def other(model, inputs, *, agreement):
-        return record_casts(model, inputs, agreement="storage_to_activation")
-
-    monkeypatch.setattr(measured, "record_casts", other)
-    unsplit = drift_of(case_of(), "query_to_half")
-    assert (unsplit.split, unsplit.casts) == (None, ())
-    (doubt,) = unsplit.doubts
-    assert "recording changed the output of 'query_to_half'" in doubt
+def record_another_fix(model, inputs, *, agreement):
+    return record_casts(model, inputs, agreement="storage_to_activation")
 
 
-def test_a_recording_that_rounds_otherwise_is_no_matter_where_nothing_is_cast(monkeypatch):
-    def other(model, inputs, *, agreement):  # as torch's encoder rounds when it is not fused
-        tape, output = record_casts(model, inputs, agreement=agreement)
-        return tape, output + 2**-20
+def record_rounded_otherwise(model, inputs, *, agreement):  # as torch's encoder rounds when it is not fused
+    tape, output = record_casts(model, inputs, agreement=agreement)
+    return tape, output + 2**-20
 
+
+@pytest.mark.parametrize("other", [record_another_fix, record_rounded_otherwise])
+def test_a_recording_of_another_computation_is_caught_where_anything_is_cast(monkeypatch, other):
     expected = drift_of(case_of(), "full_float32").split
     monkeypatch.setattr(measured, "record_casts", other)
     assert drift_of(case_of(), "full_float32").split == expected

@@ -46,29 +46,18 @@ def test_every_status_with_real_workers(tmp_path):
     assert RecordFile(tmp_path / "records.jsonl").read().records == records
 
 
-def test_lost_group_is_run_one_by_one(tmp_path):
-    plan = plan_of("good", "weak", "also", measures=("first", "group"))
+@pytest.mark.parametrize(
+    ("fix", "outcome", "reason"),
+    [("weak", "crashed", "the worker was killed by SIGKILL"), ("rough", "raised", "RuntimeError: too rough")],
+)
+def test_a_group_that_is_lost_or_raises_is_run_one_by_one(tmp_path, fix, outcome, reason):
+    plan = plan_of("good", fix, "also", measures=("first", "group"))
     with IsolatedExecutor(2) as executor:
         records = run(plan, tmp_path, executor, max_parallel=2)
     timed = {record.fix: record for record in records if record.measure == "group"}
-    assert {fix: record.status for fix, record in timed.items()} == {
-        "good": "passed",
-        "weak": "crashed",
-        "also": "passed",
-    }
+    assert {name: record.status for name, record in timed.items()} == {"good": "passed", fix: outcome, "also": "passed"}
     assert timed["good"].data["together"] == 1
-
-
-def test_group_that_raises_is_run_one_by_one(tmp_path):
-    """The measure raised as a whole: whose doing it was is found out."""
-    records = run(plan_of("good", "rough", "also"), tmp_path)
-    timed = {record.fix: record for record in records if record.measure == "group"}
-    assert {fix: record.status for fix, record in timed.items()} == {
-        "good": "passed",
-        "rough": "raised",
-        "also": "passed",
-    }
-    assert timed["rough"].reason == "RuntimeError: too rough"
+    assert timed[fix].reason.startswith(reason)
 
 
 def test_timed_cells_run_last_and_alone(tmp_path):
