@@ -35,11 +35,6 @@ def test_products_are_those_of_exact_arithmetic(n):
     assert inner_product(first[0], second[0]) == pytest.approx(exact[0], rel=1e-12, abs=1e-10)
 
 
-def test_a_product_by_hand():
-    assert row_products(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[5.0, 6.0], [7.0, 8.0]])).tolist() == [17.0, 53.0]
-    assert inner_product(np.array([1.0, 2.0]), np.array([5.0, 6.0])) == 17.0
-
-
 def pair(speech, dtype="float32"):
     x = speech(3.3, 1, dtype=dtype)
     return [ArraySource(s, sample_rate_hz=FS, name="signal") for s in (x, np.clip(2.0 * x, -0.1, 0.1))]

@@ -10,12 +10,6 @@ from audio_metrics.waveform import projection_sums
 FS = 16000
 
 
-def test_the_values_that_torchmetrics_documents():
-    reference, estimate = np.array([3.0, -0.5, 2.0, 7.0]), np.array([2.5, 0.0, 2.0, 8.0])
-    assert am.si_sdr_db(reference, estimate, zero_mean=False) == pytest.approx(18.4030, abs=5e-5)
-    assert am.snr_db(reference, estimate) == pytest.approx(16.1805, abs=5e-5)
-
-
 def test_against_torchmetrics(padded_pair, references):
     theirs = references["waveform"]
     assert am.si_sdr_db(*padded_pair, zero_mean=False) == pytest.approx(theirs["si_sdr_db"], abs=1e-9)
@@ -38,18 +32,6 @@ def test_noise_orthogonal_to_the_signal_scores_its_level(speech, target_db, gain
     assert found == pytest.approx(target_db, abs=1e-3)
     if gain == 1.0:
         assert am.snr_db(x, x + noise) == pytest.approx(target_db, abs=1e-3)
-
-
-@pytest.mark.parametrize(("dtype", "tolerance_db"), [(np.float64, 1e-5), (np.float32, 1e-1)])
-def test_si_sdr_of_orthogonal_sources_is_their_mixing(dtype, tolerance_db):
-    """The closed form and the tolerances that fast_bss_eval tests itself with (tests/test_si_sdr.py)."""
-    rng = np.random.default_rng(10)
-    for _ in range(10):
-        sources = np.linalg.qr(rng.standard_normal((16_000, 5)))[0].T * 0.1 * np.sqrt(16_000)
-        gains = rng.random(5) - 0.5 + np.eye(5)[0] * 2.0
-        closed_db = 10.0 * np.log10(gains[0] ** 2 / np.sum(gains[1:] ** 2))
-        found_db = am.si_sdr_db(sources[0].astype(dtype), (gains @ sources).astype(dtype), zero_mean=False)
-        assert found_db == pytest.approx(closed_db, abs=tolerance_db)
 
 
 def test_planted_faults_in_si_sdr_precision(speech):

@@ -1,5 +1,8 @@
 """The choice bench: what counts as agreement, what it makes of the processes of re-runs, and that it can fail."""
 
+from dataclasses import asdict
+
+import made_groups as made
 import numpy as np
 import pytest
 
@@ -69,36 +72,30 @@ def test_shares_by_hand():
 FIXES = {"full_float32": (1.0, 1e-6, 64), "float16": (0.99, 1e-3, 32), "bfloat16": (0.5, 1e-2, 32)}
 
 
-def record(fix, measure, data, run):
-    return {
-        "cell": f"w/{fix}/eager@cpu:s#{measure}", "case": "w", "case_digest": "d", "fix": fix, "role": "fix",
-        "mode": "eager", "device": "cpu", "size": "s", "threads": 1, "measure": measure, "status": "passed",
-        "reason": None, "data": data, "wall_s": 0.0, "started_at": f"run {run}", "environment": "e",
-    }  # fmt: skip
+def record(fix, measure, data, **when):
+    return asdict(made.record(fix, measure, data, case="w", size="s", **when))
 
 
-def case(*, runs, noise, processes=4, seed=0):
-    """Re-runs of three fixes, one of them as fast as the baseline but for noise between processes."""
-    rng = np.random.default_rng(seed)
+def case(*, runs, noise):
+    """Re-runs of three fixes, one of them as fast as the baseline but for noise between four processes."""
+    rng = np.random.default_rng(0)
     exact = []
     for fix, (_, drift, memory) in FIXES.items():
-        exact.append(record(fix, "drift", {"relative_error": drift}, "x"))
-        exact.append(record(fix, "memory", {"storage_bytes": memory, "allocated_peak_bytes": 0}, "x"))
-    made = []
-    for run in range(runs):
-        made.append([])
-        for fix, (ratio, _, _) in FIXES.items():
-            each = ratio * np.exp(noise * rng.normal(size=processes))
-            logs = np.log(each)
-            half = 3.182446 * logs.std(ddof=1) / np.sqrt(processes)
-            ends = np.exp([logs.mean() - half, logs.mean() + half])
-            data = {
-                "baseline": "full_float32", "ratio": float(np.exp(logs.mean())), "ratio_low": float(ends[0]),
-                "ratio_high": float(ends[1]), "confidence": 0.95, "verdict": "undecided", "blocks": 48,
-                "median_s": 1.0, "process_ratios": each.tolist(), "doubts": [], "minimum_detectable_effect": 0.1,
-            }  # fmt: skip
-            made[-1].append(record(fix, "latency", data, run))
-    return {"exact": exact, "runs": made}
+        exact.append(record(fix, "drift", {"relative_error": drift}))
+        exact.append(record(fix, "memory", {"storage_bytes": memory, "allocated_peak_bytes": 0}))
+    timed = [
+        [
+            record(
+                fix,
+                "latency",
+                made.latency((ratio * np.exp(noise * rng.normal(size=4))).tolist(), verdict="undecided"),
+                started_at=f"2026-01-01T00:{run:02}:00+00:00",
+            )
+            for fix, (ratio, _, _) in FIXES.items()
+        ]
+        for run in range(runs)
+    ]
+    return {"exact": exact, "runs": timed}
 
 
 def test_the_engine_agrees_with_itself_and_a_rival_without_intervals_does_not():

@@ -2,8 +2,8 @@
 
 import csv
 import io
+import xml.etree.ElementTree as ElementTree
 
-import html_reading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,8 +56,7 @@ def markdown_cells(text):
 
 def html_rows(text):
     """Return the texts of the cells of a page's rows."""
-    rows = [row for row in html_reading.read(text).walk() if row.tag == "tr"]
-    return [[cell.text for cell in row.walk() if cell.tag in ("td", "th")] for row in rows]
+    return [["".join(cell.itertext()) for cell in row] for row in ElementTree.fromstring(text).iter("tr")]
 
 
 @given(ROWS)
@@ -80,8 +79,8 @@ def test_a_marked_cell_keeps_its_text_and_its_column(text, mark):
 def test_html_shows_every_cell_and_opens_no_other_element(rows):
     written = to_html(make_table(("first", "second"), rows))
     assert html_rows(written)[1:] == [[one_line(cell) for cell in row] for row in rows]
-    tags = {node.tag for node in html_reading.read(written).walk()}
-    assert tags <= {"", "table", "thead", "tbody", "tr", "th", "td"}
+    tags = {node.tag for node in ElementTree.fromstring(written).iter()}
+    assert tags <= {"table", "thead", "tbody", "tr", "th", "td"}
 
 
 @given(ROWS)
