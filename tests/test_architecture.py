@@ -2,13 +2,12 @@
 
 import ast
 import functools
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import networkx
 import pytest
+from programs import printed_by
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("audio_metrics", "precision_eval")
@@ -266,9 +265,7 @@ HEAVY = ("torch", "scipy", "matplotlib", "librosa", "numba")
 )
 def test_importing_loads_nothing_heavy(code, names):
     script = f"{code}\nimport sys\nprint([n for n in {names!r} if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().splitlines()[-1] == "[]"
+    assert printed_by("-c", script).strip().splitlines()[-1] == "[]"
 
 
 def test_public_names_are_lazy_and_complete():

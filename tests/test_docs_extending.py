@@ -2,14 +2,12 @@
 
 import ast
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import printed_by
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "extending.md"
@@ -54,17 +52,7 @@ def extended(tmp_path_factory):
 
 
 def python(root, *arguments):
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return printed_by(*arguments, cwd=root, PYTHONPATH=str(root))
 
 
 def test_nothing_on_the_page_is_more_than_ten_lines_of_work():

@@ -1,26 +1,18 @@
 """What would be released: sdist and wheel are whole, small, and run where this repository is not."""
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from programs import printed_by as run
 from repositories import git
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("precision_eval", "audio_metrics")
 MOST_BYTES = 25 * 2**20
-
-
-def run(*command, **how):
-    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, check=False, **how)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +46,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(dist):
 def test_installed_it_runs_without_this_repository(dist, tmp_path):
     (wheel,) = dist.glob("*.whl")
     run("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", tmp_path / "site", wheel)
-    elsewhere = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(tmp_path / "site")}}
+    elsewhere = {"cwd": tmp_path, "PYTHONPATH": str(tmp_path / "site")}
     where = run("-c", "import precision_eval, audio_metrics; print(precision_eval.__file__)", **elsewhere)
     assert where.startswith(str(tmp_path))
     assert run("-m", "precision_eval", "--version", **elsewhere).split() == ["precision-eval", "1.2.3"]  # the tag's
@@ -62,9 +54,8 @@ def test_installed_it_runs_without_this_repository(dist, tmp_path):
     assert "Half" in told
     assert "kv_to_query" in run("-m", "precision_eval", "list", "fixes", **elsewhere)
     words = {"_PRECISION_EVAL_COMPLETE": "complete_bash", "COMP_WORDS": "precision-eval ru", "COMP_CWORD": "1"}
-    asked = {**elsewhere, "env": elsewhere["env"] | words}
     script = "import sys; sys.argv[0] = 'precision-eval'; from precision_eval.cli.commands import main; main()"
-    assert run("-c", script, **asked).split() == ["run"]  # completion of a shell
+    assert run("-c", script, **elsewhere, **words).split() == ["run"]  # completion of a shell
 
 
 def test_the_sdist_holds_the_packages_and_their_papers_alone(dist):

@@ -2,11 +2,10 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import printed_by
 
 from precision_eval.cases.systems import CASES, case_by_id
 from precision_eval.fixes import FIXES
@@ -35,10 +34,8 @@ TIMED_CASES = {
 @pytest.fixture(scope="module")
 def discovered(tmp_path_factory):
     out = tmp_path_factory.mktemp("asv") / "list.json"
-    command = [sys.executable, "-c", LIST, str(ROOT / "benchmarks"), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=out.parent)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().splitlines()[-1] == "[]"  # asv's environments lack two; torch is for its fork server
+    loaded = printed_by("-c", LIST, ROOT / "benchmarks", out, cwd=out.parent)
+    assert loaded.strip().splitlines()[-1] == "[]"  # asv's environments lack two; torch is for its fork server
     found = json.loads(out.read_text())
     assert len({one["name"] for one in found}) == len(found)
     return {one["name"]: one for one in found}

@@ -2,13 +2,12 @@
 
 import json
 import math
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = r"eager\.imaginairy_time_embed\.(track_status|track_drift|track_latency_to_anchor|time_call)|build"
@@ -27,12 +26,8 @@ def repository(tmp_path_factory):
 
 
 def asv(folder, *arguments):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    environment |= {"HOME": str(folder), "ASV_PYTHONPATH": str(ROOT)}  # these files, and not those that are installed
-    done = subprocess.run(
-        [sys.executable, "-m", "asv", *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    these = {"HOME": str(folder), "ASV_PYTHONPATH": str(ROOT)}  # these files, and not those that are installed
+    done = run_python("-m", "asv", *arguments, cwd=folder, **these)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -2,11 +2,8 @@
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from programs import ROOT, run_python
 
 FEW_FIXES = """
 from precision_eval.history import tracking
@@ -18,10 +15,9 @@ tracking.FIXES = tuple(fix for fix in tracking.FIXES if fix.id in names)
 def run(folder, *arguments):
     (folder / "few_fixes.py").write_text(FEW_FIXES)
     options = ["-p", "no:cacheprovider", "-p", "few_fixes", *arguments]
-    command = [sys.executable, "-m", "pytest", "benchmarks/pytest", *options]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}  # xdist's
-    environment["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return run_python(
+        "-m", "pytest", "benchmarks/pytest", *options, PYTHONPATH=os.pathsep.join([str(folder), str(ROOT)])
+    )
 
 
 def test_a_real_session_groups_describes_and_judges(tmp_path):

@@ -1,10 +1,8 @@
 """What ``init`` writes runs as written: case, pytest file, asv's benchmarks; an edit that harms is caught."""
 
 import importlib.metadata
-import os
 import re
 import runpy
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import own_files
 import pytest
+from programs import run_python
 
 from precision_eval import ParameterError, write_report
 from precision_eval.asv import benchmarks_for
@@ -116,14 +115,8 @@ def test_the_pytest_file_that_init_writes_is_red_for_a_fault(tmp_path, monkeypat
 def test_the_pytest_file_passes_and_a_harm_fails(tmp_path):
     write_files(tmp_path)
     (tmp_path / "test_harmed.py").write_text(HARMED)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "precision_eval.pytest_plugin", "."],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    plugins = ("-p", "no:cacheprovider", "-p", "precision_eval.pytest_plugin")
+    done = run_python("-m", "pytest", "-q", *plugins, ".", cwd=tmp_path, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
     assert "1 failed, 2 passed" in done.stdout, done.stdout
     assert "it drifts further" in done.stdout
 

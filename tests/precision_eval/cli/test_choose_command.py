@@ -2,11 +2,10 @@
 
 import json
 import shlex
-import subprocess
-import sys
 
 import made_groups as made
 import pytest
+from programs import printed_by
 
 from precision_eval.cli.choose import HELP
 from precision_eval.cli.commands import command_named
@@ -132,7 +131,7 @@ def test_choosing_loads_no_torch(run_dir):
         "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code, ended.code\n"
         "assert not {'torch', 'matplotlib'} & set(sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+    printed_by("-c", code)
 
 
 def test_the_examples_of_the_help_parse():

@@ -1,15 +1,13 @@
 """A user's own model and fix through the command line, from a folder outside the package."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import own_files
 import pytest
 import typer
+from programs import run_python
 
 from precision_eval import ParameterError, evaluate
 from precision_eval.core.cells import SUITE_FAILED
@@ -27,15 +25,7 @@ def folder(tmp_path):
 
 
 def command(folder, *arguments):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-m", "precision_eval.cli", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    return run_python("-m", "precision_eval.cli", *arguments, cwd=folder)
 
 
 def records(folder):
