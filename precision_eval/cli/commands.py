@@ -142,7 +142,7 @@ app = typer.Typer(
     help=(
         "Which fix for 'Expected query, key, and value to have the same dtype' should I ship, "
         "and what does it cost in latency, memory, numeric drift and sound?\n\n"
-        "Begin with `precision-eval run --out runs/first`: on two cores it takes some two minutes and ends "
+        "Begin with `precision-eval run --out runs/first`: on two cores it takes about a minute and ends "
         "with a report. `precision-eval list fixes` says what is compared."
     ),
     epilog=EXIT_CODES_HELP,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from precision_eval.run.runner import Progress as RunProgress
 
 # Seconds between two plain lines.
-_PLAIN_STEP_S = 60.0
+_PLAIN_STEP_S = 30.0
 
 # Takes how much is done, of how much, and what is under way.
 Show = Callable[[float, float | None, str], None]
@@ -134,7 +134,7 @@ def clock(seconds: float) -> str:
 
 
 class PlainProgress:
-    """A line a minute for logs and pipes; with `verbose`, one per record."""
+    """A line every half minute for logs and pipes; with `verbose`, one per record."""
 
     def __init__(self, console: Console, plan: Plan, *, verbose: bool) -> None:
         self._console = console

@@ -17,7 +17,7 @@ from precision_eval.cli.progress import ConsoleListener
 from precision_eval.cli.report import Printing, write_reports
 from precision_eval.cli.settings import RUN, read_settings, set_option, settings_help
 from precision_eval.core.cells import SUITE_FAILED
-from precision_eval.core.formatting import command_line, join
+from precision_eval.core.formatting import command_line
 from precision_eval.core.records import Record, RecordFile
 from precision_eval.core.table import print_lines
 from precision_eval.run.plan import Selection, checked_device
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 HELP = """\
 To resume a run that was stopped, give the same command again.
 
-The output is one table per case (result, time ratio, memory, drift, sound), with the fix to take in bold and ties
-marked ≈. The default measures every shipped case in about two minutes on two quiet cores: attention at one step and
-over a whole prompt, and a small voice with 16 streams of its speech. It skips what only the HTML report shows: when
-free-running streams diverge, and a recording of each fix. [cyan]--case voice[/cyan] with the same [cyan]--out[/cyan]
-adds both. [cyan]--quick[/cyan] takes half a minute and makes no sound. [cyan]--thorough[/cyan] takes half an hour or
-more and is what the published results use: every size of each case, ten minutes of audio.
+The output is one table per case (result, time ratio, memory, drift, sound), printed as soon as the case is measured,
+with the fix to take in bold and ties marked ≈. The default measures every shipped case in about a minute on two quiet
+cores: attention at one step and over a whole prompt, and a small voice with 16 streams of its speech. It leaves out
+compiled calls and what only the HTML report shows: when free-running streams diverge, and a recording of each fix.
+[cyan]--case voice[/cyan] with the same [cyan]--out[/cyan] adds the last two. [cyan]--quick[/cyan] measures less of
+fewer cases and makes no sound. [cyan]--thorough[/cyan] takes half an hour or more and is what the published results
+use: every size of each case, ten minutes of audio.
 
 A cell that crashes, hangs or runs out of memory costs that cell only and is recorded with its reason.
 
@@ -161,8 +162,8 @@ def _run_and_report(
 
 def _left_out_text(measures: Sequence[str], *, default_modes: bool) -> str:
     """Say what the default did not measure, and what adds it."""
-    parts = [f"{join(measures)} (--measure '*' adds them)"] if measures else []
-    parts += ["compiled calls (--mode eager,compiled)"] if default_modes else []
+    parts = [f"{', '.join(measures)} (--measure '*')"] if measures else []
+    parts += ["compiled (--mode eager,compiled)"] if default_modes else []
     return f"Left out: {'; '.join(parts)}" if parts else ""
 
 

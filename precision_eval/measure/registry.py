@@ -41,7 +41,7 @@ class Measure:
     needs: tuple[str, ...] = ()
     pseudo_fixes: tuple[str, ...] = ()
     options: tuple[str, ...] = ("seed",)
-    cost_s: float = 0.3  # of a cell on a quiet core, times each of `cost_options`
+    cost_s: float = 0.2  # of a cell on a quiet core, times each of `cost_options`
     cost_options: tuple[str, ...] = ()
     everywhere: bool = False
     imports: tuple[str, ...] = ()  # libraries that each of its cells would import while it is measured
@@ -70,7 +70,7 @@ MEASURES: tuple[Measure, ...] = (
         title="error of one call against float64 on the same stored inputs, split into cast, compute and rounding",
         source="yardstick of the same dtype as in FlashAttention's tests; Golden et al. 2024, arXiv 2405.02803",
         place="precision_eval.measure.generic:drift",
-        cost_s=0.8,
+        cost_s=0.6,
         cost_options=("seeds",),
         options=("seed", "seeds", *PINS),
     ),
@@ -88,7 +88,7 @@ MEASURES: tuple[Measure, ...] = (
         place="precision_eval.measure.voice:teacher_forced_drift",
         pseudo_fixes=_SHORT_CONTROLS,
         options=("seed", "streams", "steps"),
-        cost_s=0.001,
+        cost_s=0.0006,
         cost_options=("streams", "steps"),
     ),
     Measure(
@@ -98,7 +98,7 @@ MEASURES: tuple[Measure, ...] = (
         place="precision_eval.measure.voice:streams",
         pseudo_fixes=("reference", "noise_floor", *_SHORT_CONTROLS),
         options=("seed", "streams", "steps"),
-        cost_s=0.0013,
+        cost_s=0.001,
         cost_options=("streams", "steps"),
     ),
     Measure(
@@ -143,7 +143,7 @@ MEASURES: tuple[Measure, ...] = (
         imports=("scipy.stats",),
         pseudo_fixes=("reference", "noise_floor", *_CONTROLS),
         options=("seed", "streams", "minutes"),
-        cost_s=1.5,
+        cost_s=1.3,
         cost_options=("streams", "minutes"),
     ),
     Measure(
@@ -154,7 +154,7 @@ MEASURES: tuple[Measure, ...] = (
         timed=True,
         grouped=True,
         options=("seed", "budget_s", "processes", "memory", *PINS),
-        cost_s=1.5,
+        cost_s=1.2,
         cost_options=("budget_s", "processes"),
     ),
 )

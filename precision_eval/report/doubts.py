@@ -19,27 +19,22 @@ TWO_DIGITS = 0.05
 FLOORED = 0.01
 """Share of a spectrum below the floor of the metric, from which on a distance of sound is doubtful."""
 
+_OTHERS = "Other processes used the same cores during the timing."
+
 RECORDED: Mapping[str, str] = {
     "over budget": "Timing stopped at its budget, before every planned round was run.",
-    "loaded machine": "Other processes interrupted the timing.",
-    "shared cores": "Other processes used the same cores during the timing.",
+    "loaded machine": _OTHERS,
+    "shared cores": _OTHERS,
     "the ratio is bimodal": "The measured ratios form two groups; the figure lies between them.",
     "the ratio drifts": "The ratio changed from the beginning of the run to its end.",
-    "fresh memory": "Each call takes new memory pages, at a cost that differs between processes; --set processes=5 "
-    "includes it in the interval.",
+    "fresh memory": "Calls take fresh memory, whose cost differs by process (--set processes=5).",
     "launch-bound": "The host takes most of the time to launch the work while the GPU waits; compiled calls have fewer "
     "launches.",
 }
 
-A_A_FAILED = "A/A check failed: the baseline differs from its own copy. Treat latency ratios with caution."
-ONE_PROCESS_TEXT = (
-    f"Time was measured in one process, which draws its memory layout once: differences below {100 * ONE_PROCESS:.0f} "
-    "% are not called. --set processes=5 measures more."
-)
-ONE_INPUT_TEXT = (
-    f"Drift is of one seeded input: differences below {100 * ONE_INPUT:.0f} % are not called. "
-    "--set seeds=4 measures more."
-)
+A_A_FAILED = "A/A check failed: the baseline differs from its copy. Distrust these ratios."
+ONE_PROCESS_TEXT = f"Timed in one process: ratios within {100 * ONE_PROCESS:.0f} % are not called (--set processes=5)."
+ONE_INPUT_TEXT = f"Drift of one input: differences below {100 * ONE_INPUT:.0f} % are not called (--set seeds=4)."
 UNLIKE_ENVIRONMENTS = "Figures of this table were recorded under different environments."
 FEW_DIGITS = "Fewer than two decimal digits of the result are right."
 WORSE_THAN_FORMAT = "The error is larger than the format explains."

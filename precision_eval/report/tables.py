@@ -107,11 +107,15 @@ class Column:
 
 
 def group_table(answer: AnsweredGroup, notes: Footnotes, *, short: bool = False) -> Table:
-    """Return what each fix costs in a group, the pick first; not `short`, with every figure and what really ran."""
+    """Return what each fix costs in a group, the pick first; not `short`, with every figure and what really ran.
+
+    A `short` one has the fixes that run alone, and marks ties in the rows alone.
+    """
     group, shared = answer.group, shared_doubts(answer.group)
-    title = answer.headline + notes.mark([*shared, *(f"{note}." for note in group.notes)])
+    headline = answer.headline.partition(" ≈ ")[0] if short else answer.headline
+    title = headline + notes.mark([*shared, *(f"{note}." for note in group.notes)])
     columns = [column for column in _columns(group, notes, shared, short) if column.short or not short]
-    rows = list(answer.rows)
+    rows = [row for row in answer.rows if not short or row.status == "passed"]
     if not short:
         rows += [row for row in group.rows if row.role != "fix" and (row.errors or row.divergence)]
     cells = [(_name(answer, row), *(column.read(row) or MISSING for column in columns)) for row in rows]

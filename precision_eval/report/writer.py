@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.files import PARTIAL, move_whole, remove_unfinished
-from precision_eval.core.formatting import grouped, join, one_line, visible
+from precision_eval.core.formatting import grouped, join, one_line, status_text, visible
 from precision_eval.core.table import Table, markdown_text, print_lines, print_table, to_csv, to_markdown
 from precision_eval.report.doubts import Footnotes
 from precision_eval.report.guide import environment_lines, environment_markdown, reading_guide
@@ -163,33 +163,49 @@ class TerminalAnswer:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._notes = Footnotes()
-        self._printed: set[str] = set()
-        self._failing: dict[str, list[str]] = {}
+        self._printed: dict[str, Group] = {}
 
     def print_groups(self, run: Run, case: str | None = None) -> None:
         """Print the tables of a case, or of every case, that something cures; what fails is kept for the end."""
         for group in run.sections:
             if not group.fixes or group.slug in self._printed or case not in (None, group.case):
                 continue
-            self._printed.add(group.slug)
-            answer = answer_of(group)
-            table = group_table(answer, self._notes, short=True)
+            self._printed[group.slug] = group
             if group.curing:
-                print_table(table, self._console, compact=True)
+                print_table(group_table(answer_of(group), self._notes, short=True), self._console, compact=True)
             elif group.fault:
                 print_lines([group.fault], self._console)
-            else:
-                by_result = grouped((row[1], row[0]) for row in table.rows)
-                results = "; ".join(f"{', '.join(fixes)} {result}" for result, fixes in by_result.items())
-                self._failing.setdefault(f"{group.mode}: {results}", []).append(group.case)
 
     def print_rest(self, run: Run) -> None:
-        """Print what is not printed yet, what nothing cures, and the notes."""
+        """Print what is not printed yet, what fails, and the notes."""
         self.print_groups(run)
-        for results, cases in self._failing.items():
-            print_lines([f"Nothing measured cures {join(list(dict.fromkeys(cases)))}, {results}"], self._console)
+        print_lines(map(one_line, _failures(tuple(self._printed.values()))), self._console)
         _print_notes(run, self._notes, self._console)
         print_lines(["Bold: best balance of time and drift; ≈: not told apart. Below 1 is faster."], self._console)
+
+
+def _failures(groups: Sequence[Group]) -> Iterator[str]:
+    """Say where nothing cures, then which fixes fail and why, each message once."""
+    uncured = [_place(group, groups) for group in groups if not group.curing and not group.fault]
+    if uncured:
+        yield f"Nothing measured cures {join(uncured)}."
+    places: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for group in groups:
+        for failure, fixes in group.failing_by_reason.items():
+            for fix in fixes:
+                places.setdefault(failure, {}).setdefault(fix, []).append(_place(group, groups))
+    for (status, reason), by_fix in places.items():
+        for where, fixes in grouped((tuple(where), fix) for fix, where in by_fix.items()).items():
+            at = "" if len(where) == len(groups) else f" in {join(where)}"
+            yield f"{', '.join(fixes)} {status_text(status)}{at}: {reason}"
+
+
+def _place(group: Group, groups: Sequence[Group]) -> str:
+    """Name a group by its case, and by what tells it from the other groups of that case."""
+    others = [other for other in groups if other.case == group.case]
+    names = ("size", "mode", "device", "pins")
+    differing = (name for name in names if len({getattr(other, name) for other in others}) > 1)
+    return " ".join((group.case, *(getattr(group, name) for name in differing))).rstrip()
 
 
 def print_answer(run: Run, console: Console) -> None:

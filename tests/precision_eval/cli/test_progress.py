@@ -50,7 +50,7 @@ def test_time_left_follows_cells_alike_and_the_pace(plan, monkeypatch):
     now[0] += 30.0
     tally.add(trace, records_of(trace, wall_s=30.0), resumed=False)
     timed_s = tally.measures["latency"].expected_s(latency)
-    assert 3.0 <= timed_s <= 10.0  # has a budget, which a slow machine does not stretch
+    assert 1.0 <= timed_s <= 10.0  # has a budget, which a slow machine does not stretch
     assert tally.left_text() == f"0:30 elapsed, about {clock(timed_s)} left"  # the other trace is as good as done
     now[0] += 30.0
     assert tally.left_text() == f"1:00 elapsed, about {clock(timed_s)} left"
