@@ -117,7 +117,7 @@ def alternates(name: str, candidate: Candidate, timer: HostTimer) -> bool:
         return False
     turns = []
     for _ in range(_TURN_READINGS):
-        samples_s = read_block(name, candidate, timer, _TURN_CALLS).samples_s[timer.clocks[0]]
+        samples_s = read_block(name, candidate, timer, _TURN_CALLS)[timer.clocks[0]]
         if np.median(samples_s) > _TURNS_UP_TO_S:
             return False
         steps = np.diff(samples_s)
@@ -132,7 +132,7 @@ def _first_call_s(name: str, candidate: Candidate, timer: Timer) -> float:
 
 
 def _shortest_s(name: str, candidate: Candidate, timer: Timer, calls: int) -> float:
-    return float(read_block(name, candidate, timer, calls).samples_s[timer.clocks[0]].min())
+    return float(read_block(name, candidate, timer, calls)[timer.clocks[0]].min())
 
 
 def _calls(shortest_s: float) -> int:

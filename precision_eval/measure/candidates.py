@@ -58,13 +58,13 @@ def check_resolvable(name: str, candidate: Candidate, timer: Timer) -> None:
     if clock.startswith("cuda"):
         empty_s = CUDA_EVENT_RESOLUTION_S
     elif isinstance(timer, HostTimer):
-        empty_s = float(np.median(timer(lambda: None, 200).samples_s["wall"])) if "wall" in timer.clocks else 1e-7
+        empty_s = float(np.median(timer(lambda: None, 200)[clock]))
     else:
         return
     least_s, samples_s = SHORTEST_IN_EMPTY_CALLS * empty_s, [0.0]
     for calls in (2, 9):  # the first may be many times slower than the next; nine of a long call take long
         if min(samples_s) < SURELY * least_s:
-            samples_s = list(read_block(name, candidate, timer, calls).samples_s[clock])
+            samples_s = list(read_block(name, candidate, timer, calls)[clock])
     call_s = float(np.median(samples_s))
     if call_s < least_s:
         raise CandidateError(

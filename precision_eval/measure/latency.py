@@ -237,7 +237,7 @@ def size_rounds(
         in_pairs = any(calls[name] > 1 and alternates(name, candidate, timer) for name, candidate in named.items())
         if in_pairs:
             calls = {name: max(_LEAST_IN_PAIRS, count) for name, count in calls.items()}
-        timer = HostTimer(timer.clocks, cpu_per_call=max(calls.values()) <= CPU_PER_CALL_UP_TO, in_pairs=in_pairs)
+        timer = HostTimer(cpu_per_call=max(calls.values()) <= CPU_PER_CALL_UP_TO, in_pairs=in_pairs)
     return Rounds(named, timer, calls, seed)
 
 

@@ -1,7 +1,7 @@
 """Clocks for short calls: how one block of calls becomes seconds per call.
 
-Conventions: a timer is called as ``timer(call, n)`` and returns a :class:`Reading`: per clock the samples of n calls,
-in seconds, in order. Nothing but the call runs between the two readings of a wall-clock sample. Garbage collection is
+Conventions: a timer is called as ``timer(call, n)`` and returns, per clock, the samples of n calls, in seconds,
+in order. Nothing but the call runs between the two readings of a wall-clock sample. Garbage collection is
 off while blocks are timed. No torch is imported here unless a device timer is made.
 """
 
@@ -29,13 +29,8 @@ COUNTED_EVERY = 4
 # Blocks of so few calls read the processor time around each call; it costs a system call, so others read it once.
 CPU_PER_CALL_UP_TO = 8
 
-
-@dataclass(frozen=True)
-class Reading:
-    samples_s: Mapping[str, NDArray[np.float64]]
-    preemptions: int = 0
-    waits: int = 0
-    other_threads_fraction: float = 0.0
+# Seconds of each call of a block, by clock.
+Samples = Mapping[str, NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -49,18 +44,11 @@ class Blocks:
     page_faults: NDArray[np.float64]  # per call; NaN where nothing counts them
 
 
-def blocks_of(readings: Sequence[Reading]) -> Blocks:
-    """Take the median over each block's samples."""
-    return Blocks(
-        {
-            clock: np.array([float(np.median(reading.samples_s[clock])) for reading in readings])
-            for clock in readings[0].samples_s
-        },
-        np.array([reading.preemptions for reading in readings]),
-        np.array([reading.waits for reading in readings]),
-        np.array([reading.other_threads_fraction for reading in readings]),
-        np.full(len(readings), np.nan),
-    )
+def blocks_of(readings: Sequence[Samples]) -> Blocks:
+    """Take the median over each block's samples, of a timer that counts nothing."""
+    nothing = np.zeros(len(readings), dtype=np.int64)
+    medians = {clock: np.array([float(np.median(read[clock])) for read in readings]) for clock in readings[0]}
+    return Blocks(medians, nothing, nothing, np.zeros(len(readings)), np.full(len(readings), np.nan))
 
 
 class Timer(Protocol):
@@ -70,7 +58,7 @@ class Timer(Protocol):
     def clocks(self) -> tuple[str, ...]:
         """Names of the clocks, as recorded; the first is the one to rest on where nothing speaks against it."""
 
-    def __call__(self, call: Callable[[], object], calls: int) -> Reading: ...
+    def __call__(self, call: Callable[[], object], calls: int) -> Samples: ...
 
 
 @contextmanager
@@ -99,19 +87,16 @@ class RawBlock(NamedTuple):
 class HostTimer:
     """Times on the host with the wall clock and the processor time of this process."""
 
-    def __init__(
-        self, clocks: tuple[str, ...] = ("wall", "cpu"), *, cpu_per_call: bool = True, in_pairs: bool = False
-    ) -> None:
-        if not clocks or not set(clocks) <= {"wall", "cpu"}:
-            raise ParameterError(f"clocks are {clocks!r}; expected 'wall', 'cpu' or both")
-        self.clocks = clocks
+    clocks: tuple[str, ...] = ("wall", "cpu")
+
+    def __init__(self, *, cpu_per_call: bool = True, in_pairs: bool = False) -> None:
         self.cpu_per_call = cpu_per_call
         self.in_pairs = in_pairs
 
-    def __call__(self, call: Callable[[], object], calls: int) -> Reading:
+    def __call__(self, call: Callable[[], object], calls: int) -> Samples:
         with collector_off():
             raw = [self.raw(call, calls)]
-        return Reading({clock: samples_s[0] for clock, samples_s in self._samples_s(raw).items()})
+        return {clock: samples_s[0] for clock, samples_s in self._samples_s(raw).items()}
 
     def raw(self, call: Callable[[], object], calls: int) -> RawBlock:
         """Time `calls` calls, with counts, and return what was read; evaluating it takes longer than reading."""
@@ -152,7 +137,7 @@ class HostTimer:
             samples_s["cpu"] = np.array([[block.process_ns / len(block.wall_ns)] for block in raw]) * 1e-9
         else:
             samples_s["cpu"] = np.array([block.cpu_ns for block in raw], dtype=np.float64) * 1e-9 - cpu_reading_s()
-        return {clock: _pair_means(samples_s[clock]) if self.in_pairs else samples_s[clock] for clock in self.clocks}
+        return {clock: _pair_means(of_clock) for clock, of_clock in samples_s.items()} if self.in_pairs else samples_s
 
 
 def _pair_means(samples_s: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -208,7 +193,7 @@ class CudaTimer:
             l2_bytes = int(torch.cuda.get_device_properties(self._device).L2_cache_size)
             self._flush = torch.empty(2 * l2_bytes, dtype=torch.uint8, device=self._device)
 
-    def __call__(self, call: Callable[[], object], calls: int) -> Reading:
+    def __call__(self, call: Callable[[], object], calls: int) -> Samples:
         with self._cuda.device(self._device), collector_off():
             starts = [self._cuda.Event(enable_timing=True) for _ in range(calls)]
             ends = [self._cuda.Event(enable_timing=True) for _ in range(calls)]
@@ -221,7 +206,7 @@ class CudaTimer:
                 end.record()
             self._cuda.synchronize(self._device)
         samples = np.array([start.elapsed_time(end) * 1e-3 for start, end in zip(starts, ends, strict=True)])
-        return Reading({self.clocks[0]: samples})
+        return {self.clocks[0]: samples}
 
     def launching_share(self, call: Callable[[], object], calls: int) -> float:
         with self._cuda.device(self._device):
@@ -251,7 +236,7 @@ class SynchronizedTimer:
         self.clocks: tuple[str, ...] = ("wall-synchronized",)
         self._synchronize = synchronize
 
-    def __call__(self, call: Callable[[], object], calls: int) -> Reading:
+    def __call__(self, call: Callable[[], object], calls: int) -> Samples:
         synchronize = self._synchronize
 
         def call_and_wait() -> None:
@@ -261,7 +246,7 @@ class SynchronizedTimer:
         synchronize()
         with collector_off():
             samples_ns = _wall(call_and_wait, calls)
-        return Reading({self.clocks[0]: np.asarray(samples_ns, dtype=np.float64) * 1e-9})
+        return {self.clocks[0]: np.asarray(samples_ns, dtype=np.float64) * 1e-9}
 
 
 def timer_for(device: str, *, cache: Cache = "warm") -> Timer:

@@ -82,7 +82,7 @@ def harness_trial(call_s: float, *, budget_s: float, seed: int) -> Trial:
             start = time.perf_counter()
             reading = timer(call, calls)
             times["block"].append((time.perf_counter() - start) / calls)
-            for clock, samples_s in reading.samples_s.items():
+            for clock, samples_s in reading.items():
                 times[clock].append(float(samples_s.mean()))
     bare = {"wall": "bare_wall", "cpu": "bare_cpu", "block": "bare_wall"}
     return {

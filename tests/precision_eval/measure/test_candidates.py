@@ -95,9 +95,9 @@ def test_last_bits_may_differ_but_no_more():
 def test_host_timer(calls):
     states = []
     reading = HostTimer()(lambda: states.append(gc.isenabled()), calls)
-    assert reading.samples_s["wall"].shape == (calls,)
-    assert reading.samples_s["cpu"].shape == (3 if calls == 3 else 1,)
-    assert (reading.samples_s["wall"] >= 0).all()
+    assert reading["wall"].shape == (calls,)
+    assert reading["cpu"].shape == (3 if calls == 3 else 1,)
+    assert (reading["wall"] >= 0).all()
     assert not any(states)
     assert gc.isenabled()
 
@@ -106,8 +106,6 @@ def test_timers_by_device():
     assert timer_for("cpu").clocks == ("wall", "cpu")
     with pytest.raises(ParameterError, match="no timer for device 'tpu'"):
         timer_for("tpu")
-    with pytest.raises(ParameterError, match="clocks are"):
-        HostTimer(("sun",))
     with pytest.raises(UnsupportedError, match="graph replay needs a CUDA device, found cpu"):
         graph_replay(lambda: None, device="cpu")
     if not torch.cuda.is_available():
@@ -123,7 +121,7 @@ def test_cuda_timer(cache):
     timer(large.zero_, 3)
     (clock,) = timer.clocks
     assert clock == f"cuda-{cache}"
-    assert np.median(timer(large.zero_, 9).samples_s[clock]) > 3 * np.median(timer(small.zero_, 9).samples_s[clock])
+    assert np.median(timer(large.zero_, 9)[clock]) > 3 * np.median(timer(small.zero_, 9)[clock])
 
 
 @pytest.mark.parametrize(("launch_s", "work_s"), [(0.004, 0.001), (0.001, 0.004)])

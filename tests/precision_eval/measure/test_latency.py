@@ -6,6 +6,7 @@ import itertools
 import math
 import mmap
 import platform
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +18,7 @@ from precision_eval.measure import allocator, blocks, latency, timers
 from precision_eval.measure.allocator import page_faults_without_room
 from precision_eval.measure.blocks import Candidate, Rounds, alternates, block_sizes, choose_clock
 from precision_eval.measure.latency import compare_latency, size_rounds
-from precision_eval.measure.timers import COUNTED_EVERY, HostTimer, RawBlock, Reading, blocks_of
+from precision_eval.measure.timers import COUNTED_EVERY, HostTimer, RawBlock, blocks_of
 from precision_eval.stats.paired import paired_log_ratios
 from precision_eval.stats.robust import student_location
 from tests.support.executor_calls import doubts_about_fresh_memory
@@ -41,7 +42,7 @@ class FakeTimer:
             factor = (1.0 + self.drift_per_call * self.calls) * math.exp(self.noise * self.rng.normal())
             samples.append(call() * factor)
         self.blocks.append((samples[0], calls))
-        return Reading({"fake": np.array(samples)})
+        return {"fake": np.array(samples)}
 
 
 class TwoClocks(FakeTimer):
@@ -49,14 +50,30 @@ class TwoClocks(FakeTimer):
 
     clocks = ("wall", "cpu")
 
-    def __init__(self, *, preempted=True, waits=0, other_threads=0.0):
+    def __init__(self, preempted):
         super().__init__(noise=1e-4)
-        self.preempted, self.waits, self.other_threads = preempted, waits, other_threads
+        self.preempted = preempted
 
     def __call__(self, call, calls):
-        cpu = super().__call__(call, calls).samples_s["fake"]
+        cpu = super().__call__(call, calls)["fake"]
         wall = cpu + (self.rng.exponential(5e-3, size=calls) if self.preempted else 0.0)
-        return Reading({"wall": wall, "cpu": cpu}, int(self.preempted), self.waits, self.other_threads)
+        return {"wall": wall, "cpu": cpu}
+
+
+@pytest.fixture
+def two_clocks(monkeypatch):
+    """Makes such a clock, and has every block counted as the test says."""
+
+    def made(*, preempted=True, waits=0, other_threads=0.0):
+        counted = {"preemptions": int(preempted), "waits": waits, "other_threads": other_threads}
+
+        def counted_blocks(readings):
+            return replace(blocks_of(readings), **{k: np.full(len(readings), count) for k, count in counted.items()})
+
+        monkeypatch.setattr(blocks, "blocks_of", counted_blocks)
+        return TwoClocks(preempted)
+
+    return made
 
 
 def candidates(**seconds):
@@ -311,33 +328,26 @@ def test_looks_stop_when_settled(monkeypatch):
     assert found.ratio_high / found.ratio_low < 1.0045  # within ± margin, not merely settled
 
 
-class Constant:
-    clocks = ("fake",)
-
-    def __call__(self, call, calls):
-        return Reading({"fake": np.full(calls, 1e-3)})
-
-
 class TestClock:
-    def test_processor_time_where_calls_are_delayed(self):
-        found = compare(TwoClocks(), base=5e-3, more=5.05e-3, min_rounds=200)["more"]
+    def test_processor_time_where_calls_are_delayed(self, two_clocks):
+        found = compare(two_clocks(), base=5e-3, more=5.05e-3, min_rounds=200)["more"]
         assert (found.clock, found.verdict) == ("cpu", "slower")
         assert found.ratio == pytest.approx(1.01, abs=1e-3)
         assert "interrupted 100 % of the blocks; the figure rests on processor time" in found.doubts[-1]
 
-    def test_wall_clock_where_nothing_disturbs(self):
-        found = compare(TwoClocks(preempted=False), base=5e-3, more=5.05e-3)["more"]
+    def test_wall_clock_where_nothing_disturbs(self, two_clocks):
+        found = compare(two_clocks(preempted=False), base=5e-3, more=5.05e-3)["more"]
         assert found.clock == "wall"
 
     @pytest.mark.parametrize("spoilt", [{"waits": 1}, {"other_threads": 0.5}])
-    def test_wall_clock_where_processor_time_means_something_else(self, spoilt):
-        found = compare(TwoClocks(**spoilt), base=5e-3, more=5.05e-3)["more"]
+    def test_wall_clock_where_processor_time_means_something_else(self, two_clocks, spoilt):
+        found = compare(two_clocks(**spoilt), base=5e-3, more=5.05e-3)["more"]
         assert found.clock == "wall"
         assert "which counts them" in found.doubts[-1]
 
-    def test_delay_dilutes_the_wall_clock(self):
+    def test_delay_dilutes_the_wall_clock(self, two_clocks):
         """The planted fault: the same samples, judged on the wall clock, hide two thirds of a 20 % change."""
-        timer = TwoClocks()
+        timer = two_clocks()
         found = rounds(timer, n=400, base=5e-3, more=6e-3)
         assert choose_clock(found, "more", "base") == "cpu"
         wall = np.median(np.log(found.times_s["wall"]["more"]) - np.log(found.times_s["wall"]["base"]))
