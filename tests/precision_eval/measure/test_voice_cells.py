@@ -15,7 +15,7 @@ from precision_eval.measure.registry import run_cell
 from precision_eval.measure.shipped_voice import spoken_script
 from precision_eval.measure.voice import _wav_path
 
-OPTIONS = Options(minutes=0.1, streams=2, steps=12, seed=0)
+OPTIONS = Options(minutes=0.06, streams=2, steps=12, seed=0)
 SHORT = Options(minutes=0.02, streams=2, steps=12, seed=0)
 MESSAGE = "Expected query, key, and value to have the same dtype"
 
@@ -145,8 +145,8 @@ def test_the_wrong_script_is_not_recognised(spoken: Path) -> None:
 
     audio, _ = soundfile.read(spoken / "audio" / "reference.wav", dtype="float32")
     recogniser = Recogniser.load("recogniser.safetensors")
-    assert recogniser.phoneme_accuracy(audio, spoken_script(300)).value > 0.8
-    assert recogniser.phoneme_accuracy(audio, spoken_script(340)[40:]).value < 0.3
+    assert recogniser.phoneme_accuracy(audio, spoken_script(180)).value > 0.8
+    assert recogniser.phoneme_accuracy(audio, spoken_script(220)[40:]).value < 0.3
 
 
 def test_audio_that_is_not_finite_makes_the_cell_non_finite(tmp_path: Path) -> None:
