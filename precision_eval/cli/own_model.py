@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -19,8 +20,9 @@ from precision_eval.studies.starter import write_files
 
 HELP_OF_EXPLAIN = """\
 Give the sentence in quotes, a file that holds it, or paste a whole traceback or log into [cyan]explain -[/cyan].
-Eager, compiled and exported messages of torch 2.6 to 2.15 are known, and those of apex, xformers and flash-attn. If
-the text contains no known dtype error, [cyan]explain[/cyan] says so and exits with 4.
+Eager, compiled and exported messages of torch 2.6 to 2.15 are known, and those of packages around it, such as
+flash-attn, xformers, vLLM and ONNX Runtime. The answer has 15 lines at most; --verbose gives every cause, fix and
+link. If the text contains no known dtype error, [cyan]explain[/cyan] says so and exits with 4.
 
 [bold]Examples[/bold]
 
@@ -62,6 +64,7 @@ def explain(
         str, typer.Argument(metavar="MESSAGE", help="The sentence or traceback, or a file; - reads stdin.")
     ],
     as_json: options.Json = False,
+    verbose: options.Verbose = False,
 ) -> None:
     is_file = len(message) < _LONGEST_PATH and "\n" not in message and Path(message).is_file()
     text = sys.stdin.read() if message == "-" else _read_log(message) if is_file else message
@@ -69,7 +72,11 @@ def explain(
         source = "standard input" if message == "-" else message if is_file else "the message"
         raise ParameterError(f"{source} is empty; give the message in quotes, or paste the traceback into `explain -`")
     explanation = explained(text)
-    print(to_json(explanation.to_dict(), what="the explanation", indent=1) if as_json else str(explanation))
+    if as_json:
+        print(to_json(explanation.to_dict(), what="the explanation", indent=1))
+    else:
+        width = min(110, max(80, shutil.get_terminal_size((110, 24)).columns))
+        print(explanation.to_text(verbose=verbose, width=width))
     if not explanation.known:
         raise typer.Exit(EXIT_COULD_NOT_TELL)
 

@@ -6,6 +6,7 @@ sentence is not diagnosed.
 
 from __future__ import annotations
 
-from precision_eval.explain.explanation import Explanation, explain
+from precision_eval.explain.answer import Explanation
+from precision_eval.explain.explanation import explain
 
 __all__ = ["Explanation", "explain"]

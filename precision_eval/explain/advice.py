@@ -44,21 +44,28 @@ _FALLBACK = {
 }
 
 
-def advise(matched: SentenceMatch, *, op: str | None, how: str, causes: tuple[Cause, ...]) -> tuple[FixAdvice, ...]:
+def advise(
+    matched: SentenceMatch, *, op: str | None, how: str, causes: tuple[Cause, ...], device: str | None = None
+) -> tuple[FixAdvice, ...]:
     """Judge every fix but the control for the call that raised."""
     judged = []
     for fix in FIXES:
         if fix.id != "as_shipped":
             verdict, reason = _judge(fix, matched, op=op, how=how, causes=causes)
+            if device == "mps" and "CUDA" in reason:
+                verdict, reason = _ON_A_LIST
             helps = verdict in ("applies", "depends")
-            judged.append(FixAdvice(fix.id, verdict, reason, _snippet(fix, matched) if helps else ()))
+            judged.append(FixAdvice(fix.id, verdict, reason, _snippet(fix, matched, device) if helps else ()))
     return tuple(judged)
 
 
 def _judge(fix: Fix, matched: SentenceMatch, *, op: str | None, how: str, causes: tuple[Cause, ...]) -> Judgement:
     if fix.id == "upstream":
         return _upstream(causes)
-    if (stated := _advice_of(matched.member, fix)) is not None:
+    member = matched.member
+    if member.kind != "mismatch" and member.site != "norm" and fix.storage in matched.dtypes.values():
+        return "does_not_cure", "this is the format that is refused"
+    if (stated := _advice_of(member, fix)) is not None:
         return stated
     if fix.id == "dynamo_fallback":
         reason = _FALLBACK.get(how, "it suppresses errors of the compiler, and this check is also in eager")
@@ -76,7 +83,7 @@ def _advice_of(member: Member, fix: Fix) -> Judgement | None:
     if fix.id in ("autocast", "dynamo_fallback"):
         names = (fix.id,)
     advice = {fixes: (verdict, reason) for fixes, verdict, reason in member.advice}
-    return next((advice[name] for name in names if name in advice), None)
+    return next((advice[name] for name in (*names, "every") if name in advice), None)
 
 
 def _upstream(causes: tuple[Cause, ...]) -> Judgement:
@@ -107,7 +114,7 @@ def _one_dtype(matched: SentenceMatch, storage: str) -> Judgement:
 def _cast(matched: SentenceMatch, op: str | None, *, to_storage: bool) -> Judgement:
     member = matched.member
     if member.kind == "format" and member.site != "norm":
-        return "does_not_cure", "the operands may well agree; the kernel does not take their format"
+        return "does_not_cure", "the operands may well agree; it is their format that is refused"
     if op is None and member.id == "scalar_type":
         return "depends", "where the operation is a Linear, a matmul, a bmm, attention or a norm"
     if member.site not in _REACHED_SITES and op not in _REACHED and member.id not in _REACHED_WRITES:
@@ -122,14 +129,15 @@ def _cast(matched: SentenceMatch, op: str | None, *, to_storage: bool) -> Judgem
     return "applies", reason
 
 
-def _snippet(fix: Fix, matched: SentenceMatch) -> tuple[str, ...]:
+def _snippet(fix: Fix, matched: SentenceMatch, device: str | None) -> tuple[str, ...]:
     """Write a fix as two lines of code: at the operands that the sentence is about, and on the whole model."""
     outside = f'output = precision_eval.fixed(model, "{fix.id}")(*inputs)  # the same, from outside'
     if fix.agreement == "autocast":
-        return ("with torch.autocast(device_type):", "    output = model(*inputs)")
+        device_type = f'"{device}"' if device else "device_type"
+        return (f"with torch.autocast({device_type}):", "    output = model(*inputs)")
     if fix.storage in ("float32", *HALF):
         cast = {"float32": "float", "float16": "half"}.get(fix.storage, fix.storage)
-        return f"model.{cast}()  # and its floating inputs: x.{cast}()", outside
+        return f"model.{cast}()  # and floating inputs: x.{cast}()", outside
     names = {role: [o.name for o in matched.member.operands if o.role == role] for role in ("activation", "storage")}
     if fix.agreement not in ("activation_to_storage", "storage_to_activation") or not all(names.values()):
         return ()

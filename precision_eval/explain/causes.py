@@ -29,7 +29,12 @@ class When:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One known cause; with `only_named`, one that is named only with one of its words in the text."""
+    """One known cause.
+
+    With `only_named`, it is named only with one of its words in the text. `formats`, each a dtype or several with ``|``
+    between them, have to be among the dtypes of the message, where it names any. `devices` are those that the text may
+    speak of, where it speaks of one.
+    """
 
     id: str
     title: str
@@ -41,23 +46,28 @@ class Cause:
     sources: tuple[str, ...]
     case: str | None = None
     only_named: bool = False
+    formats: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
 
 
 @cache
 def causes() -> tuple[Cause, ...]:
-    """Read the causes, the most specific first."""
+    """Read the causes, those of one system after the general ones."""
     rows = tomllib.loads(Path(__file__).with_name("causes.toml").read_text(encoding="utf-8"))["cause"]
     parsed = []
     for row in rows:
         when = tuple(When(**{name: tuple(value) for name, value in condition.items()}) for condition in row.pop("when"))
-        lists: dict[str, Any] = {name: tuple(row.pop(name)) for name in ("words", "sources")}
+        lists: dict[str, Any] = {name: tuple(row.pop(name, ())) for name in ("words", "sources", "formats", "devices")}
         parsed.append(Cause(when=when, **lists, **row))
     return tuple(parsed)
 
 
-def fits(cause: Cause, matched: SentenceMatch) -> bool:
+def fits(cause: Cause, matched: SentenceMatch, device: str | None = None) -> bool:
     dtypes = matched.dtypes
-    if cause.id == "numpy_float64" and "float64" not in dtypes.values():
+    shown = set(dtypes.values())
+    if (dtypes or "float64" in cause.formats) and not all(shown & set(part.split("|")) for part in cause.formats):
+        return False
+    if device and cause.devices and device not in cause.devices:
         return False
     if cause.id == "autocast_norm" and dtypes and not _only_value_is_half(dtypes):
         return False
@@ -81,5 +91,6 @@ def _holds(when: When, matched: SentenceMatch) -> bool:
     return True
 
 
-def is_named(cause: Cause, text: str) -> bool:
-    return any(re.search(word, text, re.IGNORECASE) for word in cause.words)
+def words_in(cause: Cause, text: str) -> int:
+    """Count the words of a cause that the text shows; the cause with most is named first."""
+    return sum(re.search(word, text, re.IGNORECASE) is not None for word in cause.words)

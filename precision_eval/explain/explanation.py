@@ -1,27 +1,27 @@
-"""What :func:`explain` finds out about a message, as plain data and as text; what helps is advised from ``FIXES``.
+"""What :func:`explain` reads out of a message and the text around it; what helps is advised from ``FIXES``.
 
 Conventions: dtypes are canonical names (``"float16"``); what the text does not show is ``None`` or empty, never
 guessed. A window of the text around the sentence is read, so that another error in the same log does not speak for it.
-This module loads no torch.
+Of several sentences the last is the one that surfaced, but in a chain of exceptions the first is the cause. This module
+loads no torch.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import textwrap
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.explain.advice import FixAdvice, advise
-from precision_eval.explain.causes import Cause, causes, fits, is_named
+from precision_eval.explain.advice import advise
+from precision_eval.explain.answer import DOCTOR, Explanation, How, LikelyCause, NamedOperand
+from precision_eval.explain.causes import Cause, causes, fits, words_in
 from precision_eval.explain.messages import SentenceMatch, cleaned, find_members
 from precision_eval.explain.mismatches import Member
-
-How = Literal["eager", "while tracing", "compiled, at run time", "exported", "not shown"]
+from precision_eval.explain.others import OtherError, find_others
+from precision_eval.explain.xformers import change_for, refusals
 
 
 def how_it_ran(text: str, matched: SentenceMatch) -> How:
@@ -84,6 +84,8 @@ def named_op(text: str, matched: SentenceMatch) -> str | None:
         ends = [match.end() for match in re.finditer(pattern, last_lines)]
         if ends and (best is None or ends[-1] > best[0]):
             best = (ends[-1], op)
+    if quoted := re.search(r"[\"'](\w[\w.]*)\\?[\"']\s*$", before):  # "addmm_impl_cpu_" not implemented for 'Half'
+        return quoted[1]
     called = (op for op in matched.member.ops if re.search(rf"\b{re.escape(op)}\w*\(", last_lines))
     return next(called, None) if best is None else best[1]
 
@@ -122,88 +124,6 @@ def last_user_frame(text: str, matched: SentenceMatch) -> str | None:
     return f"{short} line {line}" + (f" in {function.strip()}" if function else "")
 
 
-@dataclass(frozen=True)
-class NamedOperand:
-    name: str
-    dtype: str | None
-    role: str
-    meaning: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class LikelyCause:
-    id: str
-    title: str
-    explanation: str
-    tell: str
-    fix: str
-    is_named: bool
-    case: str | None
-    links: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Explanation:
-    """What a message says, why it may have been raised, and what helps.
-
-    Attributes
-    ----------
-    known : bool
-        The text holds a sentence of the family. Where not, only `reason` is set.
-    member, sentence : str or None
-        Which one, and how it reads in the text.
-    op : str or None
-        The operation; None where the sentence is raised by several and the text does not show which.
-    candidates : tuple of str
-        Those that raise this sentence.
-    how : str or None
-        ``"eager"``, ``"while tracing"``, ``"compiled, at run time"``, ``"exported"`` or ``"not shown"``.
-    frame : str or None
-        Innermost frame of the user's own code.
-    asks, where : str or None
-        What the check wants; devices and versions that it is known from.
-    operands : tuple of NamedOperand
-    traced : tuple of (shape, dtype)
-        Operands of a traced call, in its order; dtype ``"default"`` where torch left it out.
-    causes : tuple of LikelyCause
-        Those that the text names first.
-    fixes : tuple of FixAdvice
-        Every fix of ``FIXES`` but the control.
-    also : tuple of str
-        Other sentences of the family in the same text, in its order.
-    links : tuple of str
-        Of the sentence itself.
-    reason : str or None
-        Why the text is no member.
-    """
-
-    known: bool
-    member: str | None = None
-    sentence: str | None = None
-    op: str | None = None
-    candidates: tuple[str, ...] = ()
-    how: How | None = None
-    frame: str | None = None
-    asks: str | None = None
-    where: str | None = None
-    operands: tuple[NamedOperand, ...] = ()
-    traced: tuple[tuple[str, str], ...] = ()
-    causes: tuple[LikelyCause, ...] = ()
-    fixes: tuple[FixAdvice, ...] = ()
-    also: tuple[str, ...] = ()
-    links: tuple[str, ...] = ()
-    reason: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for strict JSON."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return as_text(self)
-
-    __repr__ = __str__
-
-
 def explain(error: BaseException | str) -> Explanation:
     """Explain a dtype error: which operation and operands, the likely causes, and which fixes help.
 
@@ -239,26 +159,94 @@ def explain(error: BaseException | str) -> Explanation:
         raise ParameterError(f"explain was given {given}; expected an exception, or the text of its message")
     text = cleaned(text)
     matched, refused = find_members(text)
+    others = [
+        error
+        for error in (find_others(text) if not matched or _CHAINED.search(text) else ())
+        if not any(match.start <= error.start < match.end for match in matched)
+    ]
     if not matched:
-        reason = refused[-1] if refused else "no sentence of the family is in the text"
-        if not refused and _NAMES_A_FORMAT.search(text):
-            reason += "; it names a format: precision-eval doctor FILE:FACTORY examines the call itself"
-        return Explanation(known=False, reason=reason)
-    return _explained(matched[-1], matched[:-1], text)
+        return _unknown(text, refused, others)
+    cause = _first_of_chain(matched, others, text)
+    if isinstance(cause, SentenceMatch) and cause.member.id == "xformers_none":
+        return _no_kernel(cause, text)
+    if isinstance(cause, OtherError):
+        return _other(cause, f"; the dtype error came while it was handled: “{matched[-1].sentence}”")
+    return _explained(cause, [match for match in matched if match is not cause], text)
 
 
 # In a text without a known sentence, what may still be about dtypes.
 _NAMES_A_FORMAT = re.compile(r"\b(b?float(16|8\w*)|bf16|fp16|fp8|half)\b|dtype|scalar ?type", re.IGNORECASE)
 
 
-def _explained(matched: SentenceMatch, earlier: list[SentenceMatch], text: str) -> Explanation:
-    member = matched.member
+def _unknown(text: str, refused: list[str], others: list[OtherError]) -> Explanation:
+    if others:
+        return _other(others[-1])
+    if refused:
+        return Explanation(known=False, reason=refused[-1])
+    reason = "no sentence of the family is in the text"
+    if not _NAMES_A_FORMAT.search(text):
+        return Explanation(known=False, reason=reason)
+    step = f"{DOCTOR}  # examines the call itself; FACTORY returns (model, inputs)"
+    return Explanation(known=False, reason=f"{reason}; it names a format", next_step=step)
+
+
+def _other(error: OtherError, after: str = "") -> Explanation:
+    return Explanation(known=False, reason=error.title + after, other=error.kind, next_step=error.next_step)
+
+
+def _no_kernel(matched: SentenceMatch, text: str) -> Explanation:
+    reasons = refusals(text, matched.end)
+    change = change_for(reasons)
+    if change is None:
+        name, lines = next(iter(reasons.items()))
+        step = "meet one kernel's reasons, or use torch's own scaled_dot_product_attention"
+        reason = f"xformers has no kernel for these inputs; {name}: {', '.join(lines)}"
+        return Explanation(known=False, reason=reason, other="kernel", next_step=step)
+    return replace(_explained(matched, [], text), do=change)
+
+
+_CHAINED = re.compile(
+    r"(?:During handling of the above exception, another exception occurred"
+    r"|The above exception was the direct cause of the following exception):\s*(Traceback \(most recent call last\))"
+)
+
+
+def _first_of_chain(matched: list[SentenceMatch], others: list[OtherError], text: str) -> SentenceMatch | OtherError:
+    """Follow Python's chain of exceptions back from the last sentence; a repetition of a sentence tells no more."""
+    surfaced = matched[-1]
+    first: SentenceMatch | OtherError = surfaced
+    start = surfaced.start
+    errors: list[SentenceMatch | OtherError] = [*matched[:-1], *others]
+    for error in sorted(errors, key=lambda error: error.start, reverse=True):
+        if error.end > start:
+            continue
+        between = text[error.end : start]
+        chained = list(_CHAINED.finditer(between))
+        if not chained or between.count("Traceback (most recent call last)") > len(chained):
+            break
+        start = error.start
+        if isinstance(error, OtherError) or error.sentence != surfaced.sentence:
+            first = error
+    return first
+
+
+_DEVICES = {"mps": r"\bmps\b|MPS(?!\w*Server)", "xpu": r"\bxpu\b|XPU", "cuda": r"\bcuda\b|CUDA|cuDNN|\bcu(?:FFT|BLAS)"}
+
+
+def device_of(text: str, matched: SentenceMatch) -> str | None:
+    """Name the device that the text around the sentence speaks of; MPS and XPU also where CUDA is mentioned."""
+    near = text[max(0, matched.start - 3000) : matched.end + 1500]
+    return next((device for device, pattern in _DEVICES.items() if re.search(pattern, near)), None)
+
+
+def _explained(matched: SentenceMatch, others: list[SentenceMatch], text: str) -> Explanation:
+    member, device = matched.member, device_of(text, matched)
     op = _operation(member, matched.sentence, named_op(text, matched))
     how = how_it_ran(text, matched)
     likely = tuple(
-        cause for cause in causes() if fits(cause, matched) and (is_named(cause, text) or not cause.only_named)
+        cause for cause in causes() if fits(cause, matched, device) and (words_in(cause, text) or not cause.only_named)
     )
-    others = dict.fromkeys(one.sentence for one in earlier if one.sentence != matched.sentence)
+    also = dict.fromkeys(match.sentence for match in others if match.sentence != matched.sentence)
     return Explanation(
         known=True,
         member=member.id,
@@ -271,10 +259,13 @@ def _explained(matched: SentenceMatch, earlier: list[SentenceMatch], text: str) 
         where=member.where,
         operands=_operands(matched),
         traced=tuple(fake_operands(text, matched)),
-        causes=tuple(sorted((_likely(cause, text) for cause in likely), key=lambda cause: not cause.is_named)),
-        fixes=advise(matched, op=op, how=how, causes=likely),
-        also=tuple(others),
+        causes=tuple(_likely(cause, text) for cause in sorted(likely, key=lambda cause: -words_in(cause, text))),
+        fixes=advise(matched, op=op, how=how, causes=likely, device=device),
+        also=tuple(also),
         links=tuple(link(source) for source in member.sources),
+        kind=member.kind,
+        do=filled(member.do, matched.dtypes) or None,
+        device=device,
     )
 
 
@@ -302,10 +293,16 @@ def _likely(cause: Cause, text: str) -> LikelyCause:
         explanation=cause.explanation,
         tell=cause.tell,
         fix=cause.fix,
-        is_named=is_named(cause, text),
+        is_named=words_in(cause, text) > 0,
         case=cause.case,
         links=tuple(link(source) for source in cause.sources),
     )
+
+
+def filled(template: str, dtypes: dict[str, str]) -> str:
+    for name, dtype in dtypes.items():
+        template = template.replace(f"{{{name}}}", dtype)
+    return template
 
 
 _THREAD = re.compile(r"([\w.-]+/[\w.-]+) (PR )?#(\d+)")
@@ -317,66 +314,3 @@ def link(source: str) -> str:
     if match is None:
         return source
     return f"https://github.com/{match[1]}/{'pull' if match[2] else 'issues'}/{match[3]}"
-
-
-WIDTH = 110
-
-
-def as_text(explanation: Explanation) -> str:
-    if not explanation.known:
-        return "\n".join(["Not a known dtype error.", *_wrap(explanation.reason or "")])
-    lines = [*_message(explanation), "", *_causes(explanation), "", *_fixes(explanation)]
-    if explanation.links:
-        lines += ["", "Where this sentence comes from, and threads", *(f"  {link}" for link in explanation.links)]
-    return "\n".join(lines)
-
-
-def _wrap(text: str, first: str = "  ", rest: str = "  ") -> list[str]:
-    wrapper = textwrap.TextWrapper(
-        WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
-    )
-    return wrapper.wrap(text)
-
-
-def _message(explanation: Explanation) -> list[str]:
-    facts = {"operation": explanation.op or f"not shown; one of {', '.join(explanation.candidates)}"}
-    facts["run"] = f"{explanation.how}, at {explanation.frame}" if explanation.frame else str(explanation.how)
-    facts |= {o.name: f"{o.dtype or 'dtype not named'} ({o.meaning})" for o in explanation.operands}
-    if explanation.traced:
-        facts["traced with"] = ", ".join(f"{shape} {dtype}" for shape, dtype in explanation.traced)
-    facts |= {"wanted": explanation.asks or "", "known from": explanation.where or ""}
-    lines = ["The message", *_wrap(f"“{explanation.sentence}”")]
-    for name, value in facts.items():
-        lines += _wrap(f"{name}: {value}", rest="    ")
-    for sentence in explanation.also:
-        lines += _wrap(f"before it in the same text: “{sentence}”", rest="    ")
-    return lines
-
-
-def _causes(explanation: Explanation) -> list[str]:
-    if not explanation.causes:
-        return ["Known causes", "  None of the known causes fits these operands."]
-    named = any(cause.is_named for cause in explanation.causes)
-    lines = ["Known causes that fit" + ("" if named else "; the text does not tell which")]
-    for cause in explanation.causes:
-        word = " [the text shows a word of it]" if cause.is_named else ""
-        lines += _wrap(f"- {cause.title}{word}", rest="    ")
-        for part in (cause.explanation, f"to tell it: {cause.tell}", f"fix: {cause.fix}"):
-            lines += _wrap(part, "    ", "    ")
-        if cause.case:
-            lines.append(f"    measured by: precision-eval run --case '{cause.case}'")
-        lines += [f"    {link}" for link in cause.links]
-    return lines
-
-
-def _fixes(explanation: Explanation) -> list[str]:
-    lines = ["Fixes, for the call that raised"]
-    for fix in explanation.fixes:
-        lines += _wrap(f"{fix.fix:<16} {fix.verdict.replace('_', ' '):<14} {fix.reason}", rest=" " * 34)
-        lines += [f"    {line}" for line in fix.snippet]
-    return [
-        *lines,
-        "",
-        "Next: the module and line that raise, and a change of the source",
-        "  precision-eval doctor your_module:factory  # a function that returns (model, inputs)",
-    ]

@@ -59,7 +59,8 @@ _TYPE_PREFIXES = ("CUDA", "CPU", "MPS", "XPU", "PrivateUse1")
 
 def _spellings() -> dict[str, str]:
     spellings = {spelling: name for name, spellings in _SCALAR_TYPES.items() for spelling in spellings}
-    spellings |= {f"torch.{name}": name for name in _SCALAR_TYPES}
+    for prefix in ("torch.", ""):  # numpy, ONNX and Triton name them without torch
+        spellings |= {f"{prefix}{name}": name for name in _SCALAR_TYPES}
     for name in _TENSOR_TYPES:
         short = _SCALAR_TYPES[name][0]
         spellings |= {f"torch.{backend}{short}Tensor": name for backend in _BACKENDS}
@@ -84,6 +85,10 @@ word."""
 def dtype_name(spelling: str) -> str:
     """Bring a spelling to its canonical name."""
     return _BY_LOWERED[re.sub(r"^(struct|class) ", "", lowered(" ".join(spelling.split())))]
+
+
+def _is_continuous(name: str) -> bool:
+    return is_floating(name) or name.startswith("complex")
 
 
 def is_floating(name: str) -> bool:
@@ -189,10 +194,12 @@ def _not_of_the_family(member: Member, dtypes: dict[str, str]) -> str | None:
     if member.kind == "mismatch" and len(names) > 1:
         if len(set(names)) == 1:
             return f"the sentence is that of '{member.id}', but every operand is {names[0]}: devices or shapes disagree"
-        if not any(is_floating(name) or name.startswith("complex") for name in names):
+        if not any(_is_continuous(name) for name in names):
             return (
                 f"the sentence is that of '{member.id}', but none of {', '.join(sorted(set(names)))} is a float format"
             )
+    if member.kind == "format" and names and not any(_is_continuous(name) for name in names):
+        return f"the sentence is that of '{member.id}', but none of {', '.join(sorted(set(names)))} is a float format"
     return None
 
 

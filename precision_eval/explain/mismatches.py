@@ -16,7 +16,7 @@ CallSite = Literal[
     "sdpa", "kernel", "linear", "matmul", "norm", "cache_write", "conv", "rnn", "index", "gradient", "other"
 ]
 Role = Literal["activation", "storage", "either"]
-Kind = Literal["mismatch", "format", "index"]
+Kind = Literal["mismatch", "format", "index", "notice"]
 Verdict = Literal["applies", "depends", "does_not_cure", "out_of_reach"]
 _CUT = "{|}"
 
@@ -33,7 +33,7 @@ class Member:
     """One message of the family.
 
     `advice` goes before the rules of its site: (fixes, verdict, reason), the fixes being an id, a storage dtype,
-    ``"one dtype"`` or ``"casts"``.
+    ``"one dtype"``, ``"casts"`` or ``"every"``. `do` is what to change in the source, where no fix from outside is it.
     """
 
     id: str
@@ -45,6 +45,7 @@ class Member:
     asks: str
     sources: tuple[str, ...]
     where: str = "every device"
+    do: str = ""
     advice: tuple[tuple[str, Verdict, str], ...] = ()
 
     @cached_property

@@ -59,7 +59,7 @@ def test_the_public_name_stays_the_function_once_the_room_is_imported():
 
 def test_the_bare_report_fits_metavoice_and_dia_and_says_that_it_cannot_tell():
     found = explain(MIXED)
-    assert causes_of(MIXED) == ["metavoice_fast", "metavoice_cpu", "norm_promotes"]
+    assert causes_of(MIXED) == ["norm_promotes", "metavoice_cpu", "metavoice_fast"]
     assert not any(cause.is_named for cause in found.causes)
     assert "the text does not tell which" in str(found)
 
@@ -92,7 +92,7 @@ def test_a_card_without_bfloat16_is_told_what_stays_and_what_does_not():
     found = explain('  File "/content/metavoice-src/fam/llm/sample.py", line 81, in __init__\n' + NO_BFLOAT16)
     assert [cause.id for cause in found.causes] == ["no_bfloat16"]
     assert found.causes[0].is_named
-    assert "including_emulation=False" in str(found)
+    assert "including_emulation=False" in found.to_text(verbose=True)
     verdicts = {fix: verdict(NO_BFLOAT16, fix) for fix in ("bfloat16", "float16", "kv_to_query", "autocast")}
     assert verdicts == {
         "bfloat16": "does_not_cure", "float16": "depends", "kv_to_query": "does_not_cure", "autocast": "depends",
@@ -152,7 +152,35 @@ def test_every_fix_but_the_control_is_judged_for_every_member():
         assert found.member == member.id
         assert [one.fix for one in found.fixes] == [fix.id for fix in FIXES if fix.id != "as_shipped"]
         assert all(one.reason for one in found.fixes)
-        assert all(len(line) <= 130 for line in str(found).splitlines())
+        assert all(len(line) <= 130 for line in found.to_text(verbose=True).splitlines())
+        for width in (80, 110):
+            lines = found.to_text(width=width).splitlines()
+            assert len(lines) <= 15, (member.id, width)
+            assert all(len(line) <= width for line in lines), (member.id, width)
+            assert lines[-1].startswith("Next"), member.id
+
+
+def test_no_cause_speaks_of_a_format_or_a_device_that_is_not_there():
+    halves = explain("expected scalar type Half but found BFloat16")
+    assert [cause.id for cause in halves.causes] == ["two_halves"]
+    assert "float32_embedding" not in causes_of(LINEAR.format("Half", "BFloat16"))
+    on_mps = explain('  File "a.py", line 1\n    x = x.to("mps")\n' + MIXED)
+    assert on_mps.device == "mps"
+    assert "CUDA" not in "".join(fix.reason for fix in on_mps.fixes)
+    assert {fix.fix: fix for fix in on_mps.fixes}["autocast"].snippet[0] == 'with torch.autocast("mps"):'
+
+
+def test_a_graph_that_forgets_a_cast_is_named_as_compiled():
+    text = '  File "/tmp/torchinductor_root/4x/c4x7.py", line 912, in call\n    extern_kernels.addmm(a, b)\n'
+    assert causes_of(text + LINEAR.format("Float", "BFloat16"))[0] == "compiled_only"
+    assert "compiled_only" not in causes_of(LINEAR.format("Float", "BFloat16"))
+
+
+def test_verbose_prints_everything(capsys):
+    explain_command(MIXED, verbose=True)
+    printed = capsys.readouterr().out
+    assert "metavoice-src/issues/187" in printed
+    assert "to tell it:" in printed
 
 
 def test_causes_are_named_once_and_raise_known_members():
@@ -167,7 +195,7 @@ def test_causes_are_named_once_and_raise_known_members():
 def test_the_command_reads_standard_input_and_ends_with_4_on_unknown_text(capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("Traceback ...\nRuntimeError: " + MIXED))
     explain_command("-", as_json=False)
-    assert "query: float32" in capsys.readouterr().out
+    assert "query float32" in capsys.readouterr().out
     with pytest.raises(typer.Exit) as end:
         explain_command("CUDA error: invalid argument", as_json=True)
     assert end.value.exit_code == EXIT_COULD_NOT_TELL

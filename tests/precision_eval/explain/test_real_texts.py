@@ -69,7 +69,7 @@ LINES = st.sampled_from(
         "[2026-01-02 03:04:05] INFO loading pipeline components: 100%|██████| 5/5",
         "│ ❱ 1553 │   │   │   return self._call_impl(*args, **kwargs)        │",
         "The above exception was the direct cause of the following exception:",
-        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
+        "ValueError: too many values to unpack (expected 2)",
         "",
     ]
 )
@@ -110,6 +110,31 @@ def test_the_last_of_several_sentences_is_the_one_that_surfaced():
     )
     assert found.member == "mat1_mat2"
     assert found.also == (first.removesuffix("."),)
+
+
+MIXED_LINEAR = "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half"
+HANDLED = "During handling of the above exception, another exception occurred:"
+CAUSED = "The above exception was the direct cause of the following exception:"
+BEGUN = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    y = g(x)\n'
+
+
+@pytest.mark.parametrize("between", [HANDLED, CAUSED])
+def test_in_a_chain_of_exceptions_the_first_is_the_cause(between):
+    half = "RuntimeError: expected scalar type Float but found BFloat16"
+    found = explain(f"{BEGUN}{MIXED_LINEAR}\n\n{between}\n\n{BEGUN}{half}\n")
+    assert (found.member, found.also) == ("mat1_mat2", (half.removeprefix("RuntimeError: "),))
+    apart = explain(f"{BEGUN}{MIXED_LINEAR}\n\n{between}\n\n{BEGUN}ValueError: no\n\nstep 2\n{BEGUN}{half}\n")
+    assert apart.member == "scalar_type", "a later traceback of the same log is another error"
+
+
+def test_an_error_of_another_kind_that_begins_the_chain_is_the_cause():
+    first = (
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+    )
+    found = explain(f"{BEGUN}{first}\n\n{HANDLED}\n\n{BEGUN}{MIXED_LINEAR}\n")
+    assert (found.known, found.other) == (False, "devices")
+    assert "mat1 and mat2" in found.reason
+    assert explain(f"{BEGUN}{first}\n\nretry in float16\n{BEGUN}{MIXED_LINEAR}\n").member == "mat1_mat2"
 
 
 @pytest.mark.parametrize("member", [m for m in family() if m.beginnings], ids=lambda member: member.id)

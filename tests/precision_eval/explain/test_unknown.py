@@ -17,12 +17,41 @@ def test_other_errors_are_not_claimed(text):
     found = explain(text)
     assert not found.known
     assert (found.member, found.op, found.causes, found.fixes) == (None, None, (), ())
-    assert found.reason.startswith("no sentence of the family is in the text")
+    assert found.other or found.reason.startswith("no sentence of the family is in the text")
+
+
+OTHERS = [
+    (MESSAGES["on_cpu"], "devices", "index is on cpu, others on cuda:0"),
+    ("RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
+     "devices", "cuda:0 and cpu"),
+    ("Input type (MPSBFloat16Type) and weight type (CPUBFloat16Type) should be the same", "devices", "MPS"),
+    ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)", "shapes", "2x3 and 4x5"),
+    ("RuntimeError: The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 1",
+     "shapes", "3 and 4 in dimension 1"),
+    ("RuntimeError: view size is not compatible with input tensor's size and stride (at least one dimension spans "
+     "across two contiguous subspaces). Use .reshape(...) instead.", "strides", "contiguous"),
+    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "memory", "2.00 GiB"),
+    ("RuntimeError: CUDA error: device-side assert triggered", "assert", "assertion"),
+    ("IndexError: index out of range in self", "index", "out of range"),
+    ("IndexError: index 12 is out of bounds for dimension 0 with size 10", "index", "12 in dimension 0 of size 10"),
+    ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.", "card", "Ampere"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "kind", "detail"), OTHERS)
+def test_an_error_of_another_kind_is_named_with_its_next_step(text, kind, detail):
+    found = explain(text)
+    assert (found.known, found.other) == (False, kind)
+    assert detail in found.reason
+    lines = str(found).splitlines()
+    assert lines[0].startswith("Not a dtype error: ")
+    assert found.next_step.split()[0] in lines[1]
 
 
 def test_an_unknown_text_that_names_a_format_gets_the_next_step():
-    assert "precision-eval doctor" in explain("frobnication of a torch.float16 tensor is not allowed").reason
-    assert explain("the size of tensor a must match").reason == "no sentence of the family is in the text"
+    assert "precision-eval doctor" in explain("frobnication of a torch.float16 tensor is not allowed").next_step
+    plain = explain("the frobnication of a must match")
+    assert (plain.reason, plain.next_step) == ("no sentence of the family is in the text", None)
 
 
 @pytest.mark.parametrize("text", MESSAGES["look_alikes"])
@@ -30,7 +59,7 @@ def test_a_known_sentence_about_something_else_is_refused_with_its_reason(text):
     """It is a member's, and speaks of devices, shapes or integers."""
     found = explain(text)
     assert not found.known
-    assert found.reason.startswith("the sentence is that of '")
+    assert found.other == "devices" or found.reason.startswith("the sentence is that of '")
 
 
 SHAPES = [
