@@ -24,7 +24,6 @@ def flags_of(result, kind):
 
 
 def figures(result):
-    """Every figure of a comparison in one array."""
     found = [getattr(result, name) for name in (*DISTANCES, "t_div_s", "lag_s", "lag_correlation", "active_fraction")]
     for name in SUMMARISED:
         summary = result.summaries[name]

@@ -66,7 +66,6 @@ def run(folder, *command):
 
 
 def committed(folder, model):
-    """Commit a version of the model, and return its hash."""
     (folder / "tinytts" / "model.py").write_text(model)
     for command in (["add", "."], ["commit", "-q", "-m", "a change"]):
         assert run(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", *command)[0] == 0

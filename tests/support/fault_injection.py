@@ -141,12 +141,10 @@ class FaultyRun:
         return done.returncode, done.stdout + done.stderr, lost
 
     def lines(self):
-        """Whole lines of the records file."""
         path = self.run_dir / "records.jsonl"
         return [line for line in path.read_bytes().split(b"\n") if _is_object(line)] if path.exists() else []
 
     def latest(self):
-        """The newest record of each cell."""
         return {record["cell"]: record for record in map(json.loads, self.lines())}
 
     def acted(self, fault):

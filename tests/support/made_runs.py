@@ -257,7 +257,6 @@ def synthetic():
 
 @pytest.fixture
 def full_run(tmp_path):
-    """A run with everything in it."""
     run = Synthetic(tmp_path / "full")
     for mode in ("eager", "compiled"):
         for size in ("metavoice", "dia"):

@@ -50,7 +50,6 @@ def with_another_second(wav_bytes):
 
 
 def described(run_dir, *names):
-    """Path and digest of files, as records hold them."""
     return [{"path": name, "sha256": hashlib.sha256((run_dir / name).read_bytes()).hexdigest()} for name in names]
 
 
@@ -59,7 +58,6 @@ def record(fix, measure, data, **rest):
 
 
 def add(run_dir, fix, samples, codes):
-    """Write a WAV and its tokens, and append its records."""
     folder = run_dir / "audio"
     folder.mkdir(parents=True, exist_ok=True)
     wav, npy = f"audio/{fix}.wav", f"audio/{fix}.npy"

@@ -7,8 +7,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import pytest
-
 STATS = ("ci_99_a", "ci_99_b", "q_25", "q_75", "number", "repeat")
 COLUMNS = ["result", "params", "version", "started_at", "duration", *(f"stats_{name}" for name in STATS)]
 COLUMNS += ["samples", "profile"]
@@ -64,7 +62,6 @@ def write_run(root: Path, run: Run) -> Path:
 
 
 def write_runs(root: Path, runs: list[Run]) -> Path:
-    """Write several result files; return the folder."""
     for run in runs:
         write_run(root, run)
     return root
@@ -91,15 +88,3 @@ def _reprs(axes: list[list[str]]) -> list[list[str]]:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
-
-
-@pytest.fixture
-def write():
-    """``write(folder, [Run, …])`` writes result files."""
-    return write_runs
-
-
-@pytest.fixture
-def run_type():
-    """The class :class:`Run`."""
-    return Run

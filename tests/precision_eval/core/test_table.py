@@ -55,7 +55,6 @@ def markdown_cells(text):
 
 
 def html_rows(text):
-    """Return the texts of the cells of a page's rows."""
     return [["".join(cell.itertext()) for cell in row] for row in ElementTree.fromstring(text).iter("tr")]
 
 

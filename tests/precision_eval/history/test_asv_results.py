@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from made_versions import Run, write_runs
 
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError
 from precision_eval.history.asv_results import Key, read_results, status_name
@@ -16,14 +17,14 @@ def key_of(metric, fix="kv_to_query", case="metavoice-decode", mode="eager"):
     return Key(case, mode, "tiny", fix, metric)
 
 
-def test_a_file_is_read_as_it_was_written(tmp_path, write, run_type):
+def test_a_file_is_read_as_it_was_written(tmp_path):
     values = {
         DRIFT: {CELL: 1e-3, ("as_shipped", "tiny"): None, ("autocast", "tiny"): math.nan},
         "eager.metavoice_decode.track_latency_ratio": {CELL: [1.2, 1.1, 1.4]},
         "compiled.dia_decode.track_status": {CELL: 2},
         "attention.Suite.time_sdpa": {CELL: 1.0},
     }
-    write(tmp_path, [run_type(torch="2.8.0", values=values)])
+    write_runs(tmp_path, [Run(torch="2.8.0", values=values)])
     (result,) = read_results(tmp_path)
     assert (result.machine, result.torch_version, result.cuda_build) == ("lab", "2.8.0", False)
     assert (result.commit, result.hardware["cpu"]) == ("a" * 40, "Testium 1")
@@ -58,9 +59,9 @@ def test_what_asv_writes_is_read(tmp_path):
     assert (point.value, point.samples, point.benchmark_version) == (1.25, (1.0, 1.5), "v7")
 
 
-def test_one_machine_and_one_kind_of_build_are_asked_for(tmp_path, write, run_type):
+def test_one_machine_and_one_kind_of_build_are_asked_for(tmp_path):
     values = {DRIFT: {CELL: 1.0}}
-    write(tmp_path / "a", [run_type(torch="2.8.0", machine=name, values=values) for name in ("lab", "laptop")])
+    write_runs(tmp_path / "a", [Run(torch="2.8.0", machine=name, values=values) for name in ("lab", "laptop")])
     with pytest.raises(
         ParameterError, match=r"results of 2 machines \(lab, laptop\); name one with --set machine=NAME"
     ):
@@ -68,7 +69,7 @@ def test_one_machine_and_one_kind_of_build_are_asked_for(tmp_path, write, run_ty
     assert read_results(tmp_path / "a", machine="laptop")[0].machine == "laptop"
     with pytest.raises(UnknownNameError, match="unknown machine 'labtop'; did you mean"):
         read_results(tmp_path / "a", machine="labtop")
-    write(tmp_path / "b", [run_type(torch="2.8.0", values=values), run_type(torch="2.9.0", cuda=True, values=values)])
+    write_runs(tmp_path / "b", [Run(torch="2.8.0", values=values), Run(torch="2.9.0", cuda=True, values=values)])
     with pytest.raises(ParameterError, match=r"torch2\.8\.0 is a CPU build of torch and .*torch2\.9\.0 a CUDA build"):
         read_results(tmp_path / "b")
 
@@ -92,8 +93,8 @@ def damage(change):
         (damage(lambda c: (c["results"].clear(), c["params"].pop("torch"))), "does not say which torch it ran"),
     ],
 )
-def test_a_damaged_file_is_named_in_one_line(tmp_path, write, run_type, change, message):
-    write(tmp_path, [run_type(torch="2.8.0", values={DRIFT: {CELL: 1.0}})])
+def test_a_damaged_file_is_named_in_one_line(tmp_path, change, message):
+    write_runs(tmp_path, [Run(torch="2.8.0", values={DRIFT: {CELL: 1.0}})])
     (path,) = (path for path in (tmp_path / "lab").glob("*.json") if path.name != "machine.json")
     change(path)
     with pytest.raises(RecordError, match=message) as error:

@@ -33,7 +33,6 @@ def lines(tmp_path_factory):
 
 
 def places_in(value, path=()):
-    """Yield the path of every value inside plain data."""
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
     for key, inner in items:

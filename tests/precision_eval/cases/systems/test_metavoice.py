@@ -28,7 +28,6 @@ def build(case_id, size="tiny", seed=0):
 
 
 def twin(built):
-    """Float64 model and inputs."""
     tokens, speaker, positions = built.inputs
     return built.model.in_float64(), (tokens, speaker.double(), positions)
 
@@ -179,7 +178,6 @@ def test_cpu_path_raises_the_reported_sentence(case_id):
 
 @pytest.fixture
 def attended(monkeypatch):
-    """Shapes and dtypes that attention is given."""
     seen = []
     original = F.scaled_dot_product_attention
 

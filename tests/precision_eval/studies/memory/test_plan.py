@@ -129,7 +129,6 @@ def test_the_bound_on_scratch_by_hand():
 
 @pytest.fixture
 def config(tmp_path):
-    """Write a config.json; return its path."""
 
     def write(content):
         path = tmp_path / "config.json"

@@ -1,3 +1,0 @@
-from made_versions import run_type, write
-
-__all__ = ["run_type", "write"]
