@@ -14,12 +14,23 @@ from typing import Any
 import torch
 
 from precision_eval.core.formats import short
-from precision_eval.core.formatting import join, plural
-from precision_eval.doctor.accuracy import Excess
+from precision_eval.core.formatting import join, percent, plural
+from precision_eval.doctor.accuracy import HARDLY_A_DIGIT, Excess
 from precision_eval.doctor.diagnosis import Finding, Patch
+from precision_eval.doctor.error_budget import run_rounded
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
-from precision_eval.measure.model_calls import CallOutcome, observe_call, output_error, run_fresh
+from precision_eval.measure.model_calls import (
+    MOST_ZEROS,
+    CallOutcome,
+    observe_call,
+    output_error,
+    run_fresh,
+    zeros_of,
+)
+from precision_eval.trace.dtype_flow import DtypeFlow
+from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
+from precision_eval.trace.replay import rounding
 
 _DECLARED = ("dtype", "torch_dtype", "compute_dtype")
 _HALVES = (torch.float16, torch.bfloat16)
@@ -77,6 +88,53 @@ def blame_cached_casts(
     )
     patch = Patch(place=finding.place, diff="", code=CACHE_OFF, origin="", verified=True, left=())
     return replace(finding, reason=reason), patch
+
+
+def find_zeros(seen: CallOutcome, reference: Reference, observer: DtypeFlow) -> Finding | None:
+    """Say how many gradients among the outputs are zero that are none in float64."""
+    share, largest = zeros_of(seen.outputs, reference.outputs)
+    records = [observer.tensors[output] for output in seen.outputs or ()]
+    made = [at for record in records for at in (record, *ancestors(record))]
+    if share < MOST_ZEROS or not any(at.kind == "outside" or at.name == "grad" for at in made):
+        return None
+    reason = (
+        f"{percent(share)} of the gradients are 0, and up to {largest:.2g} in float64: they underflow; scale the loss "
+        "(torch.amp.GradScaler), or use bfloat16"
+    )
+    return Finding(
+        kind="drift", severity="fault", op="backward", module="", module_class="the model", place=None, operands=(),
+        result=short(observer.base), reason=reason,
+    )  # fmt: skip
+
+
+def find_rounded_buffer(subject: ExaminedModel, angles: list[Provenance]) -> Finding | None:
+    """Name a buffer in half of which large angles are computed: what it lost when it was stored does not come back."""
+    stored = {
+        at.name: at.dtype for angle in angles for at in (angle, *ancestors(angle)) if at.kind in ("buffer", "attribute")
+    }
+    named = {name: tensor for _, name, tensor in named_tensors(subject, (), prefix=subject.prefix)}
+    stored = {
+        name: dtype
+        for name, dtype in stored.items()
+        if dtype in _HALVES and name in named and not torch.equal(named[name], named[name].round())
+    }
+    if not stored:
+        return None
+    largest = max((float(angle.abs().max()) for angle in run_rounded(subject, {}).angles if angle.numel()), default=0.0)
+    name, dtype = max(stored.items(), key=lambda item: rounding(item[1]))
+    off, path = largest * rounding(dtype), name.rpartition(".")[0]
+    owner = subject.unwrapped.get_submodule(path)
+    if not HARDLY_A_DIGIT < off < float("inf"):
+        return None
+    reason = (
+        f"it is stored in {short(dtype)}, and angles of up to {largest:.3g} rad are computed of it, which are off by "
+        f"up to {off:.2g} rad if it was rounded when it was stored; a later cast to float32 brings nothing back: "
+        "compute it anew in float32 after the model is cast"
+    )
+    return Finding(
+        kind="drift", severity="risk", op=name, module=path, module_class=type(owner).__name__, place=None,
+        operands=(), result=short(dtype), reason=reason,
+    )  # fmt: skip
 
 
 def unused_formats(subject: ExaminedModel, base: torch.dtype, computed: Mapping[torch.dtype, Any]) -> Finding | None:

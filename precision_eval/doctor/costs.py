@@ -129,7 +129,8 @@ class Suspect:
     lines: set[tuple[Any, int]] = field(default_factory=set)
 
 
-def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[SilentCost, ...]:
+def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[tuple[SilentCost, ...], tuple[str, ...]]:
+    """Return what a change saves, and what a change would do on other devices though it saves nothing here."""
     model = copy_model(subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own were shown when it first ran
@@ -162,7 +163,14 @@ def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[SilentCost, ...]:
     for suspect, cost in costs:  # of two changes of one line, the one that saves more
         if not any(suspect.lines & other.lines for other, _ in kept):
             kept.append((suspect, cost))
-    return tuple(cost for _, cost in kept)
+    saved = {id(suspect) for suspect, _ in costs}
+    wide = [suspect for suspect, _ in repairs if suspect.kind == "wide_product" and id(suspect) not in saved]
+    return tuple(cost for _, cost in kept), tuple(map(_without_saving, wide))
+
+
+def _without_saving(suspect: Suspect) -> str:
+    place = "" if suspect.line is None else f" at {place_of(suspect.line)}"
+    return f"{suspect.reason}{place}: to keep them in half saves nothing on this device; others may be faster in half"
 
 
 def _saves(price: Price, stored: int) -> bool:
@@ -338,10 +346,11 @@ def _elements(shape: tuple[int, ...]) -> int:
 
 
 def _is_silent(sources: list[Provenance]) -> bool:
-    """Whether an activation came in half, and nothing but parameters brought float32."""
+    """Whether an activation came in half, and nothing but parameters, or codes of weights, brought float32."""
     widened = [s for s in sources if s.kind == "cast" and s.parents and s.parents[0].dtype in _HALVES]
     others = [s for s in sources if s not in widened]
-    if any(s.kind != "parameter" or s.deliberate for s in others if s.kind != "made"):
+    others = [s for s in others if s.kind != "made" and (s.kind != "cast" or s.parents)]
+    if any(s.kind != "parameter" or s.deliberate for s in others):
         return False
     return any(source.parents[0].kind not in ("parameter", "buffer", "attribute") for source in widened)
 

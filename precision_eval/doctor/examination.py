@@ -29,6 +29,8 @@ from precision_eval.doctor.controls import (
     blame_cached_casts,
     blame_no_dtype,
     count_inside_float64,
+    find_rounded_buffer,
+    find_zeros,
     is_broken_in_float64,
     unused_formats,
 )
@@ -145,13 +147,15 @@ def examine(
         repeats=not repeats.carries_state,
         available_bytes=memory,
         shipped=repeats.outcome.outputs or (),
+        loses_values=any(finding.kind == "drift" and finding.op == "backward" for finding in diagnosis.faults),
         cut=tuple(f"left: downcast at {f.place}" for f in diagnosis.faults if f.kind == "downcast")
         if diagnosis.status == "passed"
         else (),
     )
     keeps_stale_casts = any(patch.code == CACHE_OFF for patch in diagnosis.patches)
     if costs and diagnosis.status == "passed" and not repeats.carries_state and not keeps_stale_casts:
-        diagnosis = replace(diagnosis, costs=costs_of(subject, trials))
+        priced, unsaved = costs_of(subject, trials)
+        diagnosis = replace(diagnosis, costs=priced, doubts=(*diagnosis.doubts, *unsaved))
     if not fixes:
         return diagnosis
     remedies, more = try_fixes(subject, trials, repairs)
@@ -242,8 +246,9 @@ def _diagnose(
     first(diagnosis)
     split = diagnosis.first_split
     event = None if split is None or split.kind in ("drift", "declared") else judged.events[findings.index(split)]
-    if judged.patch is not None:
-        return replace(diagnosis, patches=(judged.patch,)), reference, [], judged.excess
+    if judged.patch is not None or judged.in_float64_too:
+        known = () if judged.patch is None else (judged.patch,)
+        return replace(diagnosis, patches=known), reference, [], judged.excess
     repairs = _repairs(subject, reference, judged)
     patches = _patches(split, event, repairs, base, judged.updated)
     under_compiler = _compiled(subject, repeats.outcome, reference) if compiled else None
@@ -266,7 +271,8 @@ class _Judged(NamedTuple):
 
 
 def _repairs(subject: ExaminedModel, reference: Reference, judged: _Judged) -> list[Repair]:
-    is_wrong = judged.drifts or any(finding.severity == "fault" for finding in judged.findings)
+    faults = [finding for finding in judged.findings if finding.severity == "fault"]
+    is_wrong = judged.drifts or any(finding.kind != "drift" for finding in faults)
     return repairs_of(subject, reference, drifts=judged.drifts, updated=judged.updated) if is_wrong else []
 
 
@@ -281,7 +287,11 @@ def _judge_call(
     base, broken = observer.base, outcome.broken(reference.outputs, meant=reference.inside)[0]
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
     excess, noted, patch = None, None, None
-    if raised is None and not outcome.are_tokens and not any(finding.severity == "fault" for finding in findings):
+    passes = raised is None and not outcome.are_tokens and not any(f.severity == "fault" for f in findings)
+    zeros = find_zeros(seen, reference, observer) if passes else None
+    if zeros is not None:
+        findings = (*findings, zeros)
+    elif passes:
         excess, noted = of_numbers(subject, outcome, reference, base, observer.angles)
     if noted is not None:
         drift = noted[0]
@@ -292,6 +302,8 @@ def _judge_call(
         findings = _with_numbers(findings, drift)
     if raised is None:
         findings = _with_lost_before(findings, subject, reference)
+        buffer = find_rounded_buffer(subject, observer.angles) if passes else None
+        findings = findings if buffer is None else (*findings, buffer)
     in_float64_too = bool(broken) and is_broken_in_float64(outcome, reference)
     if in_float64_too:
         findings = tuple(map(blame_no_dtype, findings))

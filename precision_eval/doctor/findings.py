@@ -32,6 +32,12 @@ from precision_eval.trace.provenance import Provenance, ancestors, dtype_bringer
 # Steps of a history that are shown.
 LONGEST_HISTORY = 12
 
+# What an error says that refuses values and no dtype, as that of sampling does.
+_OF_VALUES = re.compile(r"\b(inf|nan)\b", re.IGNORECASE)
+
+# Operations that give infinity or NaN of a finite operand that is zero, as a small epsilon is in half.
+_OF_ZERO = frozenset(("div", "reciprocal", "rsqrt", "log"))
+
 _DEVICE_RISKS = {
     "rms_norm": (
         "this torch returns the input's dtype; torch 2.6, and CPU autocast of that time, return float32, which then "
@@ -118,15 +124,17 @@ def findings_of(
         if event is not None and not event.leaked:
             event.reached_output = tensor.dtype is event.result
             event.leaked = "" if event.deliberate else "reached the model's output"
-    events = list(observer.events)
+    events, refused = list(observer.events), False
     if raised is not None:
         events.append(raised)
         for _, _, record in raised.operands:
             if record.event is not None and not record.event.leaked and _brings(record.event, record):
                 record.event.leaked = "raised an error further on"
+        refused = any(_OF_VALUES.search(str(error)) for error, _ in observer.raised)
     events += list(observer.uses.values())
-    if broken and observer.numbers is not None:
-        events += _broken_events(observer.numbers.broken, [observer.tensors[t] for t in outputs], observer.number)
+    if (broken or refused) and observer.numbers is not None:
+        made = [observer.tensors[tensor] for tensor in outputs]
+        events += _broken_events(observer.numbers.broken, made, 0 if refused else observer.number)
     _spread(events, observer.base)
     groups: dict[Any, list[Event]] = {}
     for event in sorted(events, key=lambda e: e.number):
@@ -195,7 +203,11 @@ def _judge(event: Event) -> tuple[Severity, str]:
         why = "its values overflow it" if event.result is torch.float16 else "it holds too few digits"
         return "fault", f"the model's class keeps this in float32; it is stored in {short(event.result)}, and {why}"
     if event.kind == "first_non_finite":
-        return "fault", "the first result that is not finite though its operands are"
+        reason = "the first result that is not finite though its operands are"
+        divides = event.name != "div" or len(event.operands) > 1
+        if event.name in _OF_ZERO and divides and event.result is torch.float16:
+            reason += "; what it divides by may be zero here: float16 flushes less than 6e-8, as an epsilon of 1e-8 is"
+        return "fault", reason
     return "note", "a wider destination: exact"
 
 

@@ -27,6 +27,7 @@ class PatchedSource:
         self._original: dict[str, list[str]] = {}
         self._edited: dict[str, list[str]] = {}
         self._at: dict[str, set[int]] = {}  # file → edited lines
+        self.only_removes = True
         self._swaps: list[tuple[FunctionType, CodeType]] = []
 
     def __bool__(self) -> bool:
@@ -63,6 +64,7 @@ class PatchedSource:
             compile("".join(lines), file, "exec", dont_inherit=True)
             self._original[file], self._edited[file] = original, lines
             self._at.setdefault(file, set()).update(insertion.line for insertion in of_file)
+            self.only_removes &= not any(insertion.text for insertion in of_file)
         self._swaps = self._functions()
 
     def diff(self) -> str:

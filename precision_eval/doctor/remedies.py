@@ -33,7 +33,16 @@ from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.generic import check_format
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import call_memory
-from precision_eval.measure.model_calls import CallOutcome, attempt, base_dtype, copy_model, observe_call, output_error
+from precision_eval.measure.model_calls import (
+    MOST_ZEROS,
+    CallOutcome,
+    attempt,
+    base_dtype,
+    copy_model,
+    observe_call,
+    output_error,
+    zeros_of,
+)
 from precision_eval.stats.doubts import MIN_BLOCKS
 from precision_eval.stats.paired import PairedRatio
 from precision_eval.trace.provenance import named_tensors
@@ -59,6 +68,7 @@ class Trials:
     repeats: bool
     available_bytes: int
     shipped: tuple[torch.Tensor, ...] = ()  # the outputs of the model as it is
+    loses_values: bool = False  # the model gives zeros where float64 does not
     cut: tuple[str, ...] = ()  # faults of values that a model cuts in silence, which casts at the same places do too
 
 
@@ -117,6 +127,8 @@ def _try_fix(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
     drift = output_error(outcome.outputs, trials.reference.outputs)
     if drift is not None and drift > trials.most_drift and not outcome.are_tokens:
         left.append(f"left: a drift of {drift:.2g}")
+    if trials.loses_values and zeros_of(outcome.outputs, trials.reference.outputs)[0] >= MOST_ZEROS:
+        left.append("left: values that are 0 and not so in float64")
     remedy = replace(remedy, status="passed", cures=not left, relative_error=drift, reason="; ".join(left))
     if not (trials.repeats and remedy.cures):
         return remedy

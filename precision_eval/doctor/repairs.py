@@ -120,10 +120,10 @@ def repairs_of(
 ) -> list[Repair]:
     """Follow each way to cure a model, and return a change of the source and one of what is stored, the better first.
 
-    Of casts at the meetings and at the origin those are kept that drift less, and of equals the fewer lines. A change
-    of what is stored goes before one of a library's source, and one that leaves no drift beyond the format before one
-    that does. Where it is the numbers that say that something is wrong, operations are widened, as where no cast cures
-    a model; what loses its updates is stored in float32.
+    Of casts at the meetings and at the origin those are kept that drift less, of equals the fewer lines, and of these
+    what takes casts out. A change of what is stored goes before one of a library's source, and one that leaves no
+    drift beyond the format before one that does. Where it is the numbers that say that something is wrong, operations
+    are widened, as where no cast cures a model; what loses its updates is stored in float32.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own were shown when it first ran
@@ -141,7 +141,9 @@ def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Rep
         _follow(way, step, subject, reference)
         for way, step in (("meeting", _at_meeting), ("origin", _at_origin), ("stored", _as_stored))
     )
-    shorter = origin.verified and origin.source and origin.source.size < meeting.source.size
+    shorter = origin.source.size < meeting.source.size or (
+        origin.source.only_removes and origin.source.size == meeting.source.size
+    )
     if origin.verified and (
         not meeting.verified
         or (shorter and _as_exact(origin, meeting, reference))
@@ -469,18 +471,32 @@ def _stray(event: Event, base: torch.dtype) -> Provenance | None:
 
 
 def _at_origin(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    """Take out the cast that brought the stray dtype; else cast what is narrower where it is made, and what is wider
+    as late as possible, after what is computed in it.
+    """
     stray = _stray(event, base)
-    if stray is None or stray.code is None or stray.is_stored or is_internal(stray.code.co_filename):
+    operand = next((record for _, _, record in event.operands if record.dtype is not base), stray)
+    if stray is None or operand is None:
         return ()
-    if not imports_torch(stray.code.co_filename):
-        return ()
-    line = stray.code, stray.instruction
     rounded = stray.kind == "cast" and stray.parents and stray.parents[0].dtype is base
-    taken_out = without_cast(*line) if rounded else ()  # what a cast rounds away does not come back
-    if taken_out:
-        return taken_out
-    dtype = _named_dtype(stray, [record for _, _, record in event.operands], base)
-    return with_dtype(*line, dtype) or with_cast_to(*line, dtype) or with_result_cast(*line, dtype)
+    if rounded and stray.code is not None and _is_written(stray):
+        if taken_out := without_cast(stray.code, stray.instruction):
+            return taken_out  # what a cast rounds away does not come back
+    at = operand if loses(operand.dtype, base) else stray
+    if at.is_stored or not _is_written(at):
+        return ()
+    assert at.code is not None
+    line = at.code, at.instruction
+    dtype = _named_dtype(at, [record for _, _, record in event.operands], base)
+    made = with_dtype(*line, dtype) if at.kind == "made" else ()
+    return made or with_cast_to(*line, dtype) or with_result_cast(*line, dtype)
+
+
+def _is_written(record: Provenance) -> bool:
+    """Whether a record was made in a line of somebody's in which a dtype can be named."""
+    return (
+        record.code is not None and not is_internal(record.code.co_filename) and imports_torch(record.code.co_filename)
+    )
 
 
 def _named_dtype(stray: Provenance, operands: list[Provenance], base: torch.dtype) -> str:

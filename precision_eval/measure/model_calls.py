@@ -29,6 +29,9 @@ from precision_eval.trace.operations import EIGHT_BITS, FLOATS
 from precision_eval.trace.provenance import ProvenanceMap, named_tensors
 from precision_eval.trace.value_counts import ValueCounts
 
+# Share of an output's values that may be zero and are not so in float64: those of near ties are far fewer.
+MOST_ZEROS = 0.1
+
 # Two differences of one origin, such as the order of a sum on a GPU, are taken to be within this factor.
 BEYOND = 10.0
 
@@ -191,6 +194,17 @@ def output_error(outputs: tuple[torch.Tensor, ...] | None, truth: tuple[torch.Te
     if not outputs or not truth or [t.shape for t in truth] != [o.shape for o in outputs]:
         return None
     return max(relative_error(output, true) for output, true in zip(outputs, truth, strict=True))
+
+
+def zeros_of(outputs: tuple[torch.Tensor, ...] | None, truth: tuple[torch.Tensor, ...] | None) -> tuple[float, float]:
+    """Return the largest share of an output's values that are zero and not so in the truth, and the largest value."""
+    largest = 0.0, 0.0
+    for output, exact in zip(outputs or (), truth or (), strict=False):
+        if output.shape == exact.shape and exact.numel() and output.is_floating_point():
+            lost = exact[(output == 0) & (exact != 0)]
+            if lost.numel():
+                largest = max(largest, (lost.numel() / exact.numel(), float(lost.abs().max())))
+    return largest
 
 
 def base_dtype(subject: ExaminedModel) -> torch.dtype:

@@ -237,6 +237,8 @@ class DtypeFlow(TorchFunctionMode):
             self.tensors.pass_on(args[0], floating)
         elif floating or (result is None and kind is _WRITE):
             self._follow(self._operation(func, kind, args, kwargs), floating)
+        elif kind is _CAST and isinstance(result, torch.Tensor):
+            self._truncate(self._operation(func, kind, args, kwargs), result)
         return result
 
     def _attend(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -487,6 +489,21 @@ class DtypeFlow(TorchFunctionMode):
         if records and records[0].event is not None and result.dtype is self.base:
             records[0].event.was_cast_back = True
         self.tensors[result] = record
+
+    def _truncate(self, operation: Operation, result: torch.Tensor) -> None:
+        """Note a cast to the dtype of an integer tensor that cuts off digits; one to a named dtype means to."""
+        source, (number, giver) = operation.args[0], self._giver
+        by_another = giver is not None and number == self.number - 1 and giver.dtype is result.dtype
+        if not operation.records or result.dtype is torch.bool or not (by_another or operation.name == "type_as"):
+            return
+        with torch._C.DisableTorchFunction():
+            cut = float((source != result).double().mean()) if source.numel() else 0.0
+        if cut:
+            event = self._event("downcast", operation, result.dtype)
+            event.leaked = (
+                f"the cast is to the dtype of an integer tensor, and cuts digits off {100 * cut:.3g} % of values"
+            )
+            self.events.append(event)
 
     def _given(self, records: list[Provenance], dtype: torch.dtype) -> Provenance | None:
         """Find the tensor to whose dtype a cast was: ``x.type_as(y)``, ``x.to(y)``, ``x.to(y.dtype)``."""

@@ -110,3 +110,119 @@ def test_an_error_of_the_observer_is_never_the_model_s(monkeypatch):
     monkeypatch.setattr("precision_eval.trace.value_counts._LIMITS", {torch.float16: None})
     with pytest.raises(RuntimeError, match="observing failed: TypeError"):
         examine(nn.Linear(4, 4).half(), torch.ones(1, 4).half(), fixes=False)
+
+
+class Rotates(nn.Module):
+    """A table of angles that must stay wide until its sines are taken."""
+
+    def __init__(self):
+        super().__init__()
+        self.key = nn.Linear(16, 16)
+
+    def forward(self, x, cache, at):
+        table = torch.cat((torch.arange(8).float()[:, None] * 0.5,) * 16, 1).sin()
+        return cache.index_copy(1, at, self.key(x) * table[: x.shape[1]])
+
+
+class HalvesByHand(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(16))
+
+    def product(self, x):
+        return x @ self.weight
+
+    def forward(self, x):
+        x = x.half()
+        return self.product(x).to(torch.bfloat16)
+
+
+def test_what_is_wide_is_narrowed_after_what_is_computed_in_it():
+    patch = examine(
+        Rotates().bfloat16().eval(), torch.randn(1, 3, 16).bfloat16(), torch.zeros(1, 8, 16).bfloat16(),
+        torch.arange(3), latency=False,
+    ).patch  # fmt: skip
+    assert patch.verified
+    assert "arange(8).float()[" in patch.diff
+    assert ".float().to(" not in patch.diff
+
+
+def test_a_cast_by_hand_is_taken_out_and_not_undone_where_it_raises():
+    patch = examine(HalvesByHand().bfloat16().eval(), torch.randn(2, 16).bfloat16(), latency=False).patch
+    assert patch.verified
+    assert "-        x = x.half()" in patch.diff
+
+
+def test_an_error_of_values_is_blamed_on_the_line_that_overflows():
+    class Samples(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(16, 8)
+
+        def forward(self, x):
+            logits = self.head(x)
+            logits = logits * 6e4
+            return torch.multinomial(logits.softmax(-1), 1)
+
+    diagnosis = examine(Samples().half().eval(), 40 * torch.ones(1, 16).half(), latency=False)
+    assert diagnosis.status == "raised"
+    assert diagnosis.first_split.kind == "first_non_finite"
+    assert diagnosis.first_split.place.text == "logits = logits * 6e4"
+
+
+class Truncates(nn.Module):
+    def __init__(self, dtype=None):
+        super().__init__()
+        self.lin, self.dtype = nn.Linear(8, 8), dtype
+
+    def forward(self, x, ids):
+        angles = (ids[:, None] * 0.3).sin().expand(-1, 8)
+        return self.lin(x + angles.to(ids.dtype if self.dtype is None else self.dtype))
+
+
+def test_a_cast_to_the_dtype_of_indices_cuts_off_digits():
+    x, ids = torch.randn(4, 8), torch.arange(4)
+    (fault,) = examine(Truncates().eval(), x, ids, fixes=False).faults
+    assert (fault.kind, fault.result) == ("downcast", "int64")
+    assert examine(Truncates(torch.int64).eval(), x, ids, fixes=False).faults == ()  # by name: it is meant
+    assert examine(Truncates(torch.float32).eval(), x, ids, fixes=False).faults == ()
+
+
+class Gradients(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.lin, self.scale = nn.Linear(32, 32), scale
+
+    def forward(self, x):
+        with torch.enable_grad(), torch.autocast("cpu", dtype=torch.float16):
+            loss = self.scale * self.lin(x).square().mean()
+            return torch.autograd.grad(loss, self.lin.weight)[0] / self.scale
+
+
+def test_gradients_that_underflow_are_a_fault_which_no_fix_from_outside_cures():
+    torch.manual_seed(0)
+    x = 1e-2 * torch.randn(64, 32)
+    diagnosis = examine(Gradients(1e-4), x, latency=False)
+    (fault,) = diagnosis.faults
+    assert "of the gradients are 0" in fault.reason
+    assert diagnosis.patch is None
+    assert examine(Gradients(2.0**14), x, fixes=False).faults == ()
+
+
+def test_angles_of_a_buffer_that_was_rounded_are_a_risk():
+    class Rotary(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("inv_freq", 10000 ** (-torch.arange(8) / 8))
+            self.lin = nn.Linear(8, 8)
+
+        def forward(self, x):
+            angles = torch.arange(x.shape[0]).float()[:, None] * self.inv_freq.float()
+            return self.lin(x * angles.cos().to(x.dtype))
+
+    x = torch.randn(512, 8).bfloat16()
+    (risk,) = examine(Rotary().bfloat16().eval(), x, fixes=False).of("risk")
+    assert risk.op == "inv_freq"
+    kept = Rotary().bfloat16().eval()
+    kept.inv_freq = Rotary().inv_freq
+    assert examine(kept, x, fixes=False).of("risk") == ()
