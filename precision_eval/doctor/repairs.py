@@ -479,9 +479,9 @@ def _at_origin(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
     if stray is None or operand is None:
         return ()
     rounded = stray.kind == "cast" and stray.parents and stray.parents[0].dtype is base
-    if rounded and stray.code is not None and _is_written(stray):
-        if taken_out := without_cast(stray.code, stray.instruction):
-            return taken_out  # what a cast rounds away does not come back
+    line_of_cast = (stray.code, stray.instruction) if rounded and stray.code and _is_written(stray) else None
+    if line_of_cast and (taken_out := without_cast(*line_of_cast)):
+        return taken_out  # what a cast rounds away does not come back
     at = operand if loses(operand.dtype, base) else stray
     if at.is_stored or not _is_written(at):
         return ()
