@@ -120,6 +120,8 @@ MOST_LINES = 15
 _LABEL = 8
 # A user's own model has no change of upstream's, and more names in a line than this are not read.
 _NOT_OF_A_USER, _MOST_NAMES = ("upstream",), 4
+# What these do to a user's operands is shown as code; their names are those of operands of attention.
+_CASTS = ("query_to_half", "kv_to_query")
 
 
 def brief(explanation: Explanation, width: int = WIDTH) -> str:
@@ -210,16 +212,20 @@ def _fix_lines(explanation: Explanation, width: int) -> list[str]:
         if fix.verdict == "applies":
             code = " ".join(line.strip() for line in fix.snippet[:1] if fix.fix != "autocast")
             code = code or " ".join(line.strip() for line in fix.snippet) or fix.reason
-            lines += _lines_of(" " if lines else "Fix", f"{fix.fix:<16}{code}", width, most=1)
+            lines += _lines_of(" " if lines else "Fix", f"{_label(fix.fix):<16}{code}", width, most=1)
     verdicts = {"depends": "may help", "out_of_reach": "only by hand", "does_not_cure": "no cure"}
     rest = []
     for verdict, label in verdicts.items():
-        names = [fix.fix for fix in fixes if fix.verdict == verdict]
-        if len(names) == len(fixes):
+        names = list(dict.fromkeys(_label(fix.fix) for fix in fixes if fix.verdict == verdict))
+        if all(fix.verdict == verdict for fix in fixes):
             return lines + _lines_of(" " if lines else "Fix", f"{label}: any of `precision-eval list fixes`", width)
         if names:
             rest.append(f"{label}: {join(names) if len(names) < _MOST_NAMES else 'the others'}")
     return lines + _lines_of(" " if lines else "Fix", "; ".join(rest), width)
+
+
+def _label(fix: str) -> str:
+    return "cast" if fix in _CASTS else fix
 
 
 def _next_lines(explanation: Explanation, width: int) -> list[str]:

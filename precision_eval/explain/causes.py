@@ -16,6 +16,7 @@ from typing import Any
 from precision_eval.explain.messages import SentenceMatch
 
 HALF = ("float16", "bfloat16")
+_COMMON = {"float32", *HALF}
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,9 @@ def causes() -> tuple[Cause, ...]:
 
 def fits(cause: Cause, matched: SentenceMatch, device: str | None = None) -> bool:
     dtypes = matched.dtypes
-    shown = set(dtypes.values())
-    if (dtypes or "float64" in cause.formats) and not all(shown & set(part.split("|")) for part in cause.formats):
+    needed = [set(part.split("|")) for part in cause.formats]
+    is_rare = any(not formats & _COMMON for formats in needed)  # and so has to be shown
+    if (dtypes or is_rare) and not all(formats & set(dtypes.values()) for formats in needed):
         return False
     if device and cause.devices and device not in cause.devices:
         return False

@@ -176,6 +176,48 @@ def test_a_graph_that_forgets_a_cast_is_named_as_compiled():
     assert "compiled_only" not in causes_of(LINEAR.format("Float", "BFloat16"))
 
 
+@pytest.mark.parametrize(
+    ("text", "named", "never"),
+    [
+        ("TypeError: Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.",
+         [".float()"], ["float16", ".half()"]),
+        ("TypeError: Trying to convert Float8_e4m3fn to the MPS backend but it does not have support for that dtype.",
+         ["float16"], ["float64"]),
+        ("NotImplementedError: \"slow_conv2d_cpu\" not implemented for 'Half'", ["slow_conv2d_cpu", "model.float()"],
+         ["model.half()"]),
+        ("ValueError: Attempting to unscale FP16 gradients.", ["model.float()", "autocast"], ["model.half()"]),
+        ("TypeError: Got unsupported ScalarType BFloat16", ["x.float().numpy()"], ["model.bfloat16()"]),
+        ("ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0.", ["--dtype=half"],
+         ["model.bfloat16()"]),
+        ("Unexpected input data type. Actual: (tensor(double)) , expected: (tensor(float))", ["x.astype(np.float32)"],
+         ["model."]),
+        ("RuntimeError: value cannot be converted to type c10::Half without overflow", ["torch.finfo(x.dtype).min"],
+         ["model.half()"]),
+        ("RuntimeError: value cannot be converted to type c10::BFloat16 without overflow", ["torch.finfo(x.dtype).min"],
+         ["model."]),
+        ("Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32", ["named_parameters()"],
+         ["autocast:"]),
+        ("NotImplementedError: \"_amp_foreach_non_finite_check_and_unscale_cuda\" not implemented for 'BFloat16'",
+         ["leave the GradScaler out"], ["model.bfloat16()"]),
+    ],
+)  # fmt: skip
+def test_what_is_refused_is_never_advised(text, named, never):
+    answer = explain(text).to_text()
+    assert [word for word in named if word not in answer] == []
+    assert [word for word in never if word in answer] == []
+
+
+@pytest.mark.parametrize("text", [
+    "MatMul8bitLt: inputs will be cast from torch.bfloat16 to float16 during quantization",
+    "FP16 is not supported on CPU; using FP32 instead",
+])  # fmt: skip
+def test_a_notice_is_told_from_an_error(text):
+    found = explain(text)
+    assert found.kind == "notice"
+    assert "no error" in str(found)
+    assert {fix.verdict for fix in found.fixes if fix.fix != "upstream"} == {"does_not_cure"}
+
+
 def test_verbose_prints_everything(capsys):
     explain_command(MIXED, verbose=True)
     printed = capsys.readouterr().out

@@ -73,6 +73,20 @@ EAGER = {
             ones(1, 1, 4, 16), *[ones(1, 1, 8, 16, dtype=H)] * 2, attn_mask=bias.causal_lower_right(4, 8)
         ), "sdpa", SDPA, "fhh",
     ),
+    "fill": (lambda: ones(2, dtype=H).masked_fill(ones(2) > 0, -1e9), "fill_overflow", "masked_fill", ""),
+    "fill beyond": (
+        lambda: ones(2, dtype=B).masked_fill(ones(2) > 0, -1e39), "fill_beyond_float32", "masked_fill", "",
+    ),
+    "numpy": (lambda: ones(2, dtype=B).numpy(), "numpy_format", "numpy", "b"),
+    "no kernel": (lambda: ones(2).to(E).sum(), "not_implemented", "sum_cpu", "e"),
+    "transform": (lambda: torch.fft.rfft(ones(6, dtype=B)), "wide_only", "rfft", "b"),
+    "inverse": (lambda: torch.linalg.inv(ones(2, 2, dtype=B)), "wide_only", None, "b"),
+    "index": (lambda: ones(2)[ones(1)], "index_types", None, ""),
+    "classes": (lambda: F.cross_entropy(ones(2, 2), ones(2)), "index_types", "nll_loss", "f"),
+    "integers": (lambda: nn.Parameter(ones(2).to(torch.int8)), "integer_gradient", "requires_grad", ""),
+    "no probabilities": (
+        lambda: torch.multinomial(torch.tensor([float("nan"), 1.0]), 1), "probability_nan", "multinomial", "",
+    ),
     "weight in float8": (lambda: F.linear(ones(2, 4, dtype=B), ones(4, 4).to(E)), "m1_m2", "linear", "be"),
     "float8 added": (lambda: ones(4).to(E) + ones(4, dtype=B), "float8_promotion", None, "eb"),
     "float8 written": (lambda: ones(4, 2).to(E).__setitem__(INDEX, ones(1, 2)), "index_put", "index_put", "ef"),
@@ -212,7 +226,7 @@ def test_a_real_error_is_explained(name):
     call, member, op, dtypes = EAGER[name]
     if not is_of_torch(*SINCE.get(member, (2, 6))):
         pytest.skip("torch at hand does not raise it")
-    with pytest.raises((RuntimeError, ValueError, AssertionError)) as caught:
+    with pytest.raises((RuntimeError, ValueError, TypeError, IndexError, AssertionError)) as caught:
         call()
     found = explain(caught.value)
     assert found.member == member

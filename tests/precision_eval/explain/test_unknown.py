@@ -79,3 +79,48 @@ def test_shape_and_device_errors_of_this_torch_are_not_claimed(number):
     with pytest.raises((RuntimeError, IndexError)) as caught:
         SHAPES[number]()
     assert not explain(caught.value).known
+
+
+XFORMERS = """\
+NotImplementedError: No operator found for `memory_efficient_attention_forward` with inputs:
+     query       : shape=(200, 9126, 1, 64) (torch.{dtype})
+     key         : shape=(200, 9126, 1, 64) (torch.{dtype})
+     value       : shape=(200, 9126, 1, 64) (torch.{dtype})
+     attn_bias   : <class 'NoneType'>
+     p           : 0.0
+"""
+
+
+def test_xformers_reasons_are_read_and_the_one_of_dtype_is_named():
+    """`flshattF` refuses the format alone, `smallkF` the head's size too: the first is what a cast would reach."""
+    found = explain(
+        XFORMERS.format(dtype="float32")
+        + "`flshattF@v2.5` is not supported because:\n"
+        + "    dtype=torch.float32 (supported: {torch.float16, torch.bfloat16})\n"
+        + "`smallkF` is not supported because:\n    max(query.shape[-1] != value.shape[-1]) > 32\n"
+        + "    unsupported embed per head: 64\n"
+    )
+    assert (found.known, found.member) == (True, "xformers_none")
+    assert "flshattF" in found.do
+    assert "bfloat16 or float16" in found.do
+
+
+def test_xformers_on_an_old_card_is_told_to_take_float16():
+    found = explain(
+        XFORMERS.format(dtype="bfloat16")
+        + "`fa2F@v2.6.3` is not supported because:\n    requires device with capability > (8, 0) but your GPU has "
+        "capability (7, 5) (too old)\n    bf16 is only supported on A100+ GPUs\n"
+        "`cutlassF-pt` is not supported because:\n    bf16 is only supported on A100+ GPUs\n"
+    )
+    assert "cutlassF-pt: float16" in found.do
+    assert {fix.fix: fix.verdict for fix in found.fixes}["bfloat16"] == "does_not_cure"
+
+
+def test_xformers_reasons_without_a_dtype_are_no_dtype_error():
+    found = explain(
+        XFORMERS.format(dtype="float16")
+        + "`fa2F@2.5.7-pt` is not supported because:\n    attn_bias type is <class 'torch.Tensor'>\n"
+        "`cutlassF-pt` is not supported because:\n    attn_bias.stride(-2) % 8 != 0\n"
+    )
+    assert (found.known, found.other) == (False, "kernel")
+    assert "attn_bias type" in found.reason
