@@ -173,7 +173,7 @@ def compare_latency(
     'slower'
     """
     check_known("state of memory", memory, MEMORY_STATES)
-    _check_numbers(budget_s=budget_s, margin=margin)
+    _check_parameters(budget_s, margin, noise_floor)
     named = _named(candidates, baseline)
     end_s = time.perf_counter() + budget_s
     if len(named) < 2 and noise_floor is None:
@@ -241,11 +241,15 @@ def size_rounds(
     return Rounds(named, timer, calls, seed)
 
 
-def _check_numbers(*, budget_s: float, margin: float) -> None:
+def _check_parameters(budget_s: float, margin: float, noise_floor: object) -> None:
     if not (budget_s > 0.0 and math.isfinite(budget_s)):
         raise ParameterError(f"budget_s is {budget_s}; expected a finite number of seconds above 0")
     if not 0.0 <= margin < 1.0:
         raise ParameterError(f"margin is {margin}; expected a fraction in [0, 1), such as 0.002 for ±0.2 %")
+    if noise_floor is not None and not isinstance(noise_floor, Candidate):
+        raise ParameterError(
+            f"noise_floor is {noise_floor!r}; expected a Candidate, which is a copy of the baseline on its own tensors"
+        )
 
 
 def _named(candidates: Candidates, baseline: str) -> dict[str, Candidate]:

@@ -382,6 +382,7 @@ def test_error_rate_is_shared_by_the_candidates():
         ({"budget_s": 0.0}, "budget_s is 0"),
         ({"budget_s": float("nan")}, "budget_s is nan"),
         ({"margin": -0.1}, "margin is -0.1"),
+        ({"noise_floor": True}, "noise_floor is True; expected a Candidate"),
         ({"memory": "lost"}, "unknown state of memory 'lost'"),
     ],
 )
