@@ -20,20 +20,8 @@ from torch.nn import functional as F
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import dia as constants
 from precision_eval.cases.systems.dia import DecoderSize, DiaState, EncoderSize
-from precision_eval.cases.systems.system import System, widened
+from precision_eval.cases.systems.system import KeysValues, System, widened
 from precision_eval.fixes.storage import store_as
-
-
-class KeysValues(nn.Module):
-    """Keys and values as buffers."""
-
-    key: torch.Tensor
-    value: torch.Tensor
-
-    def __init__(self, key: torch.Tensor, value: torch.Tensor) -> None:
-        super().__init__()
-        self.register_buffer("key", key, persistent=False)
-        self.register_buffer("value", value, persistent=False)
 
 
 class SliceCache(KeysValues):

@@ -18,22 +18,17 @@ from torch.nn import functional as F
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import metavoice as constants
 from precision_eval.cases.systems.metavoice import GUIDANCE_ROWS, MetaVoiceSize
-from precision_eval.cases.systems.system import System, unfilled_linear, widened
+from precision_eval.cases.systems.system import KeysValues, System, unfilled_linear, widened
 
 COLDEST = 1e-5
 """Lowest temperature that the sampler divides by."""
 
 
-class StaticCache(nn.Module):
+class StaticCache(KeysValues):
     """Keys and values of all slots."""
 
-    key: torch.Tensor
-    value: torch.Tensor
-
     def __init__(self, key: torch.Tensor, value: torch.Tensor, *, first_slot: int | None) -> None:
-        super().__init__()
-        self.register_buffer("key", key, persistent=False)
-        self.register_buffer("value", value, persistent=False)
+        super().__init__(key, value)
         self.first_slot = first_slot
 
     def write(self, positions: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:

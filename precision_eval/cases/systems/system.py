@@ -69,6 +69,18 @@ def in_float64(model: ModelT) -> ModelT:
     return twin
 
 
+class KeysValues(nn.Module):
+    """Keys and values as buffers, which a system's cache writes in its own way."""
+
+    key: torch.Tensor
+    value: torch.Tensor
+
+    def __init__(self, key: torch.Tensor, value: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("key", key, persistent=False)
+        self.register_buffer("value", value, persistent=False)
+
+
 class CachedAttention(nn.Module):
     """Scaled dot-product attention over a static cache, which the module holds as buffers."""
 
