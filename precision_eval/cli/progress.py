@@ -237,7 +237,7 @@ class CaseByCase:
 class ConsoleListener:
     """Prints how a run goes on; `answer` is called with each case that is complete."""
 
-    def __init__(self, console: Console, *, verbose: bool, answer: Callable[[str], None] | None = None) -> None:
+    def __init__(self, console: Console, *, verbose: bool, answer: Callable[[str], None]) -> None:
         self._console = console
         self._verbose = verbose
         self._answer = answer
@@ -253,4 +253,4 @@ class ConsoleListener:
     def progress(self, plan: Plan) -> Iterator[RunProgress]:
         self.left_out = plan.left_out
         with progress_on(self._console, plan, verbose=self._verbose) as progress:
-            yield progress if self._answer is None else CaseByCase(progress, plan, self._answer)
+            yield CaseByCase(progress, plan, self._answer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,7 @@ from precision_eval.cli.progress import ConsoleListener
 from precision_eval.cli.report import Printing, write_reports
 from precision_eval.cli.settings import RUN, read_settings, set_option, settings_help
 from precision_eval.core.cells import SUITE_FAILED
+from precision_eval.core.errors import RecordError
 from precision_eval.core.formatting import command_line
 from precision_eval.core.records import Record, RecordFile
 from precision_eval.core.table import print_lines
@@ -34,9 +36,9 @@ The output is one table per case (result, time ratio, memory, drift, sound), pri
 with the fix to take in bold and ties marked ≈. The default measures every shipped case in about a minute on two quiet
 cores: attention at one step and over a whole prompt, and a small voice with 16 streams of its speech. It leaves out
 compiled calls and what only the HTML report shows: when free-running streams diverge, and a recording of each fix.
-[cyan]--case voice[/cyan] with the same [cyan]--out[/cyan] adds the last two. [cyan]--quick[/cyan] measures less of
-fewer cases and makes no sound. [cyan]--thorough[/cyan] takes half an hour or more and is what the published results
-use: every size of each case, ten minutes of audio.
+[cyan]--case voice[/cyan] with the same [cyan]--out[/cyan] adds the last two. [cyan]--quick[/cyan] takes some twenty
+seconds and makes no sound. [cyan]--thorough[/cyan] takes half an hour or more and is what the published results use:
+every size of each case, ten minutes of audio.
 
 A cell that crashes, hangs or runs out of memory costs that cell only and is recorded with its reason.
 
@@ -143,11 +145,13 @@ def _run_and_report(
 
     console, began = printing.notes(), time.monotonic()
     answer = None if printing.verbose or printing.as_json else TerminalAnswer(console)
-    listener = ConsoleListener(
-        console,
-        verbose=printing.verbose,
-        answer=None if answer is None else lambda case: answer.print_groups(load_run(execution.out), case),
-    )
+
+    def print_case(case: str) -> None:
+        with suppress(RecordError):  # what is wrong with the records is said at the end
+            if answer is not None:
+                answer.print_groups(load_run(execution.out), case)
+
+    listener = ConsoleListener(console, verbose=printing.verbose, answer=print_case)
     try:
         records = run_of_tier(listener=listener)
         if records:

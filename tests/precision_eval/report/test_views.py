@@ -17,7 +17,14 @@ from rich.console import Console
 from precision_eval.core.table import to_csv
 from precision_eval.report.doubts import Footnotes
 from precision_eval.report.tables import results_table
-from precision_eval.report.writer import markdown_report, print_answer, print_report, tables_of, write_report
+from precision_eval.report.writer import (
+    TerminalAnswer,
+    markdown_report,
+    print_answer,
+    print_report,
+    tables_of,
+    write_report,
+)
 from precision_eval.results.reading import load_run
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -74,6 +81,19 @@ def test_terminal(run_dir):
     text = printed(print_answer, load_run(run_dir))
     check("answer.txt", text)
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_case_that_is_printed_early_is_not_printed_again_and_nothing_else_changes(run_dir):
+    run = load_run(run_dir)
+    console = Console(width=80, file=io.StringIO())
+    answer = TerminalAnswer(console)
+    answer.print_groups(run, "attention-decode")
+    early = console.file.getvalue()
+    answer.print_groups(run, "attention-decode")
+    assert "attention-decode" in early
+    assert "voice" not in early
+    answer.print_rest(run)
+    assert console.file.getvalue() == printed(print_answer, run)
 
 
 def test_the_page_needs_no_script_and_no_network(written):
