@@ -59,7 +59,7 @@ class Tally:
         self._lost: set[tuple[str, str, str, str]] = set()  # fixes of which nothing more is measured
         self._walls: dict[tuple[str, ...], list[float]] = {}  # seconds per record, by kind of cell
         self._expected_s = 0.0  # the rough duration of what was measured
-        self._running: dict[str, float] = {}
+        self.running: dict[Cell, float] = {}  # when each began
         self._worked_s = {True: 0.0, False: 0.0}  # of timed cells, which run alone, and of those side by side
         self._began_s = time.monotonic()
 
@@ -68,11 +68,15 @@ class Tally:
         return self.total - len(self._open)
 
     def start(self, cell: Cell) -> None:
-        self._running[cell.id] = time.monotonic()
+        fixes = set(map(cell.fix_id, cell.fixes))
+        lost = [other for other in self.running if fixes.intersection(map(other.fix_id, other.fixes))]
+        for other in lost:  # a group that gave no result, whose fixes now run one by one
+            del self.running[other]
+        self.running[cell] = time.monotonic()
 
     def add(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
         """Count records; only those that were measured now, in more than no time, say how long others take."""
-        self._running.pop(cell.id, None)
+        self.running.pop(cell, None)
         for record in records:
             self._open.pop(record.cell, None)
             if record.status != "passed":
@@ -106,7 +110,7 @@ class Tally:
         for cell, fix in self._open.values():
             if (cell.case, cell.size, cell.mode, fix) not in self._lost:
                 left_s[self.measures[cell.measure].timed] += self._foretell_s(cell)
-        running_s = sum(time.monotonic() - began_s for began_s in self._running.values())
+        running_s = sum(time.monotonic() - began_s for began_s in self.running.values())
         side_by_side_s = self._worked_s[False] + running_s
         rate = max(0.0, self.elapsed_s - self._worked_s[True]) / side_by_side_s if side_by_side_s else 1.0
         return rate * max(0.0, left_s[False] - running_s) + left_s[True]
@@ -176,21 +180,18 @@ class LiveProgress:
     def __init__(self, show: Show, plan: Plan) -> None:
         self.tally = Tally(plan)
         self._show = show
-        self._running: dict[Cell, None] = {}
 
     def started(self, cell: Cell) -> None:
-        self._running[cell] = None
         self.tally.start(cell)
         self._draw()
 
     def finished(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
-        self._running.pop(cell, None)
         self.tally.add(cell, records, resumed=resumed)
         if not resumed:
             self._draw()
 
     def _draw(self) -> None:
-        names = ", ".join(map(_name, self._running))
+        names = ", ".join(map(_name, self.tally.running))
         self._show(self.tally.settled, self.tally.total, f"{self.tally.left_text()}\n{names}")
 
 

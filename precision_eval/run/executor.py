@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import forkserver
@@ -23,6 +23,7 @@ from precision_eval.core.environment import collect_here
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.workers import (
     OF_THE_TERMINAL,
+    Function,
     Worker,
     WorkerRaisedError,
     WorkerStoppedError,
@@ -99,8 +100,8 @@ class IsolatedExecutor(Executor):
         self._stopped, self._stop = context.Pipe(duplex=False)
         self._stop_lock = threading.Lock()
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Schedule ``fn(*args, **kwargs)`` in a fresh process."""
+    def submit(self, fn: Function, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Schedule ``fn(*args, **kwargs)`` in a fresh process, which alone imports a function given by its place."""
         return self._supervisors.submit(self._supervise, fn, args, kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -133,7 +134,7 @@ class IsolatedExecutor(Executor):
         else:
             self.stop()
 
-    def _supervise(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _supervise(self, fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Start a process for one call and wait for whichever comes first: answer, death, lateness, stop."""
         worker = Worker(
             "forkserver", fn, args, kwargs, timeout_s=self.timeout_s, memory_limit_bytes=self.memory_limit_bytes

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from precision_eval.cases.own import SIZE, case_of
 from precision_eval.cases.systems import CASES
@@ -157,19 +157,13 @@ def admit(selection: Selection, candidates: tuple[str, ...], tier: Tier, *, time
     preload = modules_to_preload(MEASURES[0].place.partition(":")[0], compiled=compiled)
     try:
         with IsolatedExecutor(timeout_s=timeout_s, preload=preload) as executor:
-            cases, fixes = executor.submit(_admitted, *arguments).result()
+            cases, fixes = executor.submit("precision_eval.measure.admission:admit", *arguments).result()
     except WorkerRaisedError as error:
         raise error.__cause__ or error from None
     except WorkerError as error:
         names = " and ".join((*targets, *candidates))
         raise ParameterError(f"calling {names} once: {error}; expected that it returns") from error
     return Admitted(tuple(cases), tuple(fixes))
-
-
-def _admitted(*arguments: Any) -> Any:
-    from precision_eval.measure.admission import admit  # which loads torch, in a process of its own alone
-
-    return admit(*arguments)
 
 
 def plan_of(

@@ -2,6 +2,7 @@
 
 import io
 import time
+from dataclasses import replace
 
 import pytest
 from made_groups import record
@@ -88,6 +89,18 @@ def test_the_time_left_of_a_whole_run_holds_within_a_third(monkeypatch):
     whole_s = now[0]
     for at_s, left_s in foretold[len(foretold) // 4 :]:
         assert at_s + left_s == pytest.approx(whole_s, rel=1 / 3)
+
+
+def test_a_group_that_is_lost_no_longer_runs_once_its_fixes_do(plan):
+    tally, latency = Tally(plan), plan.cells[-1]
+    tally.start(latency)
+    parts = [replace(latency, fixes=(fix,)) for fix in latency.fixes]
+    tally.start(parts[0])
+    assert list(tally.running) == parts[:1]
+    for part in parts:
+        tally.start(part)
+        tally.add(part, records_of(part), resumed=False)
+    assert not tally.running
 
 
 def test_each_case_is_answered_once_as_soon_as_it_is_complete():
