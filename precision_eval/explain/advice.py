@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from precision_eval.explain.causes import HALF, Cause
-from precision_eval.explain.messages import SentenceMatch
+from precision_eval.explain.messages import SentenceMatch, is_continuous
 from precision_eval.explain.mismatches import Member, Verdict
 from precision_eval.fixes.catalog import FIXES, Fix
 
@@ -67,6 +67,8 @@ def _judge(fix: Fix, matched: SentenceMatch, *, op: str | None, how: str, causes
         return "does_not_cure", "this is the format that is refused"
     if (stated := _advice_of(member, fix)) is not None:
         return stated
+    if (refused := _with_integers(matched, fix)) is not None:
+        return refused
     if fix.id == "dynamo_fallback":
         reason = _FALLBACK.get(how, "it suppresses errors of the compiler, and this check is also in eager")
         return "does_not_cure", reason
@@ -84,6 +86,22 @@ def _advice_of(member: Member, fix: Fix) -> Judgement | None:
         names = (fix.id,)
     advice = {fixes: (verdict, reason) for fixes, verdict, reason in member.advice}
     return next((advice[name] for name in (*names, "every") if name in advice), None)
+
+
+def _with_integers(matched: SentenceMatch, fix: Fix) -> Judgement | None:
+    """Refuse what does not reach an operand of integers, or would cut the fractions off the other."""
+    integers = {name for name, dtype in matched.dtypes.items() if not is_continuous(dtype)}
+    if matched.member.kind != "mismatch" or not integers or fix.id == "dynamo_fallback":
+        return None
+    if fix.agreement not in ("activation_to_storage", "storage_to_activation"):
+        return "does_not_cure", "a cast of the model leaves integers alone"
+    roles = {operand.name: operand.role for operand in matched.member.operands}
+    cast, to = fix.agreement.split("_to_")
+    if any(roles[name] == to for name in integers):
+        return "does_not_cure", "a cast to integers cuts the fractions off"
+    if cast == "storage" and any(matched.dtypes[name] in ("int8", "uint8") for name in integers):
+        return "does_not_cure", "codes of 8 bits are read with their scale, not cast"
+    return None
 
 
 def _upstream(causes: tuple[Cause, ...]) -> Judgement:

@@ -136,10 +136,11 @@ def brief(explanation: Explanation, width: int = WIDTH) -> str:
 
 
 def _lines_of(label: str, text: str, width: int, *, most: int | None = None) -> list[str]:
-    """Wrap a text behind its label; one without a label begins at the margin."""
+    """Wrap a text behind its label, and as far in as it begins itself; without a label it begins at the margin."""
     indent = " " * (_LABEL if label else 0)
     return textwrap.wrap(
-        text, width, initial_indent=label.ljust(len(indent)), subsequent_indent=indent, max_lines=most,
+        text, width, initial_indent=label.ljust(len(indent)),
+        subsequent_indent=indent + " " * (len(text) - len(text.lstrip())), max_lines=most,
         placeholder=" …", break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 

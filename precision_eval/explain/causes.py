@@ -33,8 +33,8 @@ class Cause:
     """One known cause.
 
     With `only_named`, it is named only with one of its words in the text. `formats`, each a dtype or several with ``|``
-    between them, have to be among the dtypes of the message, where it names any. `devices` are those that the text may
-    speak of, where it speaks of one.
+    between them, have to be among the dtypes of the message, where it names two or more. `devices` are those that the
+    text may speak of, where it speaks of one.
     """
 
     id: str
@@ -67,7 +67,7 @@ def fits(cause: Cause, matched: SentenceMatch, device: str | None = None) -> boo
     dtypes = matched.dtypes
     needed = [set(part.split("|")) for part in cause.formats]
     is_rare = any(not formats & _COMMON for formats in needed)  # and so has to be shown
-    if (dtypes or is_rare) and not all(formats & set(dtypes.values()) for formats in needed):
+    if (len(dtypes) > 1 or is_rare) and not all(formats & set(dtypes.values()) for formats in needed):
         return False
     if device and cause.devices and device not in cause.devices:
         return False

@@ -87,7 +87,7 @@ def dtype_name(spelling: str) -> str:
     return _BY_LOWERED[re.sub(r"^(struct|class) ", "", lowered(" ".join(spelling.split())))]
 
 
-def _is_continuous(name: str) -> bool:
+def is_continuous(name: str) -> bool:
     return is_floating(name) or name.startswith("complex")
 
 
@@ -194,11 +194,11 @@ def _not_of_the_family(member: Member, dtypes: dict[str, str]) -> str | None:
     if member.kind == "mismatch" and len(names) > 1:
         if len(set(names)) == 1:
             return f"the sentence is that of '{member.id}', but every operand is {names[0]}: devices or shapes disagree"
-        if not any(_is_continuous(name) for name in names):
+        if not any(is_continuous(name) for name in names):
             return (
                 f"the sentence is that of '{member.id}', but none of {', '.join(sorted(set(names)))} is a float format"
             )
-    if member.kind == "format" and names and not any(_is_continuous(name) for name in names):
+    if member.kind == "format" and names and not any(is_continuous(name) for name in names):
         return f"the sentence is that of '{member.id}', but none of {', '.join(sorted(set(names)))} is a float format"
     return None
 

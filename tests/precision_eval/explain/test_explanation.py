@@ -170,6 +170,17 @@ def test_no_cause_speaks_of_a_format_or_a_device_that_is_not_there():
     assert {fix.fix: fix for fix in on_mps.fixes}["autocast"].snippet[0] == 'with torch.autocast("mps"):'
 
 
+def test_integers_are_not_taken_for_a_model_in_half():
+    assert causes_of(LINEAR.format("Long", "Float")) == ["integer_input"]
+    assert causes_of(LINEAR.format("Double", "Float")) == ["numpy_float64"]
+    verdicts = {
+        fix: verdict(LINEAR.format("Long", "Float"), fix) for fix in ("query_to_half", "kv_to_query", "autocast")
+    }
+    assert verdicts == {"query_to_half": "applies", "kv_to_query": "does_not_cure", "autocast": "does_not_cure"}
+    assert verdict("self and mat2 must have the same dtype, but got BFloat16 and Char", "kv_to_query") != "applies"
+    assert "x.float()" in explain("mean(): could not infer output dtype. Got: Long").do
+
+
 def test_a_graph_that_forgets_a_cast_is_named_as_compiled():
     text = '  File "/tmp/torchinductor_root/4x/c4x7.py", line 912, in call\n    extern_kernels.addmm(a, b)\n'
     assert causes_of(text + LINEAR.format("Float", "BFloat16"))[0] == "compiled_only"
