@@ -34,7 +34,6 @@ def split(): return Split(), (torch.ones(2, 8).half(),)
 def clean(): return nn.Linear(8, 8), {"input": torch.ones(2, 8)}
 def number(): return nn.Linear(8, 8), 3
 def unnamed(): return nn.Linear(8, 8), {1: torch.ones(2, 8)}
-def eight(): return nn.Linear(8, 8), (torch.ones(2, 8).to(torch.float8_e4m3fn),)
 def left(): return Leaving(), (torch.ones(2),)
 def gone(): os._exit(0)
 def threaded():
@@ -100,7 +99,6 @@ def test_a_clean_model_exits_with_0_and_json_is_strict(program):
         ("doctor_factories:splt", "has no 'splt'; it has: Split, Leaving, split"),
         ("doctor_factories:number", "returns a int as its inputs"),
         ("doctor_factories:unnamed", "keys that are no names"),
-        ("doctor_factories:eight", "the input 'input' is float8_e4m3fn; expected float16"),
         ("doctor_factories:left", "the model ends the program when it is called"),
         ("doctor_factories:gone", "the factory doctor_factories:gone ends the program; expected that it returns"),
         ("doctor_factories:threaded", "the model or its factory ends the program; expected that it returns"),
