@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,16 +21,17 @@ import numpy as np
 
 from audio_metrics import spectral
 from audio_metrics.catalog import metric_by_name
+from audio_metrics.changes import changes_of, is_relabelled
 from audio_metrics.detectors import Clipping, Dropouts
 from audio_metrics.distribution import frechet_distance_of
 from audio_metrics.errors import AudioParameterError
 from audio_metrics.flags import (
+    CHANGES,
     SIGNALS,
     SURE_CORRELATION,
     Flag,
     alignment_flags,
     clock,
-    has_fault,
     headline,
     json_number,
     json_numbers,
@@ -41,9 +41,10 @@ from audio_metrics.flags import (
 )
 from audio_metrics.frames import BLOCK_WINDOWS, WINDOW_S, FrameBlock, FrameGrid, Wanted, blocks
 from audio_metrics.inspection import DETECTED, Inspection, Inspector, kernels_of
-from audio_metrics.lag import aligned_by_lag, measure_lag
+from audio_metrics.lag import aligned_by_lag, measure_lag, overlap
 from audio_metrics.longform import Series, Summary, distance_ratio, diverged, summarise
-from audio_metrics.signal import FileSource, FloatName, Source, check_alike, checked_pair
+from audio_metrics.matching import Match, match
+from audio_metrics.signal import FileSource, FloatName, Relabelled, Resampled, Source, check_alike, checked_pair
 from audio_metrics.spectra import FLOOR, GATE_DB
 from audio_metrics.table import HalfWindowTable, TableBuilder, by_window
 from audio_metrics.waveform import ProjectionSums, projection_sums
@@ -68,6 +69,14 @@ LEAST_SDR_DB = 20.0
 #: a distance is large though nothing of the energy is missing.
 MOST_LSD_DB = 10.0
 SURE_SDR_DB = 40.0
+
+
+def _far(summaries: dict[str, Summary]) -> bool:
+    si_sdr_db, snr_db, lsd_db = (
+        summaries[name].whole_file for name in ("si_sdr_db", "snr_db", "log_spectral_distance_db")
+    )
+    return si_sdr_db < LEAST_SDR_DB or snr_db < LEAST_SDR_DB or (si_sdr_db < SURE_SDR_DB and lsd_db > MOST_LSD_DB)
+
 
 _SCALARS = (
     "t_div_s",
@@ -146,41 +155,31 @@ class AudioComparison:
     def differs(self) -> bool:
         """Whether the two are surely not the same sound.
 
+        A change is named (:data:`~audio_metrics.flags.CHANGES`), the lengths differ though no alignment was asked for,
         SI-SDR or SNR is below :data:`LEAST_SDR_DB`, or SI-SDR below :data:`SURE_SDR_DB` with a log-spectral distance
         above :data:`MOST_LSD_DB`, of the whole file. The thresholds are conventions.
         """
-        si_sdr_db, snr_db, lsd_db = (
-            self.summaries[name].whole_file for name in ("si_sdr_db", "snr_db", "log_spectral_distance_db")
-        )
-        return si_sdr_db < LEAST_SDR_DB or snr_db < LEAST_SDR_DB or (si_sdr_db < SURE_SDR_DB and lsd_db > MOST_LSD_DB)
+        kinds = {flag.kind for flag in self.flags if flag.signal in ("estimate", "pair")}
+        return bool(kinds & CHANGES) or ("length" in kinds and self.settings["align"] != "lag") or _far(self.summaries)
 
     @property
     def headline(self) -> str:
-        """What failed, what is doubtful, how the two differ, or that no fault was found; one line."""
-        text = headline(self.flags)
+        """What failed, what was done to the estimate, what is doubtful, or that no fault was found; one line."""
+        unknown = "what was done was not looked for" if self.signals is None else "unknown cause"
+        near = self.summaries["si_sdr_db"].whole_file >= LEAST_SDR_DB  # soft noise in a pause of zeros is no fault
+        flags = (flag for flag in self.flags if not (near and (flag.kind, flag.signal) == ("silent", "reference")))
+        text = headline(flags, differs=self.differs, unknown=unknown)
         if self.failed:
             return text
-        if not has_fault(self.flags) and self.differs:
-            text = f"DIFFERS: {'; '.join(self._differences()) or 'the cause is unknown'}"
         distances = {"SI-SDR": "si_sdr_db", "log-spectral distance": "log_spectral_distance_db"}
         figures = [f"{title} {self.summaries[name].whole_file:.3g} dB" for title, name in distances.items()]
         return f"{text}; {', '.join(figures)}"
 
-    def _differences(self) -> list[str]:
-        """Name what the figures show of how two sounds without a fault differ."""
-        level_db, snr_db, si_sdr_db = (
-            self.summaries[name].whole_file for name in ("level_error_db", "snr_db", "si_sdr_db")
-        )
-        names = []
-        if math.isfinite(self.t_div_s):
-            names.append(f"another sound from {clock(self.t_div_s)}")
-        elif self.lag_correlation <= -SURE_CORRELATION:
-            names.append("the polarity is inverted")
-        elif si_sdr_db < 0.0:
-            names.append("another waveform, of which less than half is the reference")
-        elif snr_db < LEAST_SDR_DB <= si_sdr_db:
-            names.append(f"the level is another, by {level_db:.2g} dB")
-        return names
+    @property
+    def parted_s(self) -> float:
+        """`t_div_s`, or NaN where what was done to the estimate explains it: a low pass makes no other sound."""
+        explained = {flag.kind for flag in self.flags} & (CHANGES - {"other", "order", "stretch"})
+        return float("nan") if explained else self.t_div_s
 
     def against_null(self, null: AudioComparison) -> AudioComparison:
         """With :func:`ratio_to_null`, and with the flags of the null.
@@ -347,7 +346,7 @@ def _as_distance(value: float, name: str) -> float:
     return value if metric.direction == "lower" else 10.0 ** (-value / 20.0)
 
 
-Align = Literal["lag"]
+Align = Literal["lag", "length"]
 
 _FRAME_METRICS = {
     "log_spectral_distance_db": spectral.frame_log_spectral_distance_db,
@@ -387,11 +386,13 @@ def compare(
         aligned frame by frame throughout.
     block_windows : int
         Windows read at once; changes no result.
-    align : {None, "lag"}
+    align : {None, "lag", "length"}
         ``"lag"`` takes the lag out first, to a fraction of a sample (windowed sinc, 257 taps), and compares what both
-        have in common. Nothing is moved unless it is asked for.
+        have in common; their lengths may differ. ``"length"`` does so where the lengths differ, and counts that as a
+        difference. Nothing is moved unless it is asked for.
     inspect_each : bool
-        Inspect each signal too, in the same pass: the result has `signals`, and flags jumps, repeats and loops.
+        Inspect each signal too: the result has `signals`, flags jumps, repeats and loops, and names what was done to
+        the estimate.
 
     Returns
     -------
@@ -402,7 +403,7 @@ def compare(
     AudioParameterError
         The signals cannot be compared, or are shorter than one frame.
     """
-    pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=True)
+    pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=align is None)
     options = _Options(floor, stop_at_divergence, block_windows, align, inspect_each)
     return _compare(pair, options, on_progress=None)
 
@@ -420,13 +421,16 @@ def compare_files(
     align: Align | None = None,
     inspect_each: bool = False,
     on_block: Callable[[FrameGrid, FrameBlock], None] | None = None,
+    resample: bool = False,
+    mono: bool = False,
 ) -> AudioComparison:
-    """Compare two mono audio files without holding them in memory; otherwise as :func:`compare`.
+    """Compare two audio files without holding them in memory; otherwise as :func:`compare`.
 
     Parameters
     ----------
     reference, estimate : Path or str
-        Any format that libsndfile reads; same sample rate and length.
+        Any format that libsndfile reads; same sample rate and length. A file with the samples of the reference and
+        another sample rate in its header is compared at the reference's rate, and flagged.
     null_path : Path or str, optional
         A second rendering of the reference (another noise seed), compared with the reference as the estimate is, so
         that the result has a `ratio_to_null`.
@@ -438,6 +442,11 @@ def compare_files(
         Called with the grid and each block of the pair that is compared, as for a picture of the spectra.
     on_progress : callable, optional
         Called with the fraction done, 0 to 1, rising, over all passes.
+    resample : bool
+        Resample the estimate and the null to the reference's rate (scipy's polyphase filter); else another rate is an
+        error.
+    mono : bool
+        Mix channels to their mean; else more than one is an error.
 
     Raises
     ------
@@ -447,21 +456,37 @@ def compare_files(
         See :func:`compare`.
     """
     with ExitStack() as stack:
-        first = stack.enter_context(FileSource(reference, dtype=dtype, name="reference"))
-        second = stack.enter_context(FileSource(estimate, dtype=dtype, name="estimate"))
-        check_alike(first, second, aligned=True)
+        first, second = (
+            stack.enter_context(FileSource(path, dtype=dtype, name=name, mono=mono))
+            for path, name in ((reference, "reference"), (estimate, "estimate"))
+        )
+        like, flags = _at_rate_of(first, second, resample=resample)
+        check_alike(first, like, aligned=align is None)
         options = _Options(floor, stop_at_divergence, block_windows, align, inspect_each, on_block)
         share = 1.0 if null_path is None else 0.5
-        result = _compare((first, second), options, on_progress=_part_of(on_progress, 0.0, share))
-        result = dataclasses.replace(result, flags=result.flags + storage_flags((first, second)))
+        result = _compare((first, like), options, on_progress=_part_of(on_progress, 0.0, share))
+        result = dataclasses.replace(result, flags=(*flags, *result.flags, *storage_flags((first, second))))
         if null_path is None:
             return result
-        null = stack.enter_context(FileSource(null_path, dtype=dtype, name="null"))
-        check_alike(first, null, aligned=True)
+        null = stack.enter_context(FileSource(null_path, dtype=dtype, name="null", mono=mono))
+        like, _ = _at_rate_of(first, null, resample=resample)
+        check_alike(first, like, aligned=align is None)
         options = dataclasses.replace(options, inspect_each=False, on_block=None)
-        null_result = _compare((first, null), options, on_progress=_part_of(on_progress, share, share))
+        null_result = _compare((first, like), options, on_progress=_part_of(on_progress, share, share))
         null_result = dataclasses.replace(null_result, flags=null_result.flags + storage_flags([null]))
         return result.against_null(null_result)
+
+
+def _at_rate_of(reference: FileSource, source: FileSource, *, resample: bool) -> tuple[Source, tuple[Flag, ...]]:
+    """The source at the rate of the reference: as it is, as its header should say, or resampled where asked for."""
+    rate, other = reference.sample_rate_hz, source.sample_rate_hz
+    if rate == other:
+        return source, ()
+    if is_relabelled(reference, source):
+        message = f"the header of the estimate is wrong: it says {other} Hz, its samples are those of {rate} Hz"
+        flag = Flag(kind="rate", signal="estimate", time_s=None, count=1, message=message)
+        return Relabelled(source, rate), (flag,)
+    return (Resampled(source, rate) if resample else source), ()
 
 
 @dataclass(frozen=True)
@@ -474,8 +499,8 @@ class _Options:
     on_block: Callable[[FrameGrid, FrameBlock], None] | None = None
 
     def __post_init__(self) -> None:
-        if self.align not in (None, "lag"):
-            raise AudioParameterError(f"align is {self.align!r}; expected None or 'lag'")
+        if self.align not in (None, "lag", "length"):
+            raise AudioParameterError(f"align is {self.align!r}; expected None, 'lag' or 'length'")
 
 
 def _part_of(on_progress: Callable[[float], None] | None, start: float, share: float) -> Callable[[float], None]:
@@ -496,9 +521,9 @@ def _sample_sums(block: FrameBlock) -> dict[str, np.ndarray]:
 def _compare(
     pair: tuple[Source, Source], options: _Options, *, on_progress: Callable[[float], None] | None
 ) -> AudioComparison:
-    moved = 0.0
-    if options.align == "lag":
-        pair, moved = aligned_by_lag(*pair)
+    moved, found, longer = 0.0, None, pair[1].n_samples - pair[0].n_samples
+    if options.align == "lag" or longer:
+        pair, moved, found = _align(pair)
     observers = _observe(pair, options, on_progress=on_progress)
     table = observers.builder.table
     grid = table.grid
@@ -508,10 +533,15 @@ def _compare(
     signals = {inspector.name: inspector.result() for inspector in observers.inspectors}
     lag = measure_lag(*pair)
     detected = [flag for signal in signals.values() for flag in signal.flags if flag.kind in DETECTED]
+    summaries = _summaries(table, window_ends_s > stop_s)
+    changes: list[Flag] = []
+    if signals and table.silent_windows.mean() < 0.5 and table.bad_samples.sum() == 0:
+        flatness_db = signals["estimate"].spectral_flatness_db
+        changes = changes_of(pair, differs=_far(summaries), found=found, flatness_db=flatness_db)
     return AudioComparison(
         **_whole_figures(table, floor=options.floor),
         settings=_settings(grid, options, dtype=pair[0].dtype.name),
-        summaries=_summaries(table, window_ends_s > stop_s),
+        summaries=summaries,
         t_div_s=t_div_s,
         lag_s=lag.lag_s,
         lag_correlation=lag.correlation,
@@ -519,12 +549,26 @@ def _compare(
         lag_cost_db=lag.cost_db,
         flags=(
             *pair_flags(table, lag),
-            *alignment_flags(moved, grid.sample_rate_hz),
+            *alignment_flags(moved, longer, grid.sample_rate_hz),
+            *changes,
             *observers.flags(),
             *news_of(detected),
         ),
         signals=signals or None,
     )
+
+
+def _align(pair: tuple[Source, Source]) -> tuple[tuple[Source, Source], float, Match | None]:
+    """The part of both that belongs together, how late the estimate was, and its seams where the lag changes."""
+    lag = measure_lag(*pair)
+    if pair[0].n_samples == pair[1].n_samples and abs(lag.correlation) >= SURE_CORRELATION:
+        return *aligned_by_lag(*pair), None
+    found = match(*pair)
+    if not found.is_sure.any():
+        return overlap(*pair, 0), 0.0, found
+    first = int(found.lags[found.is_sure][0]) if found.seams else found.lag
+    aligned, shift = aligned_by_lag(*overlap(*pair, first))
+    return aligned, first + shift, found if found.seams or not found.in_order else None
 
 
 def _observe(

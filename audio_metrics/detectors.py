@@ -43,6 +43,10 @@ _LOUD_CELL = 10.0**-4.5  # mean square
 _LOST_CELL = 1e-7
 _LOST_RATIO = 1e-3
 
+_STUCK_S, _STUCK_STEP_S, _STUCK_PERIODS_S = 0.02, 0.1, (0.015, 0.4)
+_STUCK_RUN = 3  # steps in a row with one period
+_TONE = 0.99  # correlation with a shorter lag, above which a sound is periodic by itself
+
 LOOP_WINDOW_S = 20.0
 LOOP_LAGS_S = (0.3, 8.0)
 LOOP_FLAG = 0.3
@@ -222,6 +226,61 @@ class Repeats:
     def fraction(self) -> float:
         """Repeated over compared stretches; NaN where none could be compared."""
         return self.n_repeated / self.n_compared if self.n_compared else float("nan")
+
+
+class Stuck:
+    """Finds a few milliseconds that are played again and again: equal bit for bit after 15 to 400 ms."""
+
+    def __init__(self, grid: FrameGrid) -> None:
+        self.runs: list[list[int]] = []  # first and last sample, and the period
+        self._rate = grid.sample_rate_hz
+        self._length, self._step, self._least, self._most = (
+            round(seconds * self._rate) for seconds in (_STUCK_S, _STUCK_STEP_S, *_STUCK_PERIODS_S)
+        )
+        self._held = np.zeros(0)
+        self._at = 0  # sample of held[0], a multiple of the step
+
+    def add(self, block: FrameBlock) -> None:
+        self._held = np.concatenate([self._held, _samples(block)])
+        while len(self._held) >= self._most + self._length:
+            if not self._goes_on():
+                period = self._period()
+                self.runs += [[self._at, self._at, period]] * (period > 0)
+            self._held = self._held[self._step :]
+            self._at += self._step
+
+    def _goes_on(self) -> bool:
+        """Whether the run of the step before goes on, in a silent part of its period too."""
+        if not self.runs or self.runs[-1][1] != self._at - self._step:
+            return False
+        period = self.runs[-1][2]
+        same = np.array_equal(self._held[period : period + self._length], self._held[: self._length])
+        self.runs[-1][1] += self._step * (same and bool(self._held[:period].any()))
+        return self.runs[-1][1] == self._at
+
+    def _period(self) -> int:
+        """After how many samples the first ones come again; 0 if never, if they are soft, or if they are a tone."""
+        x, n = self._held, self._length
+        first = x[:n]
+        if not np.dot(first, first) >= n * 10.0 ** (GATE_DB / 10.0):
+            return 0
+        again = slice(self._least, self._most)
+        at = self._least + np.flatnonzero((x[again] == x[0]) & (x[self._least + 1 : self._most + 1] == x[1]))
+        for period in at.tolist():
+            if np.array_equal(x[period : period + n], first):
+                turn = x[:period]
+                shifted = np.lib.stride_tricks.sliding_window_view(x[: self._least + period], period)[n // 8 :]
+                scale = np.sqrt(np.square(shifted).sum(axis=1) * np.dot(turn, turn))
+                return 0 if (shifted @ turn > _TONE * scale).any() else period
+        return 0
+
+    def flags(self, name: str) -> Iterator[Flag]:
+        runs = [run for run in self.runs if run[1] - run[0] >= (_STUCK_RUN - 1) * self._step]
+        if runs:
+            start, stop, period = runs[0]
+            seconds = (stop - start + self._step + period) / self._rate
+            message = f"{name} repeats {1e3 * period / self._rate:.3g} ms over {seconds:.1f} s"
+            yield Flag(kind="stuck", signal=name, time_s=start / self._rate, count=len(runs), message=message)
 
 
 class Loops:

@@ -10,7 +10,7 @@ import numpy as np
 
 from audio_metrics.lag import Lag
 from audio_metrics.signal import FileSource
-from audio_metrics.table import HalfWindowTable
+from audio_metrics.table import HalfWindowTable, by_window
 from audio_metrics.waveform import CLIP_LEVEL
 
 SIGNALS = ("reference", "estimate")
@@ -19,8 +19,26 @@ SIGNALS = ("reference", "estimate")
 NOTES = frozenset({"short", "quantised", "floored", "left_out", "aligned"})
 
 # Kinds that are no fault of a pair where the reference has them.
-OF_THE_MATERIAL = frozenset({"jump", "repeat", "loop", "clipped", "full_scale"})
+OF_THE_MATERIAL = frozenset({"jump", "repeat", "loop", "stuck", "clipped", "full_scale"})
 
+# What was done to an estimate, see audio_metrics.changes: the two differ.
+CHANGES = frozenset(
+    {"other", "order", "seam", "lag_drift", "polarity", "gain", "band_limit", "codec", "filter", "wrapped", "click"}
+    | {"stretch", "rate", "stuck"}
+)
+
+# What a change explains, so that it is not said twice.
+_EXPLAINED = {
+    "lag": {"other", "order", "seam", "lag_drift"},
+    "length": {"other", "seam"},
+    "jump": {"click", "wrapped"},
+    "full_scale": {"wrapped"},
+    "repeat": {"stuck"},
+    "stretch": {"stuck"},
+    "silent": {"stretch"},
+}
+
+_SIXTEEN_BITS = 2.0**-32  # mean square of half their step
 _MANY_FLOORED = 0.01
 _MAX_LAG_COST_DB = 0.1
 #: Correlation from which a lag, or a polarity, is sure.
@@ -38,8 +56,8 @@ class Flag:
     ----------
     kind : str
         ``"non_finite"``, ``"silent"``, ``"left_out"`` (windows silent in both), ``"full_scale"``, ``"clipped"``,
-        ``"dropout"``, ``"lag"``, ``"jump"``, ``"repeat"``, ``"loop"``, ``"floored"``, ``"short"``, ``"quantised"``
-        or ``"aligned"``.
+        ``"dropout"``, ``"lag"``, ``"length"``, ``"jump"``, ``"repeat"``, ``"loop"``, ``"floored"``, ``"short"``,
+        ``"quantised"``, ``"aligned"``, or a change of :data:`CHANGES`.
     signal : str
         ``"reference"``, ``"estimate"``, ``"null"``, ``"signal"`` or ``"pair"``.
     time_s : float or None
@@ -76,26 +94,31 @@ def clock(seconds: float) -> str:
     return f"{start}:{tenths // 10:02d}.{tenths % 10}"
 
 
-def headline(flags: Iterable[Flag]) -> str:
-    """The first line of every report: what failed, what is doubtful, or that no fault was found."""
+def headline(flags: Iterable[Flag], *, differs: bool = False, unknown: str = "") -> str:
+    """The first line of every report: what failed, what was done, what is doubtful, or that no fault was found."""
     faults = _faults(flags)
-    if not faults:
+    if not faults and not differs:
         return "no fault found: finite, no silence, repeat, jump, dropout, clipping or lag"
-    clauses = [flag.message + ("" if flag.time_s is None else f", from {clock(flag.time_s)}") for flag in faults]
-    return ("FAILED: " if faults[0].is_failure else "WARNING: ") + "; ".join(clauses)
-
-
-def has_fault(flags: Iterable[Flag]) -> bool:
-    """Say whether the first line names a failure or a doubt."""
-    return bool(_faults(flags))
+    clauses = [
+        flag.message + ("" if flag.time_s is None or flag.kind == "seam" else f", from {clock(flag.time_s)}")
+        for flag in faults
+    ]
+    word = "FAILED" if faults and faults[0].is_failure else "DIFFERS" if differs else "WARNING"
+    return f"{word}: {'; '.join(clauses) or unknown}"
 
 
 def _faults(flags: Iterable[Flag]) -> list[Flag]:
-    """Return what speaks against a recording, failures first."""
+    """Return what speaks against a recording: failures first, then what was done to it."""
+    flags = tuple(flags)
+    changes = {flag.kind for flag in flags if flag.kind in CHANGES and flag.signal != "reference"}
     return [
         flag
-        for flag in sorted(flags, key=lambda flag: (not flag.is_failure, flag.signal == "reference"))
-        if flag.kind not in NOTES and not (flag.signal == "reference" and flag.kind in OF_THE_MATERIAL)
+        for flag in sorted(
+            flags, key=lambda flag: (not flag.is_failure, flag.kind not in CHANGES, flag.signal == "reference")
+        )
+        if flag.kind not in NOTES
+        and not (flag.signal == "reference" and flag.kind in OF_THE_MATERIAL)
+        and not _EXPLAINED.get(flag.kind, set()) & changes
     ]
 
 
@@ -123,8 +146,8 @@ def pair_flags(table: HalfWindowTable, lag: Lag) -> tuple[Flag, ...]:
     if lag.cost_db > _MAX_LAG_COST_DB and abs(lag.correlation) >= SURE_CORRELATION:
         side = "late" if lag.fine_lag_s > 0.0 else "early"
         message = (
-            f"the estimate is {1e3 * abs(lag.fine_lag_s):.4g} ms {side}, which alone costs {lag.cost_db:.2g} dB of "
-            'SI-SDR: align it first, or ask for align="lag"'
+            f"the estimate is {1e3 * abs(lag.fine_lag_s):.4g} ms {side}, which alone costs {lag.cost_db:.3g} dB of "
+            'SI-SDR: add --align lag, or align="lag" in Python'
         )
         flags.append(_flag("lag", "pair", message))
     duration_s = table.grid.n_samples / table.grid.sample_rate_hz
@@ -136,11 +159,20 @@ def pair_flags(table: HalfWindowTable, lag: Lag) -> tuple[Flag, ...]:
     return tuple(flags)
 
 
-def alignment_flags(moved_samples: float, sample_rate_hz: int) -> tuple[Flag, ...]:
-    if moved_samples == 0.0:
-        return ()
-    moved_ms = 1e3 * moved_samples / sample_rate_hz
-    return (_flag("aligned", "pair", f"the estimate was {moved_ms:+.4g} ms late and was moved, as asked"),)
+def alignment_flags(moved_samples: float, longer: int, sample_rate_hz: int) -> tuple[Flag, ...]:
+    flags = []
+    ms = 1e3 / sample_rate_hz
+    if longer:
+        where = f", {abs(moved_samples) * ms:.4g} ms {'late' if moved_samples > 0 else 'early'}" * (
+            moved_samples != 0.0
+        )
+        message = f"the estimate is {abs(longer):,} samples {'longer' if longer > 0 else 'shorter'}{where}"
+        flags.append(_flag("length", "pair", f"{message}; compared where both are"))
+    elif moved_samples:
+        flags.append(
+            _flag("aligned", "pair", f"the estimate was {moved_samples * ms:+.4g} ms late and was moved, as asked")
+        )
+    return tuple(flags)
 
 
 def signal_flags(table: HalfWindowTable, index: int, name: str) -> list[Flag]:
@@ -149,6 +181,11 @@ def signal_flags(table: HalfWindowTable, index: int, name: str) -> list[Flag]:
     flags = []
     silent = table.silent_windows[index]
     alone = np.flatnonzero(silent & ~table.silent_windows.all(axis=0) if table.n_signals > 1 else silent)
+    if (
+        name == "estimate" and "reference" in table.samples
+    ):  # 16 bits make zeros of a pause that is softer than they are
+        energy = by_window(table.samples["reference"]).sum(axis=-1)
+        alone = alone[energy[alone] >= _SIXTEEN_BITS * grid.window_samples]
     if len(alone):
         other = f" in which the {SIGNALS[1 - index]} is not" if table.n_signals > 1 else ""
         message = f"{name} is digital silence in {len(alone)} windows of 1 s{other}"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from audio_metrics import spectral
-from audio_metrics.detectors import LOOP_FLAG, LOOP_WINDOW_S, Clipping, Jumps, Loops, Repeats
+from audio_metrics.detectors import LOOP_FLAG, LOOP_WINDOW_S, Clipping, Jumps, Loops, Repeats, Stuck
 from audio_metrics.flags import Flag, clock, headline, json_number, json_numbers, signal_flags, storage_flags
 from audio_metrics.frames import BLOCK_WINDOWS, FrameBlock, FrameGrid, FrameKernel, Wanted, blocks
 from audio_metrics.longform import Series
@@ -30,7 +30,7 @@ _FRAME_METRICS = {
     "spectral_flatness_db": spectral.frame_flatness_db,
     "spectral_centroid_hz": spectral.frame_centroid_hz,
 }
-DETECTED = frozenset({"jump", "repeat", "loop"})  # kinds of flags that only an inspection finds
+DETECTED = frozenset({"jump", "repeat", "loop", "stuck"})  # kinds of flags that only an inspection finds
 
 INSPECTED_ATTRIBUTES = ("bin_sum", "floored_bins", "log_bands", "cepstra")
 
@@ -148,8 +148,9 @@ def inspect_file(
     dtype: FloatName = "float32",
     floor: float = FLOOR,
     block_windows: int = BLOCK_WINDOWS,
+    mono: bool = False,
 ) -> Inspection:
-    """Describe one mono audio file without holding it in memory; otherwise as :func:`inspect`.
+    """Describe one audio file without holding it in memory; otherwise as :func:`inspect`.
 
     Parameters
     ----------
@@ -161,6 +162,8 @@ def inspect_file(
         What samples are read as.
     floor, block_windows
         See :func:`inspect`.
+    mono : bool
+        Mix channels to their mean; else more than one is an error.
 
     Raises
     ------
@@ -169,7 +172,7 @@ def inspect_file(
     AudioParameterError
         See :func:`inspect`.
     """
-    with FileSource(path, dtype=dtype, name="signal") as source:
+    with FileSource(path, dtype=dtype, name="signal", mono=mono) as source:
         result = _inspect(source, floor=floor, block_windows=block_windows, on_progress=on_progress)
         return replace(result, flags=result.flags + storage_flags((source,)))
 
@@ -234,10 +237,10 @@ class _Detectors:
     def __init__(self, grid: FrameGrid) -> None:
         self._grid = grid
         self._jumps, self._repeats, self._loops = Jumps(grid), Repeats(grid), Loops(grid)
-        self._clipping = Clipping()
+        self._clipping, self._stuck = Clipping(), Stuck(grid)
 
     def add(self, block: FrameBlock) -> None:
-        for detector in (self._jumps, self._repeats, self._loops, self._clipping):
+        for detector in (self._jumps, self._repeats, self._loops, self._clipping, self._stuck):
             detector.add(block)
 
     def figures(self) -> dict[str, float]:
@@ -258,6 +261,7 @@ class _Detectors:
     def flags(self, name: str) -> Iterator[Flag]:
         rate = self._grid.sample_rate_hz
         yield from self._clipping.flags(name, rate)
+        yield from self._stuck.flags(name)
         if self._jumps.starts:
             count = len(self._jumps.starts)
             message = f"{name} has {count} cells of 10 ms with a jump that stands out of what is around it"

@@ -55,7 +55,7 @@ def measure_lag(
         both = np.zeros((2, n_fft))
         r, e = both[0, : min(excerpt, reference.n_samples - start)], both[1]
         r[:] = clean(reference.read(start, start + len(r)))[0]
-        e[: len(r) + 2 * n_lags] = _around(estimate, start - n_lags, start + len(r) + n_lags)
+        e[: len(r) + 2 * n_lags] = read_around(estimate, start - n_lags, start + len(r) + n_lags)
         own = e[n_lags : n_lags + len(r)]
         energies += [inner_product(r, r), inner_product(own, own)]
         spectra = scipy.fft.rfft(both, axis=-1)
@@ -74,7 +74,7 @@ def measure_lag(
     return Lag(lag / rate, coefficient, fine / rate, cost_db)
 
 
-def _around(source: Source, start: int, stop: int) -> np.ndarray:
+def read_around(source: Source, start: int, stop: int) -> np.ndarray:
     """Samples `start` to `stop` with zeros beyond the ends and in place of samples that are not finite."""
     first, last = min(max(start, 0), source.n_samples), max(min(stop, source.n_samples), 0)
     samples = np.zeros(stop - start)
@@ -93,7 +93,7 @@ def _fine_lag(reference: Source, estimate: Source, lag: int, starts: list[int], 
     for start in starts:
         start = min(start, reference.n_samples - length)
         r, moved, still = (
-            taper * _around(source, start + shift, start + shift + length)
+            taper * read_around(source, start + shift, start + shift + length)
             for source, shift in ((reference, 0), (estimate, lag), (estimate, 0))
         )
         energies += [inner_product(r, r), inner_product(moved, moved), inner_product(still, still)]
@@ -167,16 +167,24 @@ class Moved:
         return np.asarray(np.convolve(samples, self._taps[::-1], mode="valid").astype(self.dtype))
 
 
+def overlap(reference: Source, estimate: Source, lag: int) -> tuple[Source, Source]:
+    """The part that both have in common where the estimate is `lag` samples late."""
+    first = max(-lag, 0)
+    n_samples = max(0, min(reference.n_samples - first, estimate.n_samples - first - lag))
+    sources = ((reference, 0), (estimate, lag))
+    kept, moved = (Moved(source, first=first, n_samples=n_samples, shift=shift) for source, shift in sources)
+    return kept, moved
+
+
 def aligned_by_lag(reference: Source, estimate: Source) -> tuple[tuple[Source, Source], float]:
     """The part that both have in common once the lag is taken out, and the lag in samples."""
     lag = measure_lag(reference, estimate)
     if np.isnan(lag.fine_lag_s) or abs(lag.correlation) == 0.0:
-        return (reference, estimate), 0.0
+        return overlap(reference, estimate, 0), 0.0
     shift = lag.fine_lag_s * reference.sample_rate_hz
-    whole = round(shift)
-    first, n_samples = max(-whole, 0), reference.n_samples - abs(whole)
-    kept = Moved(reference, first=first, n_samples=n_samples, shift=0.0)
-    return (kept, Moved(estimate, first=first, n_samples=n_samples, shift=shift)), shift
+    kept, moved = overlap(reference, estimate, round(shift))
+    first = max(-round(shift), 0)
+    return (kept, Moved(estimate, first=first, n_samples=moved.n_samples, shift=shift)), shift
 
 
 def lag_s(reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz: int, max_lag_s: float = MAX_LAG_S) -> float:

@@ -1,9 +1,9 @@
 """Input contract, block reader, and the check that a file is whole.
 
 Conventions: a signal is mono, float32 or float64, full scale = 1.0, time in samples from 0. Two signals that are
-compared have the same sample rate, dtype and (where aligned) length. Nothing is resampled, mixed down, normalised,
-trimmed or warped; what does not fit raises an error. Samples that are not finite are no input error: they are measured
-around and reported with their time.
+compared have the same sample rate, dtype and (where aligned) length. Nothing is resampled or mixed down unless it is
+asked for, and nothing is normalised, trimmed or warped; what does not fit raises an error. Samples that are not finite
+are no input error: they are measured around and reported with their time.
 
 libsndfile takes what it finds for all there was, so a file's own sizes are held against what is there: WAV, RF64, W64,
 AIFF, AU and Ogg say how long they are; FLAC is found torn when it is decoded, MP3 says nothing. A size of 0 or of all
@@ -12,6 +12,7 @@ ones is that of a stream whose length was not known, and is no fault.
 
 from __future__ import annotations
 
+import math
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -163,10 +164,47 @@ class ArraySource:
         return self._samples[start:stop]
 
 
-class FileSource:
-    """A mono audio file that libsndfile reads, block by block; a context manager."""
+class Relabelled:
+    """The samples of a source at another sample rate than it says."""
 
-    def __init__(self, path: Path | str, *, dtype: FloatName, name: str) -> None:
+    def __init__(self, source: Source, sample_rate_hz: int) -> None:
+        self.name = source.name
+        self.sample_rate_hz = sample_rate_hz
+        self.n_samples = source.n_samples
+        self.dtype = source.dtype
+        self.read = source.read
+
+
+class Resampled:
+    """A source at another sample rate: scipy's polyphase filter, block by block, the same whatever the blocks."""
+
+    def __init__(self, source: Source, sample_rate_hz: int) -> None:
+        common = math.gcd(source.sample_rate_hz, sample_rate_hz)
+        self._up, self._down = sample_rate_hz // common, source.sample_rate_hz // common
+        self._reach = self._down * (2 + 20 * max(self._up, self._down) // (self._up * self._down))
+        self._source = source
+        self.name = source.name
+        self.sample_rate_hz = sample_rate_hz
+        self.n_samples = -(-source.n_samples * self._up // self._down)
+        self.dtype = source.dtype
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        from scipy.signal import resample_poly
+
+        first = max(0, start // self._up * self._down - self._reach)  # a whole number of steps: the phase stays
+        last = min(self._source.n_samples, -(-stop // self._up) * self._down + self._reach)
+        samples = resample_poly(self._source.read(first, last).astype(np.float64), self._up, self._down)
+        offset = first // self._down * self._up
+        return np.asarray(samples[start - offset : stop - offset].astype(self.dtype))
+
+
+class FileSource:
+    """An audio file that libsndfile reads, block by block; a context manager.
+
+    With `mono`, channels are mixed to their mean; otherwise there must be one.
+    """
+
+    def __init__(self, path: Path | str, *, dtype: FloatName, name: str, mono: bool = False) -> None:
         import soundfile
 
         if dtype not in ("float32", "float64"):
@@ -184,6 +222,7 @@ class FileSource:
         self.subtype = str(self._file.subtype)
         self.dtype = np.dtype(dtype)
         self._error = soundfile.LibsndfileError
+        self._mono = mono
         try:
             check_whole(self.path, name)
             self._check_header()
@@ -192,9 +231,10 @@ class FileSource:
             raise
 
     def _check_header(self) -> None:
-        if self._file.channels != 1:
+        if self._file.channels != 1 and not self._mono:
             raise AudioParameterError(
-                f"{self.name}: {self.path} has {self._file.channels} channels; expected 1; choose a channel first"
+                f"{self.name}: {self.path} has {self._file.channels} channels; expected 1; add --mono (mono=True in "
+                "Python) to mix them, or choose a channel first"
             )
         self.sample_rate_hz = _checked_rate(self._file.samplerate)
         self.n_samples = int(self._file.frames)
@@ -216,7 +256,7 @@ class FileSource:
                 f"{self.name}: {self.path} ends at sample {start + len(samples)}, its header promises "
                 f"{self.n_samples}; write the file again"
             )
-        return np.asarray(samples)
+        return np.asarray(samples if samples.ndim == 1 else samples.mean(axis=1, dtype=self.dtype))
 
     def __enter__(self) -> FileSource:
         return self
@@ -242,12 +282,16 @@ def check_alike(reference: Source, estimate: Source, *, aligned: bool) -> None:
     """Refuse two sources of different sample rate, dtype or (with `aligned`) length."""
     if reference.sample_rate_hz != estimate.sample_rate_hz:
         raise AudioParameterError(
-            f"sample rates differ: {reference.name} {reference.sample_rate_hz} Hz, {estimate.name} "
-            f"{estimate.sample_rate_hz} Hz; resample one of them, knowingly, first"
+            f"sample rates differ: {_named(reference)} {reference.sample_rate_hz} Hz, {_named(estimate)} "
+            f"{estimate.sample_rate_hz} Hz; add --resample (resample=True in Python) to resample the second"
         )
     _check_same_dtype(reference.dtype, estimate.dtype)
     if aligned:
         _check_same_length(reference.n_samples, estimate.n_samples)
+
+
+def _named(source: Source) -> str:
+    return f"{source.name} {source.path}" if isinstance(source, FileSource) else source.name
 
 
 def check_aligned_samples(reference: np.ndarray, estimate: np.ndarray) -> None:
@@ -293,7 +337,7 @@ def _check_same_length(reference: int, estimate: int) -> None:
     if reference != estimate:
         raise AudioParameterError(
             f"lengths differ: reference {reference} samples, estimate {estimate}; aligned metrics need equal length: "
-            "cut both to the part that belongs together"
+            'cut both to the part that belongs together, or compare with align="lag"'
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 PLOT_FORMATS = (".png", ".svg")
 
 HELP = """\
-Compare EST with REF, a recording of the same length and sample rate, mono; without EST, inspect REF. Nothing is
-resampled, normalised, trimmed or warped. Memory does not grow with the length.
+Compare EST with REF; without EST, inspect REF. Other lengths are brought in time where a lag explains them; nothing
+else is moved, resampled or mixed unless you ask for it. Memory does not grow with the length.
 
-The first line names what is wrong: samples that are not finite, silence, dropouts, clipping, jumps, repeats or a lag.
-Without one of these, it says that the two differ if SI-SDR or SNR is below 20 dB, or SI-SDR below 40 dB with a
-log-spectral distance above 10 dB. The exit code is 1 if a recording is not finite, is silent where its reference is
-not, or differs.
+The first line says how far apart the two are and what was done to EST where measuring shows it: another level,
+inverted polarity, a limited band, a lossy codec, a filter, samples that wrap, clicks, missing samples, a lag that
+grows, another order, another recording, a wrong sample rate. Then faults: samples that are not finite, silence,
+dropouts, clipping, jumps, repeats. The exit code is 1 if a recording is not finite, is silent where its reference is
+not, or differs: a change is named, SI-SDR or SNR is below 20 dB, or SI-SDR is below 40 dB with a log-spectral distance
+above 10 dB.
 
 ↓ is closer when lower, ↑ when higher; 95 % of the seconds are no worse than [bold]p95[/bold]. Give
 [cyan]--noise-floor[/cyan] a second, equally good rendering of REF (another noise seed) to see every distance as a
@@ -54,16 +56,23 @@ class Alignment(StrEnum):
     lag = "lag"
 
 
+class Fitting(TypedDict):
+    """How files are made to fit, as ``compare_files`` takes it."""
+
+    align: Align
+    resample: bool
+    mono: bool
+
+
 def audio(
     reference: Annotated[
-        Path, typer.Argument(metavar="REF", help="Audio file, mono: what it should sound like; or a folder of them.")
+        Path, typer.Argument(metavar="REF", help="Audio file: what it should sound like; or a folder of them.")
     ],
     estimate: Annotated[
         Path | None,
         typer.Argument(
             metavar="EST",
-            help="Audio file of the same length and sample rate, or a folder with the same names. Without it, REF is "
-            "inspected by itself.",
+            help="Audio file to compare, or a folder with the same names. Without it, REF is inspected by itself.",
         ),
     ] = None,
     noise_floor: Annotated[
@@ -74,35 +83,39 @@ def audio(
         Path | None, typer.Option(metavar="FILE", help="Draw both spectrograms and the metrics to this .png or .svg.")
     ] = None,
     align: Annotated[
-        Alignment | None, typer.Option(help="Take the lag out first, to a fraction of a sample; else nothing is moved.")
+        Alignment | None, typer.Option(help="Take the lag out first, to a fraction of a sample, and do not count it.")
     ] = None,
+    resample: Annotated[bool, typer.Option("--resample", help="Resample EST to the sample rate of REF.")] = False,
+    mono: Annotated[bool, typer.Option("--mono", help="Mix the channels of each file to their mean.")] = False,
 ) -> None:
     """Do what the paths ask for, and end with exit code 1 where a recording is not finite or dead or a pair differs."""
-    shift: Align | None = None if align is None else "lag"
+    fitting = Fitting(align="length" if align is None else "lag", resample=resample, mono=mono)
     if plot is not None:
         check_plot_path(plot)
     pairwise = reference.is_dir() and estimate is not None and estimate.is_dir()
     if estimate is None or pairwise:
-        pair_options = {"--noise-floor": noise_floor, "--plot": plot, "--align": None if pairwise else align}
+        pair_options: dict[str, object] = {"--noise-floor": noise_floor, "--plot": plot}
+        if not pairwise:
+            pair_options |= {"--align": align, "--resample": resample or None}
         for option in (name for name, value in pair_options.items() if value is not None):
             raise ParameterError(f"{option} is for a pair of files; give REF and EST as files")
     if estimate is None:
-        failed = _inspect(reference, as_json=as_json)
+        failed = _inspect(reference, as_json=as_json, mono=mono)
     elif pairwise:
-        failed = _compare_folders(reference, estimate, as_json=as_json, align=shift)
+        failed = _compare_folders(reference, estimate, as_json=as_json, fitting=fitting)
     else:
-        failed = _compare(reference, estimate, noise_floor=noise_floor, as_json=as_json, plot=plot, align=shift)
+        failed = _compare(reference, estimate, noise_floor=noise_floor, as_json=as_json, plot=plot, fitting=fitting)
     if failed:
         raise typer.Exit(EXIT_VERDICT)
 
 
-def _inspect(path: Path, *, as_json: bool) -> bool:
+def _inspect(path: Path, *, as_json: bool, mono: bool) -> bool:
     from audio_metrics import inspect_file
     from precision_eval.cli.audio_table import headers_of, print_inspection
 
-    headers = headers_of({"signal": path})
+    headers = headers_of({"signal": path}, mono=mono)
     with bar_on() as show:
-        inspection = inspect_file(path, on_progress=lambda fraction: show(fraction, 1, "inspecting"))
+        inspection = inspect_file(path, mono=mono, on_progress=lambda fraction: show(fraction, 1, "inspecting"))
     if as_json:
         _print_json({"file": headers["signal"], "headline": inspection.headline, **inspection.to_dict()})
     else:
@@ -111,12 +124,14 @@ def _inspect(path: Path, *, as_json: bool) -> bool:
 
 
 def _compare(
-    reference: Path, estimate: Path, *, noise_floor: Path | None, as_json: bool, plot: Path | None, align: Align | None
+    reference: Path, estimate: Path, *, noise_floor: Path | None, as_json: bool, plot: Path | None, fitting: Fitting
 ) -> bool:
     from audio_metrics import compare_files
     from precision_eval.cli.audio_table import headers_of, print_comparison
 
-    headers = headers_of({"reference": reference, "estimate": estimate, "noise floor": noise_floor})
+    headers = headers_of(
+        {"reference": reference, "estimate": estimate, "noise floor": noise_floor}, mono=fitting["mono"]
+    )
     pictures = None
     if plot is not None:
         from precision_eval.report.figures.pair import Spectrograms
@@ -127,7 +142,7 @@ def _compare(
             reference,
             estimate,
             null_path=noise_floor,
-            align=align,
+            **fitting,
             inspect_each=True,
             on_block=None if pictures is None else pictures.add,
             on_progress=lambda fraction: show(fraction, 1, "comparing"),
@@ -144,7 +159,7 @@ def _compare(
     return comparison.failed or comparison.differs
 
 
-def _compare_folders(reference: Path, estimate: Path, *, as_json: bool, align: Align | None) -> bool:
+def _compare_folders(reference: Path, estimate: Path, *, as_json: bool, fitting: Fitting) -> bool:
     from audio_metrics import compare_files
     from audio_metrics.errors import AudioMetricsError
     from precision_eval.cli.audio_table import pairs_of, print_folder
@@ -159,7 +174,7 @@ def _compare_folders(reference: Path, estimate: Path, *, as_json: bool, align: A
 
             try:
                 result: AudioComparison | str = compare_files(
-                    first, second, align=align, inspect_each=True, on_progress=on_progress
+                    first, second, **fitting, inspect_each=True, on_progress=on_progress
                 )
             except AudioMetricsError as error:  # one pair that cannot be compared does not end the others
                 result = str(error)

@@ -19,7 +19,7 @@ from audio_metrics import METRICS, metric_by_name
 from audio_metrics.errors import AudioParameterError
 from audio_metrics.flags import clock
 from audio_metrics.frames import FrameGrid
-from audio_metrics.signal import FileSource, check_alike
+from audio_metrics.signal import FileSource
 from precision_eval.core.formatting import MISSING, significant, title_of
 from precision_eval.core.table import Table, make_table, print_lines, print_table
 
@@ -58,18 +58,15 @@ def pairs_of(reference: Path, estimate: Path) -> tuple[list[tuple[str, Path, Pat
     return pairs, sorted(str(files[name]) for files in folders for name in set(files) - {pair[0] for pair in pairs})
 
 
-def headers_of(files: Mapping[str, Path | None]) -> Headers:
-    """Return path and format of each file; what cannot be compared is refused here, before any work."""
-    headers, sources = {}, []
+def headers_of(files: Mapping[str, Path | None], *, mono: bool) -> Headers:
+    """Return path and format of each file; what cannot be read is refused here, before any work."""
+    headers = {}
     with ExitStack() as stack:
         for role, path in files.items():
             if path is None:
                 continue
-            source = stack.enter_context(FileSource(path, dtype="float32", name=role))
-            source.name = f"{role} {path}"
-            sources.append(source)
+            source = stack.enter_context(FileSource(path, dtype="float32", name=role, mono=mono))
             FrameGrid(source.sample_rate_hz, source.n_samples)
-            check_alike(sources[0], source, aligned=True)
             headers[role] = {"path": str(path), "format": source.subtype}
     return headers
 
@@ -181,8 +178,8 @@ def _whole(comparison: AudioComparison) -> Table:
         if isinstance(value, float):
             ratio = "" if ratios is None or metric.name not in ratios else significant(ratios[metric.name])
             rows.append([_heading(metric.name), metric.unit, significant(value), ratio])
-    never = math.isnan(comparison.t_div_s)
-    rows.append(["another sound from (t_div)", "s", "never" if never else significant(comparison.t_div_s), ""])
+    never = math.isnan(comparison.parted_s)
+    rows.append(["another sound from (t_div)", "s", "never" if never else significant(comparison.parted_s), ""])
     columns = ["metric", "unit", "value", "× noise floor"]
     if ratios is None:
         columns, rows = columns[:-1], [row[:-1] for row in rows]

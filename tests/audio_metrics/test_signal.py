@@ -51,9 +51,12 @@ def test_a_signal_shorter_than_a_frame_is_refused():
 
 
 def test_files_of_other_rate_or_channels_are_refused(wav):
-    mono, other = wav("a.wav", OK), wav("b.wav", OK, fs=24000)
+    mono, other = (
+        wav("a.wav", OK),
+        wav("b.wav", np.random.default_rng(0).standard_normal(len(OK)).astype(OK.dtype), fs=24000),
+    )
     stereo, empty = wav("c.wav", np.stack([OK, OK], axis=1)), wav("d.wav", OK[:0])
-    with pytest.raises(am.AudioParameterError, match="sample rates differ: reference 16000 Hz, estimate 24000 Hz"):
+    with pytest.raises(am.AudioParameterError, match=r"sample rates differ: reference .* 16000 Hz, estimate .* 24"):
         am.compare_files(mono, other)
     with pytest.raises(am.AudioParameterError, match="has 2 channels; expected 1"):
         am.compare_files(mono, stereo)

@@ -134,8 +134,8 @@ def _mark(rows: list[Axes], comparison: AudioComparison, flags: tuple[Flag, ...]
             end_s = start_s + WINDOW_S
             axes.axvspan(start_s / unit_s, end_s / unit_s, color="#BBBBBB", alpha=0.6, linewidth=0, zorder=0.5)
     marks = [(flag.time_s, f"{flag.signal}: {flag.kind}", _FLAG_COLOUR) for flag in flags if flag.time_s is not None]
-    if np.isfinite(comparison.t_div_s):
-        marks.append((comparison.t_div_s, "another sound from here (t_div)", _DIVERGED_COLOUR))
+    if np.isfinite(comparison.parted_s):
+        marks.append((comparison.parted_s, "another sound from here (t_div)", _DIVERGED_COLOUR))
     for number, (time_s, text, colour) in enumerate(sorted(marks)):
         for axes in rows:
             axes.axvline(time_s / unit_s, color=colour, linewidth=1.1, linestyle="--")

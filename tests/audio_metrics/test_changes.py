@@ -1,0 +1,274 @@
+"""What was done to a recording is named in the first line, on real speech; nothing is where formats alone differ."""
+
+import io
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.signal
+import soundfile
+
+import audio_metrics as am
+import precision_eval
+from audio_metrics.changes import changes_of
+from audio_metrics.matching import match
+from audio_metrics.signal import ArraySource, Resampled
+
+FS = 16000
+SPEECH = Path(precision_eval.__file__).parent / "cases/voice/data/speech.flac"
+
+
+def spoken(start_s, seconds):
+    return soundfile.read(SPEECH, start=round(start_s * FS), frames=round(seconds * FS))[0]
+
+
+@pytest.fixture(scope="module")
+def real():
+    return spoken(30, 8)
+
+
+def compare(x, y, **options):
+    return am.compare(x, np.asarray(y, float), sample_rate_hz=FS, align="length", inspect_each=True, **options)
+
+
+def sources(*signals):
+    return tuple(ArraySource(np.ascontiguousarray(x), sample_rate_hz=FS, name="x") for x in signals)
+
+
+def stored(x, **options):
+    """The recording through a codec of libsndfile, whose delay stays in."""
+    file = io.BytesIO()
+    soundfile.write(file, x, FS, **options)
+    file.seek(0)
+    return soundfile.read(file)[0][: len(x)]
+
+
+def mp3(x):
+    return stored(x, format="MP3", bitrate_mode="CONSTANT", compression_level=0.85)
+
+
+def vorbis(x):
+    return stored(x, format="OGG", subtype="VORBIS", compression_level=0.95)
+
+
+def low_pass(x, hz=4000):
+    return scipy.signal.sosfiltfilt(scipy.signal.butter(16, hz, fs=FS, output="sos"), x)
+
+
+def loud_16_bit(x):
+    return np.round(1.3 * x / np.abs(x).max() * 32767).astype(int)
+
+
+def wrap(x):
+    return ((loud_16_bit(x) + 32768) % 65536 - 32768) / 32768
+
+
+def click(x):
+    y = x.copy()
+    y[1600::4000] += 0.02
+    return y
+
+
+def fold_seams(x, n=7, length=512):
+    """A crossfade that folds the same number of samples away at each seam."""
+    ramp, pieces = np.linspace(0, 1, length), np.array_split(x, n + 1)
+    parts, tail = [pieces[0][:-length]], pieces[0][-length:]
+    for piece in pieces[1:]:
+        parts += [tail * (1 - ramp) + piece[:length] * ramp, piece[length:-length]]
+        tail = piece[-length:]
+    return np.concatenate([*parts, tail])
+
+
+def loop(x, ms, start_s=2.0, seconds=4.0):
+    y, start, n = x.copy(), round(start_s * FS), round(seconds * FS)
+    y[start : start + n] = np.resize(x[start : start + round(ms * FS / 1000)], n)
+    return y
+
+
+def soften(x):
+    """One second of ±1 step of 16 bits."""
+    y = x.copy()
+    y[2 * FS : 3 * FS] = np.random.default_rng(0).integers(-1, 2, FS) / 32768
+    return y
+
+
+def test_what_was_done_is_in_the_first_line(real):
+    noise = np.random.default_rng(0).standard_normal(len(real))
+    planted = {
+        "the level is 6.02 dB lower": real / 2,
+        "the polarity is inverted": -real,
+        "the band is limited: nothing above 4": low_pass(real),
+        "a lossy codec": mp3(real),
+        "a lossy codec, or a loss like it": vorbis(real),
+        "the estimate is another recording": spoken(50, 8),
+        "the halves of the estimate are swapped": np.roll(real, len(real) // 2),
+        "the estimate is another sound, from 0:05.0": np.where(np.arange(len(real)) < 5 * FS, real, spoken(50, 8)),
+        "the estimate is noise: no part": 0.1 * noise,
+        "the estimate wraps": wrap(real),
+        "the estimate has 32 clicks, every 250 ms": click(real),
+        "3,584 samples are missing from the estimate: 7 seams of 512 samples each, at 0:01.0, 0:02.0": fold_seams(real),
+        "2,000 samples are missing from the estimate, at 0:01.3": np.delete(real, np.s_[20000:22000]),
+        "the lag grows by ": scipy.signal.resample_poly(real, 1001, 1000),
+        "the estimate is 592 samples longer, 37 ms late": np.concatenate([np.zeros(592), real]),
+        "the estimate is noise at -92 dBFS for 1.0 s": soften(real),
+        "estimate repeats 100 ms over 4.0 s, from 0:02.0": loop(real, 100),
+        "estimate repeats 20 ms over 4.0 s, from 0:02.0": loop(real, 20),
+        "the spectrum is filtered, from -": scipy.signal.lfilter([1, -0.6], [1], real),
+        "unknown cause": real + 0.3 * real.std() * noise,
+    }
+    for name, estimate in planted.items():
+        result = compare(real, estimate)
+        assert result.differs, name
+        assert result.headline.startswith(f"DIFFERS: {name}"), result.headline
+        assert result.headline.count("SI-SDR") >= 1
+
+
+def test_two_changes_are_both_named(real):
+    head = compare(real, -0.5 * low_pass(real)).headline
+    assert head.startswith("DIFFERS: the polarity is inverted; the level is 6.")
+    assert "the band is limited" in head
+
+
+def test_a_pause_of_zeros_that_becomes_noise(real):
+    quiet = np.round(real * 32767) / 32768
+    quiet[2 * FS : 3 * FS] = 0.0
+    assert "the estimate is noise at -92 dBFS for 1.0 s" in compare(quiet, soften(quiet)).headline
+    everywhere = quiet + np.random.default_rng(0).integers(-1, 2, len(quiet)) / 32768  # dither is no change
+    assert "noise at" not in compare(quiet, everywhere).headline
+
+
+def test_wraps_are_counted_and_a_clipped_reference_is_not_blamed(real):
+    (flag,) = changes_of(sources(real, wrap(real)), differs=True)
+    assert flag.count == np.count_nonzero(np.abs(loud_16_bit(real) + 0.5) > 32768)
+    clipped = np.clip(loud_16_bit(real), -32768, 32767) / 32768
+    head = compare(clipped, wrap(real)).headline
+    assert head.startswith("DIFFERS: the estimate wraps")
+    assert "reference" not in head
+    assert "wraps" not in compare(wrap(real), wrap(real)).headline
+
+
+def test_clicks_at_no_fixed_distance_have_no_period(real):
+    y = real.copy()
+    y[[9000, 31000, 40000, 77000, 99000]] += 0.1
+    (flag,) = changes_of(sources(real, y), differs=False)
+    assert (flag.message, flag.time_s, flag.count) == ("the estimate has 5 clicks", 9000 / FS, 5)
+
+
+def test_seams_are_located_and_sum_up(real):
+    power = np.convolve(np.square(real), np.ones(800), "same")
+    first, second = (start + int(np.argmax(power[start : start + FS])) for start in (24000, 84000))  # not in a pause
+    found = match(*sources(real, np.delete(np.delete(real, np.s_[second : second + 1000]), np.s_[first : first + 300])))
+    assert [seam.samples for seam in found.seams] == [300, 1000]
+    assert [first <= found.seams[0].at <= first + 400, second <= found.seams[1].at <= second + 1100] == [True, True]
+    added = match(*sources(real, np.insert(real, 50000, np.zeros(700))))
+    assert [seam.samples for seam in added.seams] == [-700]
+
+
+@pytest.mark.parametrize("parts_per_million", [-1000, 300])
+def test_a_clock_that_runs_off_is_measured(real, parts_per_million):
+    up = 10000 + parts_per_million // 100
+    message = changes_of(sources(real, scipy.signal.resample_poly(real, up, 10000)), differs=True)[0].message
+    assert float(message.split()[4]) == pytest.approx(abs(parts_per_million) / 1000, rel=0.05)
+    assert message.endswith("late" if parts_per_million > 0 else "early")
+
+
+def test_identities(real):
+    assert changes_of(sources(real, real), differs=True) == []
+    found = match(*sources(real, real))
+    assert (found.share, set(found.lags), found.seams) == (1.0, {0}, [])
+    late = match(*sources(real, np.concatenate([np.zeros(12345), real])))
+    assert set(late.lags) == {12345}  # beyond the half second in which a lag is looked for
+
+
+def test_a_lag_is_not_another_sound_at_the_end(real):
+    late = np.concatenate([0.001 * np.random.default_rng(0).standard_normal(20800), real])[: len(real)]
+    assert compare(real, late).headline.startswith("DIFFERS: the estimate is 1.3 s late; SI-SDR")
+
+
+def test_other_lengths_are_compared_where_both_are(real):
+    result = compare(real, real[:-100])
+    assert result.differs
+    assert result.headline.startswith(
+        "DIFFERS: the estimate is 100 samples shorter; compared where both are; SI-SDR inf"
+    )
+    asked = am.compare(real, real[:-100], sample_rate_hz=FS, align="lag", inspect_each=True)
+    assert not asked.differs
+    assert asked.headline.startswith("WARNING: the estimate is 100 samples shorter")
+    with pytest.raises(am.AudioParameterError, match=r"lengths differ.*align=\"lag\""):
+        am.compare(real, real[:-100], sample_rate_hz=FS)
+
+
+@pytest.mark.parametrize("rate", [8000, 12000, 24000, 44100])
+def test_a_resampled_source_is_scipys_whatever_the_blocks(real, rate):
+    (source,) = sources(real[:30001])
+    resampled = Resampled(source, rate)
+    whole = scipy.signal.resample_poly(real[:30001], rate // np.gcd(rate, FS), FS // np.gcd(rate, FS))
+    assert resampled.n_samples == len(whole)
+    edges = [0, 1, 777, 8000, 13001, len(whole)]
+    parts = [resampled.read(a, b) for a, b in pairwise(edges)]
+    np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-12)
+
+
+def test_files_of_another_rate_or_with_channels(real, wav):
+    x = real.astype(np.float32)
+    path = wav("x.wav", x)
+    wrong = am.compare_files(path, wav("half.wav", x, fs=8000), inspect_each=True)
+    assert wrong.headline.startswith(
+        "DIFFERS: the header of the estimate is wrong: it says 8000 Hz, its samples are those"
+    )
+    up = wav("up.wav", scipy.signal.resample_poly(real, 3, 2).astype(np.float32), fs=24000)
+    with pytest.raises(am.AudioParameterError, match="24000 Hz; add --resample"):
+        am.compare_files(path, up)
+    assert am.compare_files(path, up, resample=True, inspect_each=True).headline.startswith("no fault found")
+    stereo = wav("stereo.wav", np.stack([1.5 * x, 0.5 * x], axis=1))
+    with pytest.raises(am.AudioParameterError, match="has 2 channels; expected 1; add --mono"):
+        am.compare_files(path, stereo)
+    assert am.compare_files(path, stereo, mono=True).summaries["snr_db"].whole_file > 100.0
+    assert am.inspect_file(stereo, mono=True).rms_dbfs == pytest.approx(am.rms_dbfs(x), abs=1e-4)
+
+
+def test_a_low_pass_is_no_other_sound(real):
+    result = compare(real, low_pass(real, 500))
+    assert np.isfinite(result.t_div_s)
+    assert np.isnan(result.parted_s)
+    half = compare(real, np.where(np.arange(len(real)) < 4 * FS, real, spoken(50, 8)))
+    assert half.parted_s == half.t_div_s >= 4.0
+
+
+def bfloat16(x):
+    bits = x.astype(np.float32).view(np.uint32)
+    return ((bits + 0x8000) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def noisy(db):
+    return lambda x, rng: x + rng.standard_normal(len(x)) * np.sqrt(np.mean(x**2)) * 10 ** (db / 20)
+
+
+EQUAL = (
+    lambda x, rng: x,
+    lambda x, rng: x.astype(np.float16),
+    lambda x, rng: bfloat16(x),
+    lambda x, rng: np.round(x * 32767) / 32768,
+    noisy(-60),
+    noisy(-50),
+    lambda x, rng: x * 10 ** (0.01 / 20),
+)
+
+
+@pytest.mark.parametrize("pairs", [63, pytest.param(500, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+def test_equal_pairs_never_alarm(pairs):
+    """What formats and soft noise do to real speech of any level, with pauses of zeros, −100 and −60 dB."""
+    rng = np.random.default_rng(pairs)
+    alarms = []
+    for number in range(pairs):
+        x = spoken(rng.uniform(0, 115), rng.uniform(2, 4 if pairs < 100 else 9))
+        x *= rng.uniform(0.05, 0.9) / np.abs(x).max()
+        for _ in range(2 * (number % 3 == 0)):
+            start = rng.integers(0, len(x) - FS)
+            x[start : start + rng.integers(FS // 4, FS)] *= (0.0, 1e-3, 1e-5)[number // 3 % 3]
+        y = EQUAL[number % len(EQUAL)](x, rng).astype(np.float32)
+        result = am.compare(x.astype(np.float32), y, sample_rate_hz=FS, align="length", inspect_each=True)
+        if result.differs or not result.headline.startswith("no fault found"):
+            alarms.append((number, result.headline))
+    assert alarms == []
