@@ -113,8 +113,8 @@ def compiled_sentence(sentence: str) -> re.Pattern[str]:
 
 
 def _literal(text: str) -> str:
-    """Escape text; white space becomes flexible, and a quote may stand escaped as in a ``repr``."""
-    escaped = re.escape(text).replace("'", r"\\?'")
+    """Escape text; white space is flexible, a quote may be escaped as in a ``repr``, a backtick lost to Markdown."""
+    escaped = re.escape(text).replace("'", r"\\?'").replace("`", "`?")
     return re.sub(r"(?:\\\s)+", lambda _: WHITE_SPACE, escaped)
 
 

@@ -48,7 +48,8 @@ def test_members_are_named_once_and_say_where_they_come_from():
 def mutated(sentence):
     """Change one letter of the longest literal word before the first place where it may be cut off."""
     beginning, *rest = sentence.split("{|}")
-    longest = max((word for word in beginning.split() if word.isalpha()), key=len)
+    words = beginning.split()
+    longest = max([word for word in words if word.isalpha()] or words, key=len)
     return "{|}".join([beginning.replace(longest, longest[:-1] + ("x" if longest[-1] != "x" else "y")), *rest])
 
 
