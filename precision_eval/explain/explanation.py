@@ -157,20 +157,24 @@ def explain(error: BaseException | str) -> Explanation:
     else:
         given = "a text with nothing in it" if isinstance(error, str) else f"a {type(error).__name__}"
         raise ParameterError(f"explain was given {given}; expected an exception, or the text of its message")
-    text = cleaned(text)
+    return _answer(cleaned(text))
+
+
+def _answer(text: str) -> Explanation:
     matched, refused = find_members(text)
+    errors = [match for match in matched if match.member.kind != "notice"]
     others = [
         error
-        for error in (find_others(text) if not matched or _CHAINED.search(text) else ())
+        for error in (find_others(text) if not errors or _CHAINED.search(text) else ())
         if not any(match.start <= error.start < match.end for match in matched)
     ]
-    if not matched:
+    if not matched or (not errors and others):
         return _unknown(text, refused, others)
-    cause = _first_of_chain(matched, others, text)
-    if isinstance(cause, SentenceMatch) and cause.member.id == "xformers_none":
-        return _no_kernel(cause, text)
+    cause = _first_of_chain(errors or matched, others, text)
     if isinstance(cause, OtherError):
-        return _other(cause, f"; the dtype error came while it was handled: “{matched[-1].sentence}”")
+        return _other(cause, f"; the dtype error came while it was handled: “{errors[-1].sentence}”")
+    if cause.member.id == "xformers_none":
+        return _no_kernel(cause, text)
     return _explained(cause, [match for match in matched if match is not cause], text)
 
 

@@ -170,6 +170,10 @@ def test_no_cause_speaks_of_a_format_or_a_device_that_is_not_there():
     assert {fix.fix: fix for fix in on_mps.fixes}["autocast"].snippet[0] == 'with torch.autocast("mps"):'
 
 
+def test_a_linear_that_gets_float32_is_told_of_its_input_first():
+    assert causes_of(LINEAR.format("Float", "Half"))[0] == "input_not_cast"
+
+
 def test_integers_are_not_taken_for_a_model_in_half():
     assert causes_of(LINEAR.format("Long", "Float")) == ["integer_input"]
     assert causes_of(LINEAR.format("Double", "Float")) == ["numpy_float64"]

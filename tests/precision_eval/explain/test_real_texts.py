@@ -128,6 +128,15 @@ def test_in_a_chain_of_exceptions_the_first_is_the_cause(between):
     assert apart.member == "scalar_type", "a later traceback of the same log is another error"
 
 
+def test_a_notice_does_not_speak_for_an_error():
+    notice = "UserWarning: MatMul8bitLt: inputs will be cast from torch.bfloat16 to float16 during quantization"
+    assert explain(f"{MIXED_LINEAR}\n{notice}\n").member == "mat1_mat2"
+    assert (
+        explain(f"{notice}\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.").other == "memory"
+    )
+    assert explain(notice).kind == "notice"
+
+
 def test_an_error_of_another_kind_that_begins_the_chain_is_the_cause():
     first = (
         "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
