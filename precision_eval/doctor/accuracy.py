@@ -30,6 +30,7 @@ from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import CallOutcome, output_error, relative_error
 from precision_eval.trace.dtype_flow import Event
+from precision_eval.trace.operations import OperationKind
 from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
 from precision_eval.trace.replay import TracedStep, rounding
 
@@ -144,6 +145,8 @@ def of_numbers(
     reference: Reference,
     base: torch.dtype,
     angles: list[Provenance],
+    *,
+    autocast: bool = False,
 ) -> tuple[Excess | None, tuple[Finding, Event | None] | None]:
     """Say what the numbers show where dtypes show nothing, with the operation to change where it is known."""
     excess = excess_drift(subject, outcome, reference, base)
@@ -152,7 +155,10 @@ def of_numbers(
         cost = _format_cost(outcome, reference, base)
         share = _find_outweighing(subject, drift, base, cost, is_excess=excess is not None)
         if drift is not None and share is not None:
-            return excess or Excess(drift, drift / 2, base), (_finding_of_share(share, drift), share.step.event)
+            return excess or Excess(drift, drift / 2, base), (
+                _finding_of_share(share, drift, autocast=autocast),
+                share.step.event,
+            )
     unseen = None if reference.name == "float32" else _finding_of_unseen(subject)
     if excess is not None:
         return excess, unseen or finding_of_drift(subject, excess)
@@ -197,12 +203,14 @@ def _is_tie(subject: ExaminedModel) -> bool:
     return at is not None and at[0].name in LOOKUPS
 
 
-def _finding_of_share(share: Share, drift: float) -> Finding:
+def _finding_of_share(share: Share, drift: float, *, autocast: bool) -> Finding:
     reason = (
         f"the output's relative error to float64 is {drift:.2g}; rounding to {short(share.step.dtype)} here brings "
         f"{share.own:.2g} of it, and what all other lines round {share.others:.2g}"
     )
-    is_meant = rounding(share.step.dtype) > rounding(torch.bfloat16)  # nothing is in 8 bits unless the code says so
+    # Nothing is in 8 bits unless the code says so, and what autocast rounds as it does most products is by design.
+    is_meant = rounding(share.step.dtype) > rounding(torch.bfloat16)
+    is_meant |= autocast and share.step.sort is OperationKind.PRODUCT and share.step.dtype is share.work
     return _finding(share.step, "risk" if is_meant else "fault", reason)
 
 

@@ -190,8 +190,9 @@ def _check_fits(subject: ExaminedModel, available_bytes: int) -> None:
 
 
 def _with_fix(diagnosis: Diagnosis) -> Diagnosis:
-    """Where no line could be changed so that it cures, suggest the fix from outside that does."""
-    best = next((remedy for remedy in diagnosis.remedies if remedy.cures), None)
+    """Where no line could be changed so that it cures, suggest the fix from outside that drifts least."""
+    cures = [remedy for remedy in diagnosis.remedies if remedy.cures and remedy.relative_error is not None]
+    best = min(cures, key=lambda remedy: (remedy.relative_error, remedy.stored_bytes or 0), default=None)
     first = diagnosis.first_split
     if best is None or first is None or first.severity != "fault":
         return diagnosis
@@ -292,7 +293,7 @@ def _judge_call(
     if zeros is not None:
         findings = (*findings, zeros)
     elif passes:
-        excess, noted = of_numbers(subject, outcome, reference, base, observer.angles)
+        excess, noted = of_numbers(subject, outcome, reference, base, observer.angles, autocast=bool(observer.autocast))
     if noted is not None:
         drift = noted[0]
         if excess is not None and excess.updated and excess.lost < HALF_LOST:

@@ -123,7 +123,8 @@ def findings_of(
         event = observer.tensors[tensor].event
         if event is not None and not event.leaked:
             event.reached_output = tensor.dtype is event.result
-            event.leaked = "" if event.deliberate else "reached the model's output"
+            of_base = event.result is observer.base  # what was narrower has gone up to the model's own format
+            event.leaked = "" if event.deliberate or of_base else "reached the model's output"
     events, refused = list(observer.events), False
     if raised is not None:
         events.append(raised)
