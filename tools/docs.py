@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tomllib
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from precision_eval.results.model import Group
 from precision_eval.results.reading import Run, load_run
 
 SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", "metavoice.md")
-PAGES = ("gpu.md", "results.md", "whisper.md", *SYSTEM_PAGES)
+PAGES = ("gpu.md", "reports.md", "results.md", "whisper.md", *SYSTEM_PAGES)
 ENVIRONMENT = "environment"
 FIGURES_SHOWN = ("tradeoff-",)
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
@@ -92,6 +93,23 @@ def versions_markdown(folder: Path, page: Path) -> str:
     return to_markdown(versions_table(history_of(read_results(folder))), heading=True)
 
 
+def reports_markdown(file: Path, page: Path) -> str:
+    """Return public reports with their answers and verdicts, those that nobody had looked at first."""
+    folder = page.parent / "reports"
+    cases = tomllib.loads((folder / "answers.toml").read_text(encoding="utf-8"))["case"]
+    verdicts = tomllib.loads((folder / "verdicts.toml").read_text(encoding="utf-8"))
+    seconds = {line["key"]: line["seconds"] for line in map(json.loads, file.read_text(encoding="utf-8").splitlines())}
+    rows = [
+        (
+            f"[{case['id']}]({case['source']})", case["tool"], case["symptom"], case["answer"],
+            verdicts[case["id"]]["verdict"], verdicts[case["id"]]["remark"], f"{seconds[case['id']]:.0f}",
+        )
+        for case in sorted(cases, key=lambda case: (case["set"] != "held", case["id"]))
+    ]  # fmt: skip
+    head = ("report", "command", "symptom", "what its thread settled on", "verdict", "what was said", "s")
+    return to_markdown(make_table(head, rows))
+
+
 # Name of a block → what it is made from, below the folder of results, and how.
 BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "results": ("cpu", run_markdown),
@@ -99,6 +117,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "heard-voice": ("cpu", heard_markdown),
     "gpu": ("gpu", fixes_markdown),
     "whisper": ("whisper", fixes_markdown),
+    "reports": ("reports/reports.jsonl", reports_markdown),
     "versions": ("torch-versions", versions_markdown),
 }
 

@@ -30,6 +30,7 @@ STORED = {
     "gate": "gate/gate.jsonl",
     "versions": "versions/versions.json",
     "sound": "sound/sound.json",
+    "reports": "reports/reports.jsonl",
 }
 
 

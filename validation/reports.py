@@ -1,0 +1,114 @@
+"""Public reports as their reporters would try them: is the answer the one that their thread settled on?
+
+A case of ``docs/reports/answers.toml`` is given to the command that its reporter would use; the file with the thread's
+own cure in it is its clean twin, in which a fault is a false alarm. The rule of this trial compares the exit code, and
+looks for the words that the answer must have and must not have; whoever has read the answer may overrule it in
+``docs/reports/verdicts.toml``, with the reason. ``set=held`` are those that nobody looked at while the tool changed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from validation.frame import ROOT, Data, Experiment, Figure, Options, Trial, each
+from validation.report import judged_share, plain_share
+
+FOLDER = ROOT / "docs" / "reports"
+LIMIT_S = 180.0
+# Lines of an answer that are looked at: a reporter reads these first.
+FIRST_LINES = 40
+
+
+def read_cases() -> list[Data]:
+    cases: list[Data] = tomllib.loads((FOLDER / "answers.toml").read_text(encoding="utf-8"))["case"]
+    return cases
+
+
+def _trials(options: Options) -> list[Trial]:
+    chosen = [case for case in read_cases() if options["set"] in ("all", case["set"])]
+    asked = [Trial(case["id"], (case, False)) for case in chosen]
+    return asked + [Trial(f"{case['id']} twin", (case, True)) for case in chosen if case.get("fix")]
+
+
+def _ask(spec: tuple[Data, bool]) -> Data:
+    case, is_twin = spec
+    with TemporaryDirectory() as folder:
+        command, text = _command(case, Path(folder), is_twin=is_twin)
+        begun = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "precision_eval", *command], input=text, capture_output=True, text=True, cwd=ROOT,
+            timeout=LIMIT_S, check=False,
+        )  # fmt: skip
+        seconds = time.perf_counter() - begun
+    answer = (done.stdout or done.stderr).splitlines()[:FIRST_LINES]
+    read = " ".join(" ".join(answer).split())
+    return {
+        "set": case["set"], "tool": case["tool"], "kind": case["kind"], "twin": is_twin, "exit": done.returncode,
+        "seconds": round(seconds, 1), "answer": answer, "expected": case["expected_exit"],
+        "named": [name for name in case["must_name"] if " ".join(name.split()) in read],
+        "wrong": [name for name in case["must_not"] if " ".join(name.split()) in read],
+    }  # fmt: skip
+
+
+def _command(case: Data, folder: Path, *, is_twin: bool) -> tuple[list[str], str | None]:
+    """Return what the reporter types, and what goes to its standard input."""
+    if case["tool"] == "explain":
+        return ["explain", "-"], case["text"]
+    source = FOLDER / case["file"]
+    if case["tool"] == "audio":
+        subprocess.run([sys.executable, str(source), str(folder)], check=True, capture_output=True)
+        return ["audio", str(folder / "reference.wav"), str(folder / "degraded.wav")], None
+    if is_twin:
+        text = source.read_text(encoding="utf-8")
+        for old, new in case["fix"]:
+            text = text.replace(old, new)
+        source = folder / source.name
+        source.write_text(text, encoding="utf-8")
+    return ["doctor", f"{source}:factory"], None
+
+
+def verdict_of(line: Data, read: Data) -> str:
+    """Return right, partly, missed or wrong: a reader's verdict, or the rule's."""
+    if line["key"] in read:
+        return str(read[line["key"]]["verdict"])
+    if line["wrong"]:
+        return "wrong"
+    is_fault = line["exit"] == 1
+    agrees = line["tool"] == "explain" or is_fault == (line["expected"] == "fault")
+    return "right" if agrees and line["named"] else "partly" if line["named"] else "missed"
+
+
+def _figures(lines: Sequence[Data]) -> list[Figure]:
+    verdicts = FOLDER / "verdicts.toml"
+    read = tomllib.loads(verdicts.read_text(encoding="utf-8")) if verdicts.exists() else {}
+    figures = []
+    for name in ("held", "open"):
+        asked = [line for line in lines if not line["twin"] and line["set"] == name]
+        if not asked:
+            continue
+        found = [verdict_of(line, read) for line in asked]
+        others = {verdict: plain_share(found.count(verdict), len(found)) for verdict in ("partly", "missed")}
+        label = "unseen reports" if name == "held" else "reports looked at while the tool changed"
+        figures.append(judged_share(f"{label}: right", found.count("right"), len(found), "≥ 85 %", rivals=others))
+        figures.append(judged_share(f"{label}: wrong with confidence", found.count("wrong"), len(found), "0"))
+    twins = [line for line in lines if line["twin"]]
+    figures.append(judged_share("mended files called faulty", sum(t["exit"] == 1 for t in twins), len(twins), "0"))
+    quick = [line["seconds"] <= 20.0 for line in lines if line["tool"] == "doctor"]
+    figures.append(judged_share("examined within 20 s", sum(quick), len(quick)))
+    return figures
+
+
+EXPERIMENT = Experiment(
+    name="reports",
+    title="public reports: the right next step, and never a wrong one",
+    trials=_trials,
+    run=each(_ask),
+    figures=_figures,
+    settings={"set": ("open", "all")},
+)
