@@ -43,7 +43,7 @@ from audio_metrics.frames import BLOCK_WINDOWS, WINDOW_S, FrameBlock, FrameGrid,
 from audio_metrics.inspection import DETECTED, Inspection, Inspector, kernels_of
 from audio_metrics.lag import aligned_by_lag, measure_lag, overlap
 from audio_metrics.longform import Series, Summary, distance_ratio, diverged, summarise
-from audio_metrics.matching import Match, match
+from audio_metrics.matching import LOOKED_AT_S, Match, match
 from audio_metrics.signal import FileSource, FloatName, Relabelled, Resampled, Source, check_alike, checked_pair
 from audio_metrics.spectra import FLOOR, GATE_DB
 from audio_metrics.table import HalfWindowTable, TableBuilder, by_window
@@ -166,6 +166,8 @@ class AudioComparison:
     def headline(self) -> str:
         """What failed, what was done to the estimate, what is doubtful, or that no fault was found; one line."""
         unknown = "what was done was not looked for" if self.signals is None else "unknown cause"
+        if self.parted_s > LOOKED_AT_S:  # pieces are looked for in the first minutes
+            unknown = f"the estimate is another sound from {clock(self.parted_s)}"
         near = self.summaries["si_sdr_db"].whole_file >= LEAST_SDR_DB  # soft noise in a pause of zeros is no fault
         flags = (flag for flag in self.flags if not (near and (flag.kind, flag.signal) == ("silent", "reference")))
         text = headline(flags, differs=self.differs, unknown=unknown)

@@ -1,7 +1,7 @@
 """Where pieces of a reference stand in an estimate: late, moved, cut short, put into another order, or nowhere.
 
 Conventions: pieces of half a second are looked for in the whole estimate at some 4 kHz, then followed every eighth of a
-second at the full rate. A lag is in samples, late is positive. Only the first five minutes are looked at, so memory is
+second at the full rate. A lag is in samples, late is positive. Only the first two minutes are looked at, so memory is
 constant. The thresholds were chosen after looking at the shipped speech and at made-up speech.
 """
 
@@ -16,7 +16,7 @@ import scipy.fft
 from audio_metrics.lag import read_around
 from audio_metrics.signal import Source
 
-LOOKED_AT_S = 300.0
+LOOKED_AT_S = 120.0
 _SIZES = ((0.5, 0.8), (0.25, 0.92))  # seconds of a piece, and the correlation from which it is there
 _STEP_S = 0.125
 _COARSE_HZ = 4000

@@ -236,6 +236,15 @@ def test_a_low_pass_is_no_other_sound(real):
     assert half.parted_s == half.t_div_s >= 4.0
 
 
+def test_another_sound_after_the_minutes_that_are_searched():
+    x = 0.1 * np.random.default_rng(0).standard_normal((2, 150 * 8000))
+    x[1] = np.diff(x[1], n=2, append=0, prepend=0) / 2
+    y = np.where(np.arange(x.shape[1]) < 130 * 8000, x[0], x[1])
+    result = am.compare(x[0], y, sample_rate_hz=8000, inspect_each=True)
+    assert result.headline.startswith("DIFFERS: the estimate is another sound")
+    assert "2:10.0" in result.headline
+
+
 def bfloat16(x):
     bits = x.astype(np.float32).view(np.uint32)
     return ((bits + 0x8000) & np.uint32(0xFFFF0000)).view(np.float32)

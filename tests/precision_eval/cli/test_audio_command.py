@@ -171,6 +171,23 @@ def test_the_first_line_and_the_exit_code(files, wav, capsys, program):
     assert out.startswith("FAILED: estimate has 48000 samples that are not finite, from 0:01.0")
 
 
+def test_other_lengths_rates_and_channels(files, wav, program):
+    reference = soundfile.read(files[0], dtype="float32")[0]
+    noise = np.random.default_rng(3).standard_normal(592).astype(np.float32)
+    late = wav("late.wav", np.concatenate([1e-3 * noise, reference]))
+    code, out, _ = program("audio", files[0], late)
+    assert (code, out.split(";")[0]) == (1, "DIFFERS: the estimate is 592 samples longer, 37 ms late")
+    code, out, _ = program("audio", files[0], late, "--align", "lag")
+    assert (code, out.split(";")[0]) == (0, "WARNING: the estimate is 592 samples longer, 37 ms late")
+    other = wav("other.wav", np.stack([np.repeat(reference, 2)] * 2, axis=1), fs=2 * FS)
+    code, _, err = program("audio", files[0], other)
+    assert (code, err.count("\n"), "add --mono" in err) == (2, 1, True)
+    code, _, err = program("audio", files[0], other, "--mono")
+    assert (code, err.count("\n"), "add --resample" in err) == (2, 1, True)
+    assert program("audio", files[0], other, "--mono", "--resample")[1].splitlines()[2].startswith("estimate: ")
+    assert program("audio", other, "--mono")[0] == 0
+
+
 def test_one_file_is_inspected(files, capsys):
     command(files[0], None)
     text = capsys.readouterr().out
