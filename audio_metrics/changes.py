@@ -62,7 +62,10 @@ def changes_of(
         late_s = found.lag / pair[0].sample_rate_hz
         if abs(late_s) > MAX_LAG_S:
             late.append(_flag("lag", f"the estimate is {abs(late_s):.4g} s {'late' if late_s > 0.0 else 'early'}"))
-        pair, _ = aligned_by_lag(*overlap(*pair, found.lag))
+        pair = overlap(*pair, found.lag)
+        aligned, shift = aligned_by_lag(*pair)
+        if abs(shift) <= 2.0 or not found.is_sure.any():  # where pieces agree, only a fraction is left to take out
+            pair = aligned
     residual = _walk(pair)
     return late + (list(residual.flags()) or list(residual.stretches()) or list(_spectral_changes(_bands(pair))))
 
@@ -116,6 +119,8 @@ def _lag_changes(found: Match, rate: int) -> Iterator[Flag]:
     slope, offset = np.polyfit(starts, lags, 1)
     grows = f"the lag grows by {1e3 * abs(slope):.3g} ms a second"
     steps = np.array([seam.samples for seam in found.seams])
+    if len(steps) == 0 and abs(slope) * np.ptp(starts) < _STEADY_SAMPLES:
+        return  # a stray piece
     if len(steps) == 0 or np.quantile(np.abs(lags - slope * starts - offset), 0.9) <= _STEADY_SAMPLES:
         yield _flag("lag_drift", f"{grows}: the estimate gets {'late' if slope > 0.0 else 'early'}")
         return
@@ -270,13 +275,18 @@ class _Residual:
 
 
 def _gain(pair: tuple[Source, Source]) -> tuple[float, float]:
-    """The median ratio of samples that are not soft, which wraps and clicks do not move, and the estimate's peak."""
+    """The ratio that most samples have that are not soft, which no other sound moves, and the estimate's peak."""
     rate, n_samples = pair[0].sample_rate_hz, pair[0].n_samples
     starts = np.linspace(0, max(0, n_samples - rate), 16).astype(int)
     parts = [[read_around(source, s, s + rate) for source in pair] for s in starts.tolist()]
     r, e = (np.concatenate(samples) for samples in zip(*parts, strict=True))
     loud = np.abs(r) > 0.1 * np.abs(r).max()
-    return float(np.median(e[loud] / r[loud])) if loud.any() else 1.0, float(np.abs(e).max())
+    if not loud.any():
+        return 1.0, float(np.abs(e).max())
+    ratios = np.sort(e[loud] / r[loud])
+    quarter = max(1, len(ratios) // 4)
+    densest = int(np.argmin(ratios[quarter - 1 :] - ratios[: len(ratios) - quarter + 1]))
+    return float(np.median(ratios[densest : densest + quarter])), float(np.abs(e).max())
 
 
 def _walk(pair: tuple[Source, Source]) -> _Residual:

@@ -103,8 +103,10 @@ def headline(flags: Iterable[Flag], *, differs: bool = False, unknown: str = "")
         flag.message + ("" if flag.time_s is None or flag.kind == "seam" else f", from {clock(flag.time_s)}")
         for flag in faults
     ]
+    if differs and all(flag.kind in ("full_scale", "jump") for flag in faults):
+        clauses.insert(0, unknown)
     word = "FAILED" if faults and faults[0].is_failure else "DIFFERS" if differs else "WARNING"
-    return f"{word}: {'; '.join(clauses) or unknown}"
+    return f"{word}: {'; '.join(clauses)}"
 
 
 def _faults(flags: Iterable[Flag]) -> list[Flag]:
