@@ -112,6 +112,7 @@ bench: $(DEV_STAMP)
 	$(BIN)/python -m pytest benchmarks/pytest --benchmark-columns=median,iqr,rounds
 
 docs: $(DEV_STAMP)
+	$(BIN)/python -m tools h200
 	$(BIN)/python -m tools docs
 	$(BIN)/python -m validation --page
 	$(BIN)/python -m tools.docs_examples docs/example-*.md

@@ -56,5 +56,18 @@ def docs(
     write_docs(pages or [Path("docs") / name for name in PAGES], results)
 
 
+@app.command(name="h200")
+def h200(
+    source: Annotated[Path | None, typer.Argument(help="Folder of rows to import; [dim]default: none[/dim]")] = None,
+    folder: Annotated[Path, typer.Option(help="Folder of the rows.")] = Path("results/h200"),
+) -> None:
+    """Import the rows of an H200 unchanged, and draw the figure of the README from them."""
+    from tools.h200 import draw_decode, import_rows
+
+    if source is not None:
+        import_rows(source, folder)
+    print(draw_decode(folder))
+
+
 if __name__ == "__main__":
     run_application(app, "tools")

@@ -22,6 +22,7 @@ from precision_eval.report.tables import sound_table
 from precision_eval.report.writer import notes_markdown, tables_of
 from precision_eval.results.model import Group
 from precision_eval.results.reading import Run, load_run
+from tools import h200
 
 SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", "metavoice.md")
 PAGES = ("gpu.md", "reports.md", "results.md", "whisper.md", *SYSTEM_PAGES)
@@ -116,6 +117,10 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "voice": ("voice-quality.json", voice_markdown),
     "heard-voice": ("cpu", heard_markdown),
     "gpu": ("gpu", fixes_markdown),
+    "h200": ("h200", h200.overview_markdown),
+    "h200-hour": ("h200", h200.hour_markdown),
+    "h200-trials": ("h200", h200.trials_markdown),
+    "h200-fixes": ("h200", h200.fixes_markdown),
     "whisper": ("whisper", fixes_markdown),
     "reports": ("reports/reports.jsonl", reports_markdown),
     "versions": ("torch-versions", versions_markdown),

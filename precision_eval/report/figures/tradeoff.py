@@ -24,6 +24,7 @@ from precision_eval.results.choose.comparing import value_front
 from precision_eval.results.model import Group, Row
 from precision_eval.results.reading import Run
 
+WIDTH_IN = 5.6
 LARGEST_MARKER_PT2 = 420.0
 SMALLEST_MARKER_PT2 = 60.0
 MOST_NAMED = 12
@@ -42,12 +43,15 @@ class TradeoffPoint:
     drift: tuple[float, float, float]
 
 
-def draw_tradeoff(run: Run, group: Group) -> Figure:
+def draw_tradeoff(
+    run: Run, group: Group, *, width_in: float = WIDTH_IN, title: str = "", speed: str = "latency"
+) -> Figure:
+    """Draw a group; on a page that fits figures to its width, a narrower one has larger text."""
     points = points_of(group)
     if not points:
         raise NotDrawn(f"trade-off of {group.title}: no fix has both a latency ratio and a drift")
     failures = _failures_text(group)
-    figure = new_figure(5.6, 4.6 + 0.16 * len(failures.splitlines()))
+    figure = new_figure(width_in, 4.6 * width_in / WIDTH_IN + 0.16 * len(failures.splitlines()))
     axes = figure.subplots()
     axes.set_yscale("log")
     _set_limits(axes, points)
@@ -57,10 +61,10 @@ def draw_tradeoff(run: Run, group: Group) -> Figure:
     largest = max(point.row.memory_bytes or 0.0 for point in points)
     for point in points:
         _draw_point(axes, point, largest)
-    label = f"latency ratio to {group.baseline} (left is faster)"
+    label = f"{speed} ratio to {group.baseline} (left is faster)"
     axes.set_xlabel(f"{label}\n{failures}" if failures else label, fontsize=9.0, color=INK)
     axes.set_ylabel("drift: relative error to float64", fontsize=9.0, color=INK)
-    dress(axes, title=group.title)
+    dress(axes, title=title or group.title)
     _draw_legend(figure, largest)
     lay_out(figure)
     _label_points(axes, group, points, largest)

@@ -1,0 +1,105 @@
+"""The rows of an H200: their import, both clocks in the tables, counts of trials, the group of the README's figure."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from precision_eval.core.errors import ParameterError
+from tools.h200 import (
+    FIGURE,
+    FILES,
+    device_group,
+    fixes_markdown,
+    import_rows,
+    overview_markdown,
+    read_fixes,
+    trials_markdown,
+)
+
+ROOT = Path(__file__).resolve().parents[2] / "results"
+CELL = {"case": "dia-decode", "size": "full", "mode": "eager", "session": "second"}
+
+
+def timed(fix, kind, ratio, *, cache="warm"):
+    row = {"kind": kind, "cache": cache, "ratio": ratio, "low": ratio - 0.001, "high": ratio + 0.001}
+    return CELL | row | {"fix": fix, "us": 1000 * ratio, "baseline_us": 1000.0, "blocks": 9}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of results with two fixes of one case, one of which cannot be captured."""
+    folder = tmp_path / "h200"
+    folder.mkdir()
+    (tmp_path / "gpu").symlink_to(ROOT / "gpu")
+    (folder / "environment.json").write_bytes((ROOT / "h200" / "environment.json").read_bytes())
+    write(folder / "fixes.jsonl", [
+        timed("bfloat16", "graph", 0.4), timed("bfloat16", "graph", 0.9, cache="cold"),
+        timed("bfloat16", "launched", 1.2),
+        timed("autocast", "launched", 1.3), CELL | {"fix": "autocast", "graph_error": "Cannot copy"},
+        CELL | {"fix": "float16", "status": "raised", "reason": "mat1 and mat2"},
+        CELL | {"fix": "full_float32", "storage_mib": 9.0, "call_peak_mib": 2.0},
+    ])  # fmt: skip
+    trial = {"graph": True, "said": {"faster": 1, "slower": 0}, "ratios": [[0.99, 0.98, 0.995], [1.001, 0.999, 1.003]]}
+    write(folder / "trials.jsonl", [trial | {"fault": fault} for fault in ("none", "same", "plus1")])
+    write(folder / "plain-torch.jsonl", [{"case": "decode dia"}])
+    return folder
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def cells(markdown, first):
+    line = next(line for line in markdown.splitlines() if line.startswith(f"| {first} |"))
+    return [cell.strip() for cell in line.split("|")[2:-1]]
+
+
+def test_rows_are_imported_byte_for_byte_and_an_unexplained_field_is_refused(folder, tmp_path):
+    copied = tmp_path / "copied"
+    copied.mkdir()
+    (copied / "environment.json").write_bytes((folder / "environment.json").read_bytes())
+    import_rows(folder, copied)
+    assert all((copied / name).read_bytes() == (folder / name).read_bytes() for name in FILES)
+    write(folder / "trials.jsonl", [{"watts": 3}])
+    with pytest.raises(ParameterError, match=r"has the fields watts; expected only fields that .* explains; add what"):
+        import_rows(folder, copied)
+
+
+def test_each_case_has_a_line_for_each_clock_and_says_why_a_ratio_is_missing(folder):
+    text = overview_markdown(folder, folder)
+    columns = cells(text, "case, size, mode")[1:-1]
+    device = dict(zip(columns, cells(text, "dia-decode full eager")[1:-1], strict=True))
+    launched = dict(zip(columns, cells(text, "")[1:-1], strict=True))
+    assert device == {"bfloat16": "0.400", "autocast": "not captured", "float16": "raised"}
+    assert launched == {"bfloat16": "1.200", "autocast": "1.300", "float16": "raised"}
+    assert "NVIDIA H200" in text
+
+
+def test_the_tables_hold_intervals_reasons_and_the_peak_of_a_call(folder):
+    text = fixes_markdown(folder, folder)
+    assert cells(text, "bfloat16")[:3] == ["0.400 [0.399, 0.401]", "400 µs", "1.200 [1.199, 1.201]"]
+    assert cells(text, "full_float32") == ["1", "1 ms", "1", "2 MiB"]
+    assert {"1. mat1 and mat2", "2. Cannot copy"} == set(text.splitlines()[-2:])
+
+
+def test_trials_count_verdicts_and_intervals_that_hold_one(folder):
+    text = trials_markdown(folder, folder)
+    assert cells(text, "equal calls, separate tensors") == ["2", "1", "1", "0.9900", "1.0010"]
+    assert cells(text, "1 % more work")[:3] == ["2", "1", "–"]
+
+
+def test_the_figure_has_the_drift_of_one_run_and_the_device_time_of_the_other():
+    group = device_group(ROOT / "h200")[1]
+    graphs = {fix: rows.clocks["graph"] for fix, rows in read_fixes(ROOT / "h200")[FIGURE].items() if rows.clocks}
+    assert {row.fix for row in group.curing} == {"full_float32", *graphs} - {"twin"}
+    for row in group.curing:
+        assert row.drift is not None
+        assert row.time.value == (1.0 if row.fix == "full_float32" else graphs[row.fix]["ratio"])
+    assert group.noise_floor.value == graphs["twin"]["ratio"]
+
+
+def test_the_published_rows_have_no_field_without_a_meaning(tmp_path):
+    (tmp_path / "environment.json").write_bytes((ROOT / "h200" / "environment.json").read_bytes())
+    import_rows(ROOT / "h200", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted((*FILES, "environment.json"))
