@@ -119,6 +119,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "gpu": ("gpu", fixes_markdown),
     "h200": ("h200", h200.overview_markdown),
     "h200-hour": ("h200", h200.hour_markdown),
+    "h200-plain": ("h200", h200.plain_markdown),
     "h200-trials": ("h200", h200.trials_markdown),
     "h200-fixes": ("h200", h200.fixes_markdown),
     "whisper": ("whisper", fixes_markdown),

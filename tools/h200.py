@@ -25,6 +25,12 @@ from precision_eval.results.reading import Run, load_run
 BASELINE, TWIN = "full_float32", "twin"
 FILES = ("fixes.jsonl", "plain-torch.jsonl", "trials.jsonl")
 CLOCKS = {"device": "graph", "launched": "launched"}
+PLAIN_CLOCKS = {
+    "events_us": "launched, CUDA events",
+    "do_bench_us": "do_bench of Triton",
+    "graph_same_us": "CUDA graph",
+    "graph_rotating_us": "CUDA graph, 12 buffers in turn",
+}
 FIGURE = ("attention-decode", "metavoice", "eager")
 FAULTS = {"none": "equal calls, separate tensors", "same": "equal calls, the same tensors", "plus1": "1 % more work"}
 
@@ -189,6 +195,16 @@ def hour_markdown(folder: Path, page: Path) -> str:
         f"same call, on the same machine, had {after.ratio('launched', interval=True)}. Its device ratio is {device}. "
         "The records of the first were not kept."
     )
+
+
+def plain_markdown(folder: Path, page: Path) -> str:
+    """Return the times of attention in plain torch, the same call by each clock."""
+    head = ("attention", "fix", *PLAIN_CLOCKS.values())
+    rows = [
+        (row["case"], row["fix"], *(duration_text(row[clock] * 1e-6) for clock in PLAIN_CLOCKS))
+        for row in _rows(folder / "plain-torch.jsonl")
+    ]
+    return to_markdown(make_table(head, rows, align="ll" + "r" * len(PLAIN_CLOCKS)))
 
 
 def device_group(folder: Path, key: Key = FIGURE) -> tuple[Run, Group]:

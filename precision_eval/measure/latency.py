@@ -131,7 +131,8 @@ def compare_latency(
     cache : {"warm", "cold"}
         CUDA only: leave the L2 cache as it is, or overwrite it before each call.
     graph : bool
-        CUDA only: replay each call as a captured graph, for calls shorter than their launch.
+        CUDA only: replay each call as a captured graph, for calls shorter than their launch. The capture is outside a
+        candidate's block, so what the block changes must be in the call itself.
     noise_floor : Candidate, optional
         A copy of the baseline, on tensors of its own, that takes part too: the very same call would find its caches
         warm. A baseline that differs from its copy is a doubt of every ratio.

@@ -28,8 +28,8 @@ RECORDED: Mapping[str, str] = {
     "the ratio is bimodal": "The measured ratios form two groups; the figure lies between them.",
     "the ratio drifts": "The ratio changed from the beginning of the run to its end.",
     "fresh memory": "Calls take fresh memory, whose cost differs by process (--set processes=5).",
-    "launch-bound": "The host takes most of the time to launch the work while the GPU waits; compiled calls have fewer "
-    "launches.",
+    "launch-bound": "The GPU waited for the host to launch its work, so this ratio is the host's; compiled calls have "
+    "fewer launches.",
 }
 
 A_A_FAILED = "A/A check failed: the baseline differs from its copy. Distrust these ratios."

@@ -13,6 +13,7 @@ from tools.h200 import (
     fixes_markdown,
     import_rows,
     overview_markdown,
+    plain_markdown,
     read_fixes,
     trials_markdown,
 )
@@ -42,7 +43,19 @@ def folder(tmp_path):
     ])  # fmt: skip
     trial = {"graph": True, "said": {"faster": 1, "slower": 0}, "ratios": [[0.99, 0.98, 0.995], [1.001, 0.999, 1.003]]}
     write(folder / "trials.jsonl", [trial | {"fault": fault} for fault in ("none", "same", "plus1")])
-    write(folder / "plain-torch.jsonl", [{"case": "decode dia"}])
+    write(
+        folder / "plain-torch.jsonl",
+        [
+            {
+                "case": "decode dia",
+                "fix": "float16",
+                "events_us": 34.0,
+                "do_bench_us": 27.0,
+                "graph_same_us": 18.0,
+                "graph_rotating_us": 19.0,
+            }
+        ],
+    )
     return folder
 
 
@@ -87,6 +100,10 @@ def test_trials_count_verdicts_and_intervals_that_hold_one(folder):
     text = trials_markdown(folder, folder)
     assert cells(text, "equal calls, separate tensors") == ["2", "1", "1", "0.9900", "1.0010"]
     assert cells(text, "1 % more work")[:3] == ["2", "1", "–"]
+
+
+def test_plain_torch_has_a_column_for_each_clock(folder):
+    assert cells(plain_markdown(folder, folder), "decode dia") == ["float16", "34 µs", "27 µs", "18 µs", "19 µs"]
 
 
 def test_the_figure_has_the_drift_of_one_run_and_the_device_time_of_the_other():
