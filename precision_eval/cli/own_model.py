@@ -16,7 +16,7 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
 from precision_eval.core.formatting import visible
 from precision_eval.explain import explain as explained
-from precision_eval.studies.starter import write_files
+from precision_eval.studies.starter import UNKNOWN_SOURCE, find_source, write_files
 
 HELP_OF_EXPLAIN = """\
 Give the sentence in quotes, a file that holds it, or paste a whole traceback or log into [cyan]explain -[/cyan].
@@ -46,6 +46,8 @@ HELP_OF_COMPARE += settings_help(COMPARE)
 def init(folder: Annotated[Path, typer.Argument(help="Root of your repository.")] = Path()) -> None:
     for path in write_files(folder):
         print(visible(f"written: {path}"))
+    if find_source() == UNKNOWN_SOURCE:
+        print("precision-eval is on no index: put the address of a repository that your CI reaches into the workflow")
 
 
 _LONGEST_PATH = 250  # what a system takes as a file's name

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from precision_eval.core.errors import ParameterError
+
+#: Stands in the workflow where this installation knows no repository that others can reach.
+UNKNOWN_SOURCE = "git+https://ADDRESS-OF-YOUR-COPY/precision-eval.git"
 
 _CASE = '''"""What precision-eval measures here: precision-eval run precision_case.py:factory"""
 
@@ -62,7 +70,7 @@ jobs:
         with: {fetch-depth: 0} # the base is in it
       - uses: actions/setup-python@v5
         with: {python-version: "3.12"}
-      - run: pip install precision-eval -e . # and what your model needs
+      - run: pip install "precision-eval @ SOURCE" -e . # on no index yet; and what your model needs
       # red where the pull request is worse; where it could not tell, a warning
       - run: precision-eval gate --github --case precision_case.py:factory --candidate precision_case.py:candidate
         env: {GH_TOKEN: "${{ github.token }}"}
@@ -79,6 +87,27 @@ FILES = {
 """Text of each file, by its place in the repository."""
 
 
+def find_source() -> str:
+    """Return where pip finds this very version: the repository and commit it was installed from, by PEP 610."""
+    try:
+        direct = json.loads(distribution("precision-eval").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        direct = {}
+    url, commit = direct.get("url", ""), direct.get("vcs_info", {}).get("commit_id", "")
+    if url.startswith("file:") and not commit:  # a checkout: what it was cloned from
+        checkout = url2pathname(urlsplit(url).path)
+        url, commit = (_git(checkout, *words) for words in (("remote", "get-url", "origin"), ("rev-parse", "HEAD")))
+    return f"git+{url}@{commit}" if url and commit and "://" in url else UNKNOWN_SOURCE
+
+
+def _git(folder: str, *words: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
 def write_files(folder: Path) -> list[Path]:
     """Write every file, or none where one of them is there already."""
     paths = [folder / name for name in FILES]
@@ -89,5 +118,5 @@ def write_files(folder: Path) -> list[Path]:
         )
     for path, text in zip(paths, FILES.values(), strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text.replace("SOURCE", find_source()), encoding="utf-8")
     return paths

@@ -1,15 +1,20 @@
 """What ``init`` writes runs as written: case, pytest file, asv's benchmarks; an edit that harms is caught."""
 
 import importlib.metadata
+import json
 import re
 import runpy
+import shlex
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import own_files
 import pytest
+import yaml
 from programs import run_python
 
 from precision_eval import ParameterError, write_report
@@ -23,6 +28,7 @@ from precision_eval.pytest_plugin import Precision
 from precision_eval.run.plan import Selection, make_plan
 from precision_eval.run.runner import run_plan
 from precision_eval.run.session import resolve_plugins
+from precision_eval.studies import starter
 from precision_eval.studies.starter import FILES, write_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +53,42 @@ def test_init_writes_all_or_nothing(tmp_path):
     with pytest.raises(ParameterError, match=r"asv\.conf\.json is there already; nothing was written"):
         write_files(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["asv.conf.json"]
+
+
+def clone(tmp_path):
+    """Clone this repository, and return the clone and its newest commit."""
+    bare, checkout = tmp_path / "bare", tmp_path / "checkout"
+    subprocess.run(["git", "clone", "--quiet", "--bare", str(ROOT), str(bare)], check=True)
+    subprocess.run(["git", "clone", "--quiet", bare.as_uri(), str(checkout)], check=True)
+    newest = subprocess.run(["git", "-C", str(bare), "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    return checkout, f"git+{bare.as_uri()}@{newest.stdout.strip()}"
+
+
+def installed_from(monkeypatch, **direct):
+    text = json.dumps(direct)
+    monkeypatch.setattr(starter, "distribution", lambda name: SimpleNamespace(read_text=lambda file: text))
+
+
+def test_the_workflow_installs_what_init_was_run_with(tmp_path, monkeypatch):
+    installed_from(monkeypatch, url="https://host/fork.git", vcs_info={"vcs": "git", "commit_id": "abc"})
+    write_files(tmp_path)
+    workflow = yaml.safe_load((tmp_path / ".github/workflows/precision.yml").read_text())
+    (line,) = (step["run"] for step in workflow["jobs"]["gate"]["steps"] if "pip install" in step.get("run", ""))
+    assert shlex.split(line, comments=True)[2:] == [
+        "precision-eval @ git+https://host/fork.git@abc", "-e", ".",
+    ]  # fmt: skip
+    installed_from(monkeypatch, url=(tmp_path / "no-checkout").as_uri(), dir_info={"editable": True})
+    assert starter.find_source() == starter.UNKNOWN_SOURCE
+
+
+@pytest.mark.slow
+def test_pip_installs_by_the_line_that_init_writes(tmp_path, monkeypatch):
+    checkout, source = clone(tmp_path)
+    installed_from(monkeypatch, url=checkout.as_uri(), dir_info={"editable": True})
+    assert starter.find_source() == source
+    line = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--target", str(tmp_path / "site")]
+    subprocess.run([sys.executable, "-m", "pip", *line, source], check=True)
+    assert (tmp_path / "site" / "precision_eval" / "__init__.py").is_file()
 
 
 def test_what_init_writes_is_admitted_and_benchmarked(tmp_path):
