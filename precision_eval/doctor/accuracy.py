@@ -29,7 +29,7 @@ from precision_eval.doctor.source import source_line
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import CallOutcome, output_error, relative_error
-from precision_eval.trace.dtype_flow import Event
+from precision_eval.trace.dtype_flow import DtypeFlow, Event
 from precision_eval.trace.operations import OperationKind
 from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
 from precision_eval.trace.replay import TracedStep, rounding
@@ -144,9 +144,7 @@ def of_numbers(
     outcome: CallOutcome,
     reference: Reference,
     base: torch.dtype,
-    angles: list[Provenance],
-    *,
-    autocast: bool = False,
+    observer: DtypeFlow,
 ) -> tuple[Excess | None, tuple[Finding, Event | None] | None]:
     """Say what the numbers show where dtypes show nothing, with the operation to change where it is known."""
     excess = excess_drift(subject, outcome, reference, base)
@@ -156,7 +154,7 @@ def of_numbers(
         share = _find_outweighing(subject, drift, base, cost, is_excess=excess is not None)
         if drift is not None and share is not None:
             return excess or Excess(drift, drift / 2, base), (
-                _finding_of_share(share, drift, autocast=autocast),
+                _finding_of_share(share, drift, observer),
                 share.step.event,
             )
     unseen = None if reference.name == "float32" else _finding_of_unseen(subject)
@@ -164,7 +162,7 @@ def of_numbers(
         return excess, unseen or finding_of_drift(subject, excess)
     if reference.name != "float64":
         return None, None
-    return None, find_rounded_angle(subject, angles, base) or unseen
+    return None, find_rounded_angle(subject, observer.angles, base) or unseen
 
 
 def _finding_of_unseen(subject: ExaminedModel) -> tuple[Finding, Event | None] | None:
@@ -203,15 +201,24 @@ def _is_tie(subject: ExaminedModel) -> bool:
     return at is not None and at[0].name in LOOKUPS
 
 
-def _finding_of_share(share: Share, drift: float, *, autocast: bool) -> Finding:
+def _finding_of_share(share: Share, drift: float, observer: DtypeFlow) -> Finding:
+    step = share.step
     reason = (
-        f"the output's relative error to float64 is {drift:.2g}; rounding to {short(share.step.dtype)} here brings "
+        f"the output's relative error to float64 is {drift:.2g}; rounding to {short(step.dtype)} here brings "
         f"{share.own:.2g} of it, and what all other lines round {share.others:.2g}"
     )
+    if is_storage(step, observer):
+        return _finding(step, "risk", f"{reason}: that is what the format of the tensor that it is written to costs")
     # Nothing is in 8 bits unless the code says so, and what autocast rounds as it does most products is by design.
-    is_meant = rounding(share.step.dtype) > rounding(torch.bfloat16)
-    is_meant |= autocast and share.step.sort is OperationKind.PRODUCT and share.step.dtype is share.work
-    return _finding(share.step, "risk" if is_meant else "fault", reason)
+    is_meant = rounding(step.dtype) > rounding(torch.bfloat16)
+    is_meant |= bool(observer.autocast) and step.sort is OperationKind.PRODUCT and step.dtype is share.work
+    return _finding(step, "risk" if is_meant else "fault", reason)
+
+
+def is_storage(step: TracedStep | Event, observer: DtypeFlow) -> bool:
+    """Say whether a step is a cast by hand to the format of a cache, of what is then written to it."""
+    line = (step.code, step.instruction) if isinstance(step, TracedStep) else step.line
+    return step.sort is OperationKind.CAST and line in observer.written
 
 
 def lost_before(subject: ExaminedModel, broken: Finding) -> Finding | None:

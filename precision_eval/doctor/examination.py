@@ -20,6 +20,7 @@ from precision_eval.core.targets import first_line
 from precision_eval.doctor.accuracy import (
     HALF_LOST,
     Excess,
+    is_storage,
     lost_before,
     most_drift_of,
     of_numbers,
@@ -293,7 +294,7 @@ def _judge_call(
     if zeros is not None:
         findings = (*findings, zeros)
     elif passes:
-        excess, noted = of_numbers(subject, outcome, reference, base, observer.angles, autocast=bool(observer.autocast))
+        excess, noted = of_numbers(subject, outcome, reference, base, observer)
     if noted is not None:
         drift = noted[0]
         if excess is not None and excess.updated and excess.lost < HALF_LOST:
@@ -311,7 +312,8 @@ def _judge_call(
     if raised is None and observer.numbers is not None:
         unused = unused_formats(subject, base, observer.numbers.counts)
         findings = findings if unused is None else (*findings, unused)
-    return _Judged(findings, events, excess, noted is not None, in_float64_too, patch)
+    is_cost = noted is not None and noted[1] is not None and is_storage(noted[1], observer)
+    return _Judged(findings, events, excess, noted is not None and not is_cost, in_float64_too, patch)
 
 
 def _observe(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, CallOutcome, Event | None]:

@@ -20,7 +20,7 @@ import torch
 
 from precision_eval.core.formats import short
 from precision_eval.core.targets import first_line
-from precision_eval.doctor.accuracy import HARDLY_A_DIGIT, excess_drift, of_numbers
+from precision_eval.doctor.accuracy import HARDLY_A_DIGIT, excess_drift, is_storage, of_numbers
 from precision_eval.doctor.diagnosis import Finding, Patch, Price, SourceLine
 from precision_eval.doctor.findings import findings_of, owner_of, raised_event, written_operands
 from precision_eval.doctor.patched import PatchedSource
@@ -227,8 +227,9 @@ def _observe(
         if finding.severity == "fault" or (numbers and event.reached_output and event.result is not base)
     ]
     if numbers and not faults and not broken and not seen.are_tokens:
-        _, noted = of_numbers(model, seen, reference, base, observer.angles)
-        faults = [] if noted is None else [noted]
+        _, noted = of_numbers(model, seen, reference, base, observer)
+        is_meant = noted is None or (noted[1] is not None and is_storage(noted[1], observer))
+        faults = [] if noted is None or is_meant else [noted]
         for _, event in faults:
             writes = [e for e in observer.events if event is not None and (e.line, e.kind) == (event.line, "downcast")]
             if event is not None and writes:  # where it is written to is known of the write

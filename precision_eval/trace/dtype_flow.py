@@ -193,6 +193,7 @@ class DtypeFlow(TorchFunctionMode):
         self.recast: dict[str, torch.dtype] = {}
         self.attention: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self.angles: list[Provenance] = []  # of what sines and cosines are taken
+        self.written: set[CodeLine] = set()  # casts to the narrower format of what is stored, to be written to it
         self.dead: Counter[tuple[str, str, CodeType, int]] = Counter()  # casts that the next one undoes
         self.backend = ""  # of the last attention
         self.number = 0
@@ -427,6 +428,9 @@ class DtypeFlow(TorchFunctionMode):
             return False
         unlike = len({record.dtype for record in records}) > 1
         stored = self.tensors.stored_behind(destination) if assigns or unlike else None
+        if stored is not None:
+            narrowed = [r for r in others if r.kind == "cast" and r.parents and loses(r.parents[0].dtype, r.dtype)]
+            self.written |= {(record.code, record.instruction) for record in narrowed if record.code is not None}
         mixed = [record for record in others if record.dtype is not target.dtype]
         if not mixed or (torch._C._is_any_autocast_enabled() and stored is None):
             return assigns

@@ -38,22 +38,65 @@ def apply_code(code, model, inputs):
     return scope["model"], tuple(scope[name] for name in names)
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("path", CASES)
-def test_a_patch_that_was_applied_leaves_no_fault(path, tmp_path):
-    model, inputs = build(path, f"before_{path.stem}")
-    try:
-        patch = examine(model, *inputs, fixes=False).patch
-    except ParameterError:
-        patch = None  # it raises something that is no error of dtypes
-    if patch is None or not patch.verified:
-        return  # no line cures it, or nothing is wrong: there is nothing to apply
-    copy = tmp_path / path.name
+HALF_CACHE = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.kv = nn.Linear(64, 64), nn.Linear(64, 128)
+        self.register_buffer("k", torch.zeros(1, 16, 64, dtype=torch.float16))
+        self.register_buffer("v", torch.zeros(1, 16, 64, dtype=torch.float16))
+
+    def forward(self, x, pos):
+        k, v = self.kv(x).chunk(2, -1)
+        self.k[:, pos] = k
+        self.v[:, pos] = v
+        return F.scaled_dot_product_attention(self.q(x), self.k, self.v)
+
+
+def factory():
+    return Attention().eval(), (torch.randn(1, 1, 64), torch.tensor([3]))
+"""
+
+
+def apply_patch(patch, path, folder, name):
+    """Write the patched file, and build the model and its inputs from it."""
+    copy = folder / f"{name}.py"
     copy.write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
     if patch.diff:
         subprocess.run(["patch", "--silent", str(copy)], input=patch.diff, text=True, check=True)
-    model, inputs = build(copy, f"after_{path.stem}")
+    model, inputs = build(copy, name)
     if patch.code and not patch.code.startswith("torch."):
-        model, inputs = apply_code(patch.code, model, inputs)
-    again = examine(model, *inputs, fixes=False)
-    assert (again.faults, again.status) == ((), "passed")
+        return apply_code(patch.code, model, inputs)
+    return model, inputs
+
+
+def check_every_patch(path, folder):
+    model, inputs = build(path, f"before_{path.stem}")
+    try:
+        patches = examine(model, *inputs, fixes=False).patches
+    except ParameterError:
+        patches = ()  # it raises something that is no error of dtypes
+    verified = [patch for patch in patches if patch.verified]
+    for number, patch in enumerate(verified):
+        model, inputs = apply_patch(patch, path, folder, f"patched_{number}_{path.stem}")
+        again = examine(model, *inputs, fixes=False)
+        assert (again.faults, again.status) == ((), "passed")
+        assert not any(one.diff for one in again.patches)  # nothing takes it back
+    return len(verified)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("path", CASES)
+def test_a_patch_that_was_applied_leaves_no_fault(path, tmp_path):
+    check_every_patch(path, tmp_path)
+
+
+def test_neither_patch_of_a_cache_in_half_is_taken_back(tmp_path):
+    path = tmp_path / "half_cache.py"
+    path.write_text(HALF_CACHE)
+    assert check_every_patch(path, tmp_path) == 2
