@@ -1,7 +1,8 @@
 """Writes the blocks of ``docs/`` that results fill, so that their numbers are regenerated and never typed.
 
 A block stands between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``; everything outside is left byte for byte. On a
-system's page the names are cases of ``results/systems``.
+system's page the names are cases of ``results/systems``. Pages show the columns that a reader decides by;
+``precision-eval report`` writes all of them.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.table import make_table, to_markdown
+from precision_eval.core.formatting import MISSING
+from precision_eval.core.table import Table, make_table, to_markdown
 from precision_eval.report.doubts import Footnotes
 from precision_eval.report.guide import environment_line, environment_markdown
-from precision_eval.report.tables import sound_table
 from precision_eval.report.writer import notes_markdown, tables_of
 from precision_eval.results.model import Group
 from precision_eval.results.reading import Run, load_run
@@ -28,6 +30,7 @@ SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", 
 PAGES = ("gpu.md", "reports.md", "results.md", "whisper.md", *SYSTEM_PAGES)
 ENVIRONMENT = "environment"
 FIGURES_SHOWN = ("tradeoff-",)
+COLUMNS_SHOWN = ("fix", "result", "time ratio", "call", "memory", "drift", "diverged", "sound", "casts of a call")
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 
 
@@ -35,8 +38,11 @@ def run_markdown(folder: Path, page: Path) -> str:
     """Return the tables and main figures of a run, and where the rest is."""
     run, place = load_run(folder), Path(os.path.relpath(folder, page.parent)).as_posix()
     parts = [f"From the records in `{place}`. {environment_line(run.environment)}".strip()]
-    parts.append(_tables_markdown(run, [section for section in run.sections if section.curing]))
-    parts.append(f"All tables: [{place}/report.md]({place}/report.md).")
+    notes = Footnotes()
+    groups = [section for section in run.sections if section.curing]
+    tables = [table for group in groups for table in tables_of(run, group, notes)]
+    parts.append(_markdown([_shown(table) if table.columns[0] == "fix" else table for table in tables], notes))
+    parts.append(f"All tables and columns: [{place}/report.md]({place}/report.md).")
     drawn = sorted((folder / "figures").glob("*.png"))
     shown = [path for path in drawn if path.name.startswith(FIGURES_SHOWN)]
     parts += [f"![{path.stem}]({Path(os.path.relpath(path, page.parent)).as_posix()})" for path in shown]
@@ -46,8 +52,46 @@ def run_markdown(folder: Path, page: Path) -> str:
 def _tables_markdown(run: Run, groups: Sequence[Group]) -> str:
     """Return the tables of groups and the notes of their cells."""
     notes = Footnotes()
-    tables = [to_markdown(table, heading=True) for group in groups for table in tables_of(run, group, notes)]
-    return "\n\n".join([*tables, *([notes_markdown(notes)] if notes.lines else [])])
+    return _markdown([table for group in groups for table in tables_of(run, group, notes)], notes)
+
+
+def _markdown(tables: Sequence[Table], notes: Footnotes) -> str:
+    written = [to_markdown(table, heading=True) for table in tables]
+    return "\n\n".join([*written, *([notes_markdown(notes)] if notes.lines else [])])
+
+
+def _shown(table: Table) -> Table:
+    """Return the table with the columns that pages show."""
+    kept = [number for number, name in enumerate(table.columns) if name.partition(" [")[0] in COLUMNS_SHOWN]
+    return _with_columns(table, kept)
+
+
+def _with_columns(table: Table, kept: Sequence[int]) -> Table:
+    return replace(
+        table,
+        columns=tuple(table.columns[number] for number in kept),
+        rows=tuple(tuple(row[number] for number in kept) for row in table.rows),
+        align="".join(table.alignment(number) for number in kept),
+    )
+
+
+def _with_mode(table: Table, other: Table, mode: str) -> Table:
+    """Return a table with a column more: the result and time of each fix in another mode."""
+    time = next((number for number, name in enumerate(other.columns) if name.startswith("time ratio")), None)
+    cells = {
+        row[0].removeprefix("≈ "): row[1] if time is None or row[time] == MISSING else f"{row[1]} {row[time]}"
+        for row in other.rows
+    }
+    rows = [(*row, cells.pop(row[0].removeprefix("≈ "), MISSING)) for row in table.rows]
+    rows += [(fix, *([MISSING] * (len(table.columns) - 1)), cell) for fix, cell in cells.items()]
+    return replace(
+        table,
+        title=f"{table.title}; {mode}{other.title.partition(f' {mode}')[2]}",
+        columns=(*table.columns, f"{mode}, time ratio"),
+        rows=tuple(rows),
+        align=f"{table.align}r",
+        kinds=(),
+    )
 
 
 def fixes_markdown(folder: Path, page: Path) -> str:
@@ -56,20 +100,18 @@ def fixes_markdown(folder: Path, page: Path) -> str:
     return f"{_tables_markdown(run, run.sections)}\n\n{environment_markdown(run)}"
 
 
-def heard_markdown(folder: Path, page: Path) -> str:
-    """Return what each metric hears of each fix of a run."""
-    run = load_run(folder)
-    tables = [to_markdown(table, heading=True) for section in run.sections if (table := sound_table(run, section))]
-    return "\n\n".join([*tables, environment_line(run.environment)])
-
-
 def case_markdown(run: Run, case: str) -> str:
-    """Return the tables of one case of a run, a mode each."""
+    """Return the table of one case of a run; a second mode is a column of it."""
     groups = [section for section in run.sections if (section.case, section.pins) == (case, "")]
     if not groups:
         held = ", ".join(sorted({section.case for section in run.sections}))
         raise ParameterError(f"{run.directory} holds nothing of the case '{case}'; it holds {held}")
-    return _tables_markdown(run, groups)
+    notes = Footnotes()
+    (first, *others), *rest = [list(tables_of(run, group, notes)) for group in groups]
+    table = _shown(first)
+    for group, (other, *more) in zip(groups[1:], rest, strict=True):
+        table, others = _with_mode(table, other, group.mode), [*others, *more]
+    return _markdown([table, *others], notes)
 
 
 def voice_markdown(file: Path, page: Path) -> str:
@@ -86,12 +128,16 @@ def voice_markdown(file: Path, page: Path) -> str:
 
 
 def versions_markdown(folder: Path, page: Path) -> str:
-    """Return what changed between torch versions."""
+    """Return what changed between torch versions: the first figure, the last, and each step."""
     from precision_eval.history.asv_results import read_results
     from precision_eval.history.versions import history_of
     from precision_eval.report.versions import versions_table
 
-    return to_markdown(versions_table(history_of(read_results(folder))), heading=True)
+    history = history_of(read_results(folder))
+    between = history.positions[1:-1]
+    table = versions_table(history)
+    kept = [number for number, name in enumerate(table.columns) if name not in between]
+    return to_markdown(_with_columns(table, kept), heading=True)
 
 
 def reports_markdown(file: Path, page: Path) -> str:
@@ -115,7 +161,6 @@ def reports_markdown(file: Path, page: Path) -> str:
 BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "results": ("cpu", run_markdown),
     "voice": ("voice-quality.json", voice_markdown),
-    "heard-voice": ("cpu", heard_markdown),
     "gpu": ("gpu", fixes_markdown),
     "h200": ("h200", h200.overview_markdown),
     "h200-hour": ("h200", h200.hour_markdown),

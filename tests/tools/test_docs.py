@@ -31,13 +31,19 @@ def page(tmp_path):
     return path
 
 
-def test_a_case_has_a_table_per_mode_and_what_is_outside_the_markers_stays(results, page):
+def test_a_case_has_a_table_with_a_column_for_its_second_mode_and_what_is_outside_the_markers_stays(results, page):
     write_docs([page], results)
     text = page.read_text(encoding="utf-8")
     assert text.startswith("# Dia\n\n<!-- dia-decode:begin -->\n**dia-decode")
     assert text.endswith("<!-- dia-decode:end -->\n\nafter\n")
-    assert "eager" in text
-    assert "kv_to_query" in text
+    head, rows = re.search(r"^(\| fix .*)\n\|---.*\n((?:\|.*\n)+)", text, re.MULTILINE).groups()
+    assert text.count("| fix |") == 1
+    assert head.endswith("| compiled, time ratio |")
+    assert "MDE" not in head
+    cells = {row.split(" | ")[0].strip("|* "): row.strip("| \n").split(" | ") for row in rows.splitlines()}
+    assert len(cells) == len(rows.splitlines())
+    assert {len(row) for row in cells.values()} == {head.count("|") - 1}
+    assert cells["kv_to_query"][-1].split()[0] in ("faster", "slower", "undecided", "same")
     assert "old" not in text
     assert page_text(page, results) == text
 
