@@ -28,19 +28,18 @@ if TYPE_CHECKING:
 PLOT_FORMATS = (".png", ".svg")
 
 HELP = """\
-Compare EST with REF; without EST, inspect REF. Other lengths are brought in time where a lag explains them; nothing
-else is moved, resampled or mixed unless you ask for it. Memory does not grow with the length.
+Compare EST with REF; without EST, inspect REF. Files of different lengths are aligned if a lag explains the difference;
+nothing else is aligned, resampled or mixed unless you ask for it. Memory does not grow with the length.
 
-The first line says how far apart the two are and what was done to EST where measuring shows it: another level,
-inverted polarity, a limited band, a lossy codec, a filter, samples that wrap, clicks, missing samples, a lag that
-grows, another order, another recording, a wrong sample rate. Then faults: samples that are not finite, silence,
+The first line says how far apart the two are, and names the change to EST if measuring shows it: another level,
+inverted polarity, a limited band, a lossy codec, a filter, samples that wrap, clicks, missing samples, a growing lag,
+another order, another recording, a wrong sample rate. Then it lists faults: samples that are not finite, silence,
 dropouts, clipping, jumps, repeats. The exit code is 1 if a recording is not finite, is silent where its reference is
 not, or differs: a change is named, SI-SDR or SNR is below 20 dB, or SI-SDR is below 40 dB with a log-spectral distance
 above 10 dB.
 
-↓ is closer when lower, ↑ when higher; 95 % of the seconds are no worse than [bold]p95[/bold]. Give
-[cyan]--noise-floor[/cyan] a second, equally good rendering of REF (another noise seed) to see every distance as a
-multiple of what chance alone makes.
+↓ is closer when lower, ↑ when higher; 95 % of the seconds are no worse than [bold]p95[/bold]. Pass a second rendering
+of REF with another noise seed as [cyan]--noise-floor[/cyan] to see every distance as a multiple of chance.
 
 [bold]Examples[/bold]
 
@@ -65,9 +64,7 @@ class Fitting(TypedDict):
 
 
 def audio(
-    reference: Annotated[
-        Path, typer.Argument(metavar="REF", help="Audio file: what it should sound like; or a folder of them.")
-    ],
+    reference: Annotated[Path, typer.Argument(metavar="REF", help="Reference audio file, or a folder of them.")],
     estimate: Annotated[
         Path | None,
         typer.Argument(
@@ -76,15 +73,13 @@ def audio(
         ),
     ] = None,
     noise_floor: Annotated[
-        Path | None, typer.Option(metavar="OTHER", help="REF again with another noise seed: the scale of distances.")
+        Path | None, typer.Option(metavar="OTHER", help="REF with another noise seed: the scale of distances.")
     ] = None,
     as_json: options.Json = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw both spectrograms and the metrics to this .png or .svg.")
     ] = None,
-    align: Annotated[
-        Alignment | None, typer.Option(help="Take the lag out first, to a fraction of a sample, and do not count it.")
-    ] = None,
+    align: Annotated[Alignment | None, typer.Option(help="Remove the lag first, to a fraction of a sample.")] = None,
     resample: Annotated[bool, typer.Option("--resample", help="Resample EST to the sample rate of REF.")] = False,
     mono: Annotated[bool, typer.Option("--mono", help="Mix the channels of each file to their mean.")] = False,
 ) -> None:

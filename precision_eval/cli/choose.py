@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from precision_eval.results.choose import Answer
 
 HELP = """\
-A fix is eligible if it runs and certainly keeps every limit; one within noise of a limit is named. Among these,
-[bold]quality[/bold] takes the smallest drift, [bold]speed[/bold] the least time, and [bold]balanced[/bold] the smallest
-log2(time) + log2(drift) / 13: a factor 2 in time for 13 bits of drift, the rate at which float32 → float16 trades them.
-Fixes that the measurement cannot distinguish are a tie, and all of them are named.
+A fix is eligible if it runs and certainly keeps every limit; a fix within noise of a limit is listed as near. Among
+these, [bold]quality[/bold] takes the smallest drift, [bold]speed[/bold] the least time, and [bold]balanced[/bold] the
+smallest log2(time) + log2(drift) / 13: a factor 2 in time for 13 bits of drift, the rate at which float32 → float16
+trades them. Fixes that the measurement cannot distinguish are a tie, and all are named.
 
 Memory is what is stored plus what a call allocates. Speed is relative to full_float32; 1.2 is a fifth faster.
 The exit code is 1 if no fix keeps the limits.

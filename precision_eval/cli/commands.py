@@ -34,7 +34,7 @@ COMMANDS = {
     "choose": (
         MODEL,
         "precision_eval.cli.choose:choose",
-        "Say which fix to take, from the records of a run: the answer first, then the reason for each other.",
+        "Name the fix to take, from the records of a run, and why not the others.",
     ),
     "doctor": (
         MODEL,
@@ -44,7 +44,7 @@ COMMANDS = {
     "explain": (
         MODEL,
         "precision_eval.cli.own_model:explain",
-        "Say what a dtype error means: the operation, the dtypes, the likely cause, the fixes that apply.",
+        "Explain a dtype error: the operation, the dtypes, the likely cause, the fixes that apply.",
     ),
     "compare": (
         MODEL,
@@ -59,7 +59,7 @@ COMMANDS = {
     "modules": (
         MODEL,
         "precision_eval.cli.modules:modules",
-        "Find which modules may be in half, and write that as a policy in plain PyTorch.",
+        "Find which modules may run in half precision, and write a policy in plain PyTorch.",
     ),
     "gate": (
         TRACK,
@@ -107,6 +107,13 @@ class CommandWithoutRemoved(TyperCommand):
                 raise UnknownNameError(message)
         return super().parse_args(ctx, args)
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line, without hidden arguments, which click would show."""
+        hidden = {
+            word for param in self.params if getattr(param, "hidden", False) for word in param.get_usage_pieces(ctx)
+        }
+        return [word for word in super().collect_usage_pieces(ctx) if word not in hidden]
+
 
 class LazyGroup(TyperGroup):
     """The commands of the table. Its own help is plain text from the table alone, as loading rich takes longer."""
@@ -143,7 +150,7 @@ app = typer.Typer(
         "Which fix for 'Expected query, key, and value to have the same dtype' should I ship, "
         "and what does it cost in latency, memory, numeric drift and sound?\n\n"
         "Begin with `precision-eval run --out runs/first`: on two cores it takes about a minute and ends "
-        "with a report. `precision-eval list fixes` says what is compared."
+        "with a report. `precision-eval list fixes` lists what is compared."
     ),
     epilog=EXIT_CODES_HELP,
 )

@@ -21,15 +21,15 @@ from precision_eval.core.targets import is_target
 from precision_eval.doctor.diagnosis import Diagnosis, answer_lines, other_lines
 
 HELP = """\
-The model runs once under observation. The report names the first operation at which dtypes split by accident, by module
-and line, with the history of each operand; a change that cures it, run on a copy; silent promotions and casts; modules
-held in another dtype; what autocast changed; which attention backend ran; values near overflow; and where a drift
-begins that the format does not explain. Then every fix is tried on the model from outside, and those that cure it are
-ranked by drift against float64, paired latency and memory.
+The model runs once under observation. The report names the first operation at which dtypes split by accident, with its
+module, its line and the history of each operand, and a change that cures it, run on a copy. It also lists silent
+promotions and casts, modules stored in another dtype, what autocast changed, the attention backend that ran, values
+near overflow, and where a drift begins that the format does not explain. Then every fix is tried on the model from
+outside, and those that cure it are ranked by drift against float64, paired latency and memory.
 
-MODEL is a function without arguments that returns (model, inputs), inputs being a tuple or a dict; or hf:FOLDER, a
-checkpoint of transformers in safetensors (needs the extra zoo); or a case's id. Intended mixed dtypes, such as norms
-and rotations that cast in and out, are no fault. The exit code is 1 if there is a fault, else 0.
+MODEL is a function without arguments that returns (model, inputs), where inputs is a tuple or a dict; or hf:FOLDER, a
+transformers checkpoint in safetensors (needs the extra zoo); or a case's id. Intended mixed dtypes, such as norms and
+rotations that cast in and out, are not faults. The exit code is 1 if there is a fault, else 0.
 
 [bold]Examples[/bold]
 

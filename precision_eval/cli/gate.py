@@ -29,7 +29,7 @@ EXIT_CODES = {"regression": EXIT_VERDICT, "could not tell": EXIT_COULD_NOT_TELL,
 
 HELP = """\
 One process imports both versions of a case, runs them on the same tensors and times them in turn. It detects a
-slowdown of two per cent in about a minute for ten fixes. Your checkout is not touched. A case whose code is the same on
+slowdown of two percent in about a minute for ten fixes. Your checkout is not touched. A case whose code is the same on
 both sides is not timed.
 
 Exit code 0: compared, and no worse. 1: worse. 2: input that cannot be compared. 4: could not tell.
@@ -50,13 +50,13 @@ _FIXES = ("as_shipped", "full_float32")
 Base = Annotated[str | None, typer.Option("--base", help="A commit of this repository, or a folder.")]
 Head = Annotated[str, typer.Option("--head", help="The proposed commit or folder; . is this folder with its changes.")]
 Case = Annotated[
-    list[str] | None, typer.Option("--case", help="Your factory, as both sides have it, or a shipped case.")
+    list[str] | None, typer.Option("--case", help="Your factory, which both sides contain, or a shipped case.")
 ]
 Fix = Annotated[
     list[str] | None, typer.Option("--fix", help="Fixes, or none; [dim]default: as_shipped and full_float32[/dim]")
 ]
 Candidates = Annotated[
-    list[str] | None, typer.Option("--candidate", help="Your own fix, FILE:FUNCTION, as each side has it.")
+    list[str] | None, typer.Option("--candidate", help="Your own fix, FILE:FUNCTION, as each side defines it.")
 ]
 Settings = Annotated[list[str] | None, set_option(GATE)]
 Markdown = Annotated[Path | None, typer.Option(help="Also write the summary to this file.")]
@@ -64,8 +64,8 @@ GitHub = Annotated[
     bool,
     typer.Option(
         "--github",
-        help="In a workflow of a pull request: the base is its base, the summary goes to the job's page and into a "
-        "comment (by gh, with GH_TOKEN), and if it cannot tell, it warns and exits with 0.",
+        help="For the workflow of a pull request: takes its base, writes the summary to the job's page and a comment "
+        "(by gh, with GH_TOKEN), and if it cannot tell, warns and exits with 0.",
     ),
 ]
 

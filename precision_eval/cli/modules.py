@@ -21,10 +21,10 @@ from precision_eval.core.table import print_lines, print_table
 from precision_eval.core.workers import one_thread
 
 HELP = """\
-Each module is put in half alone, between two casts, and the drift to float64 is ranked. Then the modules that save most
-bytes per squared drift are put in half together, as many as keep the limit. OUT/policy.py holds that policy in plain
-PyTorch, and is a candidate of `run`. It is timed against float32, then measured with every fix on seeds that were not
-used to choose it, in OUT/held-out. A module that is never called stays float32.
+Each module alone runs in half, between two casts, and the modules are ranked by drift to float64. Then the modules that
+save most bytes per squared drift run in half together, as many as keep the limit. OUT/policy.py contains that policy in
+plain PyTorch, and is a candidate of `run`. It is timed against float32, then measured with every fix on seeds that were
+not used to choose it, in OUT/held-out. A module that is never called stays float32.
 
 Trials are appended to OUT/modules.jsonl; the same command resumes there.
 

@@ -19,10 +19,10 @@ from precision_eval.explain import explain as explained
 from precision_eval.studies.starter import UNKNOWN_SOURCE, find_source, write_files
 
 HELP_OF_EXPLAIN = """\
-Give the sentence in quotes, a file that holds it, or paste a whole traceback or log into [cyan]explain -[/cyan].
-Eager, compiled and exported messages of torch 2.6 to 2.15 are known, and those of packages around it, such as
-flash-attn, xformers, vLLM and ONNX Runtime. The answer has 15 lines at most; --verbose gives every cause, fix and
-link. If the text contains no known dtype error, [cyan]explain[/cyan] says so and exits with 4.
+Pass the message in quotes or a file that contains it, or pipe a whole traceback or log into [cyan]explain -[/cyan]. It
+knows the eager, compiled and exported messages of torch 2.6 to 2.15, and messages of packages such as flash-attn,
+xformers, vLLM and ONNX Runtime. The answer has 15 lines at most; --verbose gives every cause, fix and link. If the text
+contains no known dtype error, [cyan]explain[/cyan] says so and exits with 4.
 
 [bold]Examples[/bold]
 
@@ -33,7 +33,7 @@ link. If the text contains no known dtype error, [cyan]explain[/cyan] says so an
 
 HELP_OF_COMPARE = """\
 Each FACTORY is a function without arguments that returns (model, inputs), written file.py:function or
-package.module:function. All have to return the same inputs. Times are relative to the first factory. Pairwise output
+package.module:function. All must return the same inputs. Times are relative to the first factory. Pairwise output
 differences are printed too.
 
 [bold]Examples[/bold]

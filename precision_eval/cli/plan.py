@@ -19,9 +19,9 @@ from precision_eval.core.table import print_lines, print_table
 from precision_eval.fixes.catalog import ALL_FIXES, Fix, fix_by_id
 
 HELP = """\
-Weights, KV cache, and what a call holds at its peak: the model's real classes run on tensors that have shapes but no
-memory, so no weights are loaded. Totals are a range, as kernels take scratch memory that differs between machines. A
-plan that does not fit is a result.
+Counts weights, KV cache and the peak of a call. The model's real classes run on tensors that have shapes but no memory,
+so no weights are loaded. Totals are a range, because the scratch memory of kernels differs between machines. A plan
+that does not fit is a result.
 
 [bold]Examples[/bold]
 

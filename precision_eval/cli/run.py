@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 HELP = """\
-To resume a run that was stopped, give the same command again.
+To resume a stopped run, repeat the command.
 
 The output is one table per case (result, time ratio, memory, drift, sound), printed as soon as the case is measured,
 with the fix to take in bold and ties marked ≈. The default measures every shipped case in about a minute on two quiet
 cores: attention at one step and over a whole prompt, and a small voice with 16 streams of its speech. It leaves out
 compiled calls and what only the HTML report shows: when free-running streams diverge, and a recording of each fix.
-[cyan]--case voice[/cyan] with the same [cyan]--out[/cyan] adds the last two. [cyan]--quick[/cyan] takes some twenty
-seconds and makes no sound. [cyan]--thorough[/cyan] takes half an hour or more and is what the published results use:
+[cyan]--case voice[/cyan] with the same [cyan]--out[/cyan] adds the last two. [cyan]--quick[/cyan] takes about twenty
+seconds and skips sound. [cyan]--thorough[/cyan] takes half an hour or more and is what the published results use:
 every size of each case, ten minutes of audio.
 
-A cell that crashes, hangs or runs out of memory costs that cell only and is recorded with its reason.
+A cell that crashes, hangs or runs out of memory ends only that cell, and its reason is recorded.
 
 [bold]Examples[/bold]
 

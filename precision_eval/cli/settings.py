@@ -203,7 +203,7 @@ GATE = (
 
 VERSIONS = (
     Setting("metric", "status, drift, latency_ratio, peak_bytes, … or globs", _names, "what to show", ("*",)),
-    Setting("machine", "a name", str, "machine in asv's results, of several"),
+    Setting("machine", "a name", str, "machine, if asv's results have several"),
 )
 
 

@@ -19,7 +19,7 @@ _STYLES = {"passed": "green", "raised": "red", "failed": "red", "non_finite": "r
 
 HELP = """\
 Reads asv's results and prints what changed beyond its margin: any status, bytes by 1 %, drift by half, latency
-ratios by a quarter. Steps are those that asv itself detects. Tables on a terminal, Markdown in a pipe.
+ratios by a quarter. asv detects the steps. A terminal gets tables, a pipe gets Markdown.
 
 [bold]Examples[/bold]
 

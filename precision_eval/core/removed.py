@@ -31,7 +31,7 @@ _RUN_SETTINGS: tuple[str, ...] = (
 _RUN_SETTINGS += ("sdpa_backend", "tf32", "memory", "isolation", "timeout", "checkpoint_dtype", "executor")
 
 OPTIONS: Mapping[str, str] = {
-    "choose --sweep": "--length takes the nearest size that was measured",
+    "choose --sweep": "--size takes a size that was measured",
     "choose --memory-plan": "`precision-eval plan` prints the memory of each fix",
     "gate --results": "the gate measures both sides itself; give --base and --head",
     "gate --machine": "the gate measures both sides itself; give --base and --head",
@@ -50,7 +50,8 @@ OPTIONS: Mapping[str, str] = {
     "run --quiet": "--json names the HTML report",
     "run --open": "use `precision-eval report RUN --open`",
     "report --quiet": "--json names the HTML report",
-    **{f"choose --{name}": f"use --set {name}=VALUE" for name in ("device", "threads", "length", "batch")},
+    **{f"choose --{name}": f"use --set {name}=VALUE" for name in ("device", "threads")},
+    **{f"choose --{name}": "use --size" for name in ("length", "batch")},
     "doctor --hf": "give hf:FOLDER as the argument",
     "doctor --case": "give the case's id as the argument",
     **{f"doctor --{name}": f"use --set {name}=VALUE" for name in ("size", "dtype", "budget", "seed")},

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from precision_eval.cli.commands import COMMANDS, command_named
+
 COMMAND = [sys.executable, "-m", "precision_eval.cli"]
 HEAVY = ("torch", "numpy", "scipy", "librosa", "matplotlib", "numba")
 
@@ -29,6 +31,13 @@ def test_help_loads_nothing_heavy_and_a_bad_name_ends_before_torch_is_loaded(tmp
     assert f"CODES {[0] * len(lines)}" in done.stdout
     assert "LOADED []" in done.stdout
     assert "BAD 2 False" in done.stdout
+
+
+def test_no_usage_line_shows_a_hidden_argument():
+    pieces = {name: command_named(name).make_context(name, [], resilient_parsing=True) for name in COMMANDS}
+    usage = {name: context.command.collect_usage_pieces(context) for name, context in pieces.items()}
+    assert usage["gate"] == ["[OPTIONS]"]
+    assert usage["audio"] == ["[OPTIONS]", "{REF}", "[EST]"]
 
 
 @pytest.mark.parametrize(

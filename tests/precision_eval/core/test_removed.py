@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 import precision_eval
@@ -40,3 +42,16 @@ def test_a_removed_command_is_one_line(refused, monkeypatch):
 def test_a_removed_public_name_says_what_replaces_it():
     with pytest.raises(AttributeError, match=r"'Workload' was removed in 1\.0; use Case"):
         _ = precision_eval.Workload
+
+
+@pytest.mark.parametrize(("row", "remedy"), removed.OPTIONS.items())
+def test_what_replaces_an_option_exists(row, remedy):
+    command = command_named(row.partition(" ")[0])
+    options = {name: option for option in command.params for name in option.opts + option.secondary_opts}
+    elsewhere = re.search(r"`precision-eval ([\w-]+)", remedy)
+    if elsewhere:
+        assert elsewhere[1] in COMMANDS
+    elif setting := re.search(r"--set (\w+)=", remedy):
+        assert re.search(rf"\b{setting[1]}\b", options["--set"].help)
+    else:
+        assert {*re.findall(r"--[a-z][a-z-]*", remedy)} <= options.keys() | {"--github"}
