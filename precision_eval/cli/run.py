@@ -83,7 +83,7 @@ MeasureNames = Annotated[
 ]
 Settings = Annotated[list[str] | None, set_option(RUN)]
 # Settings that are options of a cell.
-_EFFORT = ("minutes", "streams", "steps", "processes", "seed", "seeds", "tf32", "memory", "isolation")
+_EFFORT = ("minutes", "streams", "steps", "processes", "seed", "seeds", "tf32", "memory", "isolation", "clock")
 
 Thorough = Annotated[bool, typer.Option("--thorough", help="Every size and more of everything, for publication.")]
 

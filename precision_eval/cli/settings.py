@@ -96,6 +96,12 @@ RUN = (
         "allocator states to time in; the first decides the verdict; default grown",
     ),
     Setting(
+        "clock",
+        "device, launched or both",
+        _word_of("device", "launched", "both"),
+        "what times calls on CUDA: CUDA graphs, or Python and the wall clock; default both, judged by the device",
+    ),
+    Setting(
         "isolation",
         "warn or error",
         _word_of("warn", "error"),

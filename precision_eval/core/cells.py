@@ -58,6 +58,7 @@ class Options:
     tf32: Name | None = None
     memory: Name | None = None
     isolation: str = "warn"
+    clock: Name | None = None
 
     @property
     def pins(self) -> str:

@@ -57,6 +57,7 @@ from precision_eval.gate.source_trees import ModuleTree, SourceTree, source_tree
 from precision_eval.measure.allocator import GROWN, in_memory_state
 from precision_eval.measure.blocks import choose_clock
 from precision_eval.measure.float64_reference import check_available
+from precision_eval.measure.graphs import CudaDevice, candidates_on_device
 from precision_eval.measure.latency import size_rounds, take_random_memory
 from precision_eval.measure.memory import call_memory, peak_rss_bytes
 from precision_eval.measure.model_calls import output_error, relative_error
@@ -256,16 +257,17 @@ def measure_in_process(
 ) -> ProcessFigures:
     padding = take_random_memory(process)
     torch.set_num_threads(plan.threads)
-    base, head, notes = build_sides(trees, plan, case, process)
+    base, head, unlike = build_sides(trees, plan, case, process)
     reference: Tensors | None = None
-    pairs, doubts = {}, list(notes)
+    pairs, doubts = {}, list(unlike)
     for fix, mode in itertools.product(plan.fixes, plan.modes):
         cell = GateCell(case, fix, mode, base.size, plan.device)
         if not all(mode in side.fixes[fix].modes for side in (base, head)) or cell not in (only or {cell}):
             continue
         with ExitStack() as stack:
             calls = call_pair(base, head, fix, mode, stack)
-            log_ratio, seconds = _time_pair(*calls, plan, process)
+            log_ratio, seconds, notes = _time_pair(*calls, plan, process)
+            doubts += [f"{fix} {mode}: {note}" for note in notes]
             if reference is None and any(isinstance(call, GateCall) for call in calls):
                 exact = base.reference(base.inputs)
                 reference, doubts = exact.outputs or (), [*doubts, *exact.doubts]
@@ -286,17 +288,23 @@ def measure_in_process(
 
 def _time_pair(
     base: GateCall | SideFigures, head: GateCall | SideFigures, plan: GatePlan, process: int
-) -> tuple[Location | None, dict[str, float]]:
-    """Time a fix of both sides in the same rounds; returns the log-ratio, and seconds per side."""
+) -> tuple[Location | None, dict[str, float], tuple[str, ...]]:
+    """Time a fix of both sides in the same rounds; returns the log-ratio, seconds per side, and doubts.
+
+    On CUDA it is the device's time, of graphs where both sides can be captured.
+    """
     if isinstance(base, SideFigures) or isinstance(head, SideFigures):
-        return None, {}
-    candidates = {BASE: base.candidate, HEAD: head.candidate}
+        return None, {}, ()
+    candidates, timer = {BASE: base.candidate, HEAD: head.candidate}, timer_for(plan.device)
+    doubts: tuple[str, ...] = ()
+    if plan.device.startswith("cuda"):
+        candidates, timer, doubts = candidates_on_device(candidates, CudaDevice(plan.device))
     with in_memory_state(GROWN):
-        rounds = size_rounds(candidates, timer_for(plan.device), baseline=BASE, seed=plan.seed + process)
+        rounds = size_rounds(candidates, timer, baseline=BASE, seed=plan.seed + process)
         rounds.run_until(plan.budget_s / plan.processes, min_rounds=MIN_ROUNDS)
     times_s = rounds.times_s[choose_clock(rounds, HEAD, BASE)]
     seconds = {role: float(np.median(times_s[role])) for role in candidates}
-    return student_location(paired_log_ratios(times_s[HEAD], times_s[BASE])), seconds
+    return student_location(paired_log_ratios(times_s[HEAD], times_s[BASE])), seconds, doubts
 
 
 def _side_figures(

@@ -34,11 +34,11 @@ CUDA_EVENT_RESOLUTION_S = 0.5e-6
 
 def check_candidate(name: str, candidate: Candidate) -> None:
     """Call a candidate twice; refuse one that does not repeat or changes its inputs."""
-    carried = [leaf for where, value in _carried(candidate.call) for leaf in _leaves(value, where)]
-    inputs = {where: value for where, value in carried if isinstance(value, np.ndarray) or _is_tensor(value)}
+    carried = [leaf for where, value in _carried(candidate.call) for leaf in leaves_of(value, where)]
+    inputs = {where: value for where, value in carried if isinstance(value, np.ndarray) or is_tensor(value)}
     before = {where: _checksum(value) for where, value in inputs.items()}
-    first = [_copy_value(leaf) for _, leaf in _leaves(_call(name, candidate))]
-    second = [_copy_value(leaf) for _, leaf in _leaves(_call(name, candidate))]
+    first = [_copy_value(leaf) for _, leaf in leaves_of(_call(name, candidate))]
+    second = [_copy_value(leaf) for _, leaf in leaves_of(_call(name, candidate))]
     for where, value in inputs.items():
         if _checksum(value) != before[where]:
             raise CandidateError(
@@ -102,23 +102,23 @@ def _call(name: str, candidate: Candidate) -> object:
     return output
 
 
-def _is_tensor(value: object) -> bool:
+def is_tensor(value: object) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _leaves(value: object, where: str = "") -> Iterator[tuple[str, Any]]:
+def leaves_of(value: object, where: str = "") -> Iterator[tuple[str, Any]]:
     """Yield what is in tuples, lists and dicts, with where it is."""
     if isinstance(value, tuple | list | dict):
         for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _leaves(part, f"{where}[{key!r}]")
+            yield from leaves_of(part, f"{where}[{key!r}]")
     else:
         yield where, value
 
 
 def _array(value: Any) -> np.ndarray:
     """Value as a numpy array; formats that numpy lacks as float32, which holds them exactly."""
-    if not _is_tensor(value):
+    if not is_tensor(value):
         return np.asarray(value)
     torch = sys.modules["torch"]
     tensor = value.detach()
@@ -128,12 +128,47 @@ def _array(value: Any) -> np.ndarray:
 
 
 def _checksum(value: Any) -> int:
+    if is_tensor(value) and value.is_cuda:  # a copy to the host would take longer than all timing
+        return bits_checksum(value)
     array = np.ascontiguousarray(_array(value))
     return zlib.crc32(array.data.cast("B")) if array.size else 0
 
 
+def bits_checksum(tensor: Any, *, slice_bytes: int = 1 << 26) -> int:
+    """Sum the bits of a tensor on its device, weighted by position, so that any one change and any swap is seen."""
+    torch = sys.modules["torch"]
+    data = _bits(tensor)
+    integers = {2: torch.int16, 4: torch.int32, 8: torch.int32, 16: torch.int32}.get(tensor.element_size(), torch.uint8)
+    data = data.view(integers)
+    total, step = torch.zeros((), dtype=torch.int64, device=data.device), max(1, slice_bytes // 8)
+    for start in range(0, data.numel(), step):  # what a slice takes is the most memory that this needs
+        part = data[start : start + step].to(torch.int64)
+        weights = torch.arange(2 * start + 1, 2 * (start + part.numel()) + 1, 2, device=data.device)  # odd
+        total += (part * weights).sum()  # modulo 2^64
+    return int(total)
+
+
+def same_bits(first: Any, second: Any) -> bool:
+    """Whether tensors of one dtype and shape hold the same bits, NaN included; compared on their device."""
+    return bool(sys.modules["torch"].equal(_bits(first), _bits(second)))
+
+
+def _bits(tensor: Any) -> Any:
+    """Return a dense tensor's bytes, in order."""
+    torch = sys.modules["torch"]
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+
+
+def relative_distance(tensor: Any, expected: Any) -> float:
+    """Return ‖tensor − expected‖₂ / ‖expected‖₂, calculated in double precision on their device."""
+    torch = sys.modules["torch"]
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    a, b = tensor.to(wide), expected.to(wide)
+    return float((a - b).norm()) / max(float(b.norm()), math.ulp(0.0))
+
+
 def _copy_value(leaf: Any) -> Any:
-    if isinstance(leaf, np.ndarray | np.generic | float | int | complex) or _is_tensor(leaf):
+    if isinstance(leaf, np.ndarray | np.generic | float | int | complex) or is_tensor(leaf):
         return _array(leaf).copy()
     return leaf
 

@@ -8,7 +8,7 @@ storage format, the cell is *unsupported*; where the output is not finite, it is
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -19,6 +19,7 @@ import torch
 
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import case_by_id
+from precision_eval.cases.systems.system import CachedAttention
 from precision_eval.core.cells import Cell, Outcome, cause_of, failed, failure_of, is_out_of_memory, passed
 from precision_eval.core.errors import (
     CandidateError,
@@ -34,12 +35,12 @@ from precision_eval.fixes.packing import floating_leaves
 from precision_eval.fixes.pins import set_tf32, unlike_pin
 from precision_eval.measure.allocator import GROWN
 from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
-from precision_eval.measure.timers import Cache
+from precision_eval.measure.timers import LaunchedTimer
 from precision_eval.stats.paired import PairedRatio
 from precision_eval.stats.processes import over_processes
 
-# What one process measured of a fix: why it cannot be timed, or its ratio per state of the cache.
-Timed = Outcome | dict[Cache, PairedRatio]
+# What one process measured of a fix: why it cannot be timed, or its ratio by each clock, the judged one first.
+Timed = Outcome | dict[str, PairedRatio]
 
 BASELINE = "full_float32"
 # Relative difference in latency that counts as none: ten times the constant bias of identical candidates.
@@ -81,7 +82,6 @@ def _observed(cell: Cell, call: AppliedFix, inputs: tuple[Any, ...]) -> dict[str
 
 def drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Compare one call with float64 on the same stored inputs."""
-    from precision_eval.cases.systems.system import CachedAttention
     from precision_eval.measure.drift import over_seeds
     from precision_eval.measure.system_drift import (
         OF_TOKENS,
@@ -156,11 +156,11 @@ def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
 def _as_outcome(fix: str, by_state: Sequence[Sequence[dict[str, Timed]]]) -> Outcome:
     """Combine what each process measured of a fix; one that failed in any has that outcome.
 
-    Plain data: the warm ratio, with the cold one inside it on CUDA, and those of other allocator states.
+    Plain data: the ratio that is judged, with those by other clocks inside it, and those of other allocator states.
     """
     states: list[dict[str, Any]] = []
     for processes in by_state:
-        ratios: list[dict[Cache, PairedRatio]] = []
+        ratios: list[dict[str, PairedRatio]] = []
         for timed in [process[fix] for process in processes]:
             if isinstance(timed, Outcome):
                 return timed
@@ -168,12 +168,11 @@ def _as_outcome(fix: str, by_state: Sequence[Sequence[dict[str, Timed]]]) -> Out
         combined = ratios[0]
         if len(ratios) > 1:
             combined = {
-                cache: over_processes([ratio[cache] for ratio in ratios], candidates=len(processes[0]))
-                for cache in ratios[0]
+                clock: over_processes([ratio[clock] for ratio in ratios], candidates=len(processes[0]))
+                for clock in ratios[0]
             }
-        states.append(combined["warm"].to_dict())
-        if "cold" in combined:
-            states[-1]["cold_l2"] = combined["cold"].to_dict()
+        judged, *rest = combined
+        states.append(combined[judged].to_dict() | {clock: combined[clock].to_dict() for clock in rest})
     first, *others = states
     return passed(fix, first | ({"by_memory": {state["memory"]: state for state in others}} if others else {}))
 
@@ -218,36 +217,58 @@ def _time_once(cell: Cell, process: int) -> dict[str, Timed]:
             return timed | {fix: failed(fix, baseline.status, reason) for fix in candidates} | {BASELINE: baseline}
         twin = prepare_candidate(free, BASELINE, built, stack)
         assert isinstance(twin, Candidate)  # the very computation that has just worked
-        timed |= _ratios(cell, process, candidates | {BASELINE: baseline}, twin, is_pinned=refused is None)
+        clocks = _clocks(cell, is_bare=isinstance(built.model, CachedAttention))
+        timed |= _ratios(cell, process, candidates | {BASELINE: baseline}, twin, clocks, is_pinned=refused is None)
         if refused is not None:  # what ran free is a reference and no answer to what runs under the pin
             timed[BASELINE] = refused
     return timed
 
 
+def _clocks(cell: Cell, *, is_bare: bool) -> dict[str, dict[str, Any]]:
+    """Return how `compare_latency` takes each time of a cell, the judged one first.
+
+    On CUDA the device's time is judged: of a model as its steps leave the L2 cache, of a bare call of attention with an
+    emptied one, as the other layers of a model would leave it.
+    """
+    if not cell.device.startswith("cuda"):
+        return {"warm_l2": {}}
+    caches = ("cold", "warm") if is_bare else ("warm", "cold")
+    clocks: dict[str, dict[str, Any]] = {}
+    if cell.options.clock != "launched":
+        clocks |= {f"{cache}_l2": {"graph": True, "cache": cache} for cache in caches}
+    if cell.options.clock != "device":
+        clocks["launched"] = {"timer": LaunchedTimer(cell.device)}
+    return clocks
+
+
 def _ratios(
-    cell: Cell, process: int, candidates: dict[str, Candidate], twin: Candidate, *, is_pinned: bool
+    cell: Cell,
+    process: int,
+    candidates: dict[str, Candidate],
+    twin: Candidate,
+    clocks: Mapping[str, dict[str, Any]],
+    *,
+    is_pinned: bool,
 ) -> dict[str, Timed]:
-    """Time the candidates; on CUDA a second time with a flushed L2 cache."""
     doubt = () if is_pinned else (_FREE_BASELINE.format(cell.options.sdpa_backend),)
-    caches: tuple[Cache, ...] = ("warm", "cold") if cell.device.startswith("cuda") else ("warm",)
-    by_cache: dict[str, dict[Cache, PairedRatio]] = {fix: {} for fix in candidates}
-    for cache in caches:
+    by_clock: dict[str, dict[str, PairedRatio]] = {fix: {} for fix in candidates}
+    for clock, chosen in clocks.items():
         ratios = compare_latency(
             candidates,
             baseline=BASELINE,
-            budget_s=cell.options.budget_s / (len(caches) * cell.options.processes),
+            budget_s=cell.options.budget_s / (len(clocks) * cell.options.processes),
             margin=MARGIN,
             device=cell.device,
             seed=cell.options.seed + process,
-            cache=cache,
             noise_floor=twin,
             check=False,  # a step may write its cache; that every output is finite was seen when the fix was put on
             threads=cell.threads,
             memory=cell.options.memory or GROWN,
+            **chosen,
         )
         for fix, ratio in ratios.items():
-            by_cache[fix][cache] = replace(ratio, doubts=(*ratio.doubts, *doubt))
-    return dict(by_cache)
+            by_clock[fix][clock] = replace(ratio, doubts=(*ratio.doubts, *doubt))
+    return dict(by_clock)
 
 
 def prepare_candidate(cell: Cell, fix: str, built: BuiltCase, stack: ExitStack) -> Candidate | Outcome:

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import scipy.special  # noqa: F401 - here, as a first comparison would import it within its budget
@@ -38,13 +39,14 @@ from precision_eval.measure.blocks import (
     read_block,
 )
 from precision_eval.measure.candidates import check_candidate, check_resolvable
+from precision_eval.measure.graphs import CudaDevice, compare_on_device
 from precision_eval.measure.timers import (
     CPU_PER_CALL_UP_TO,
     Cache,
     CudaTimer,
     HostTimer,
+    LaunchedTimer,
     Timer,
-    graph_replay,
     timer_for,
 )
 from precision_eval.stats.doubts import MIN_BLOCKS
@@ -131,8 +133,9 @@ def compare_latency(
     cache : {"warm", "cold"}
         CUDA only: leave the L2 cache as it is, or overwrite it before each call.
     graph : bool
-        CUDA only: replay each call as a captured graph, for calls shorter than their launch. The capture is outside a
-        candidate's block, so what the block changes must be in the call itself.
+        CUDA only: capture each call as a graph inside its block, and time the replay: the device's time, with no
+        Python in it. What cannot be captured is timed by the sum of its kernels' times, on a `clock` of that name and
+        with a doubt that says which line forbids the capture.
     noise_floor : Candidate, optional
         A copy of the baseline, on tensors of its own, that takes part too: the very same call would find its caches
         warm. A baseline that differs from its copy is a doubt of every ratio.
@@ -181,10 +184,37 @@ def compare_latency(
         raise ParameterError(
             f"'{baseline}' is the only candidate; give another to compare with it, or a copy of it as noise_floor"
         )
-    timer = timer or timer_for(device, cache=cache)
+    graphs = CudaDevice(device) if graph else None
+    timer = timer or (timer_for(device, cache=cache) if graphs is None else graphs.graph_timer(cache))
     for name, candidate in named.items() if check else ():
         check_candidate(name, candidate)
-    named = _ready(named, timer, noise_floor, device if graph else None)
+    compare = partial(
+        _compare, baseline=baseline, margin=margin, seed=seed, stop_early=stop_early, threads=threads,
+        min_rounds=min_rounds, memory=memory,
+    )  # fmt: skip
+    if graphs is None:
+        return compare(named, noise_floor, timer, budget_s, end_s=end_s)
+    return compare_on_device(named, noise_floor, graphs, baseline=baseline, timer=timer, compare=compare, end_s=end_s)
+
+
+def _compare(
+    named: Mapping[str, Candidate],
+    noise_floor: Candidate | None,
+    timer: Timer,
+    budget_s: float,
+    *,
+    baseline: str,
+    margin: float,
+    seed: int,
+    stop_early: bool,
+    threads: int | None,
+    min_rounds: int,
+    memory: str,
+    end_s: float | None = None,
+) -> dict[str, PairedRatio]:
+    """Compare calls on one clock, until `end_s` on the performance counter or for `budget_s` from now."""
+    end_s = time.perf_counter() + budget_s if end_s is None else end_s
+    named = _ready(named, timer, noise_floor)
     hold_memory(memory)
     rounds = size_rounds(named, timer, baseline=baseline, seed=seed, sizing_s=min(SIZING_S, _SIZING_SHARE * budget_s))
     probed = named if isinstance(timer, HostTimer) and memory == GROWN else {}
@@ -197,7 +227,7 @@ def compare_latency(
         memory=memory,
         judged=tuple(name for name in named if name != baseline),
         faults={name: page_faults_without_room(candidate) for name, candidate in probed.items()},
-        launching=_launching_shares(rounds, timer) if isinstance(timer, CudaTimer) and not graph else {},
+        launching=_launching_shares(rounds, timer),
     )
     looks = LOOKS if stop_early else (1.0,)
     with take_large_room(memory):
@@ -205,24 +235,17 @@ def compare_latency(
     return _results(rounds, rules, rules.errors(look, looks), budget_s=budget_s)
 
 
-def _ready(
-    named: dict[str, Candidate], timer: Timer, noise_floor: Candidate | None, graph_device: str | None
-) -> dict[str, Candidate]:
-    """Add the noise floor; capture graphs on a device, if any; make sure that the clock resolves each call."""
-    if noise_floor is not None:
-        named[_NOISE_FLOOR] = noise_floor
-    if graph_device is not None:
-        named = {
-            name: Candidate(graph_replay(candidate.call, device=graph_device), candidate.block)
-            for name, candidate in named.items()
-        }
+def _ready(named: Mapping[str, Candidate], timer: Timer, noise_floor: Candidate | None) -> dict[str, Candidate]:
+    """Make sure that the clock resolves each call, and add the noise floor."""
     for name, candidate in named.items():
-        if name != _NOISE_FLOOR:
-            check_resolvable(name, candidate, timer)
-    return named
+        check_resolvable(name, candidate, timer)
+    return dict(named) if noise_floor is None else {**named, _NOISE_FLOOR: noise_floor}
 
 
-def _launching_shares(rounds: Rounds, timer: CudaTimer) -> dict[str, float]:
+def _launching_shares(rounds: Rounds, timer: Timer) -> dict[str, float]:
+    """Share of each candidate's time in which the host launches it; nothing where the clock times no launches."""
+    if not isinstance(timer, CudaTimer | LaunchedTimer) or not timer.times_launches:
+        return {}
     return {
         name: read_block(name, rounds.candidates[name], timer.launching_share, max(_LAUNCHED_AT_LEAST, calls))
         for name, calls in rounds.calls.items()

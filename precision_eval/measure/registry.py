@@ -153,7 +153,7 @@ MEASURES: tuple[Measure, ...] = (
         place="precision_eval.measure.generic:latency",
         timed=True,
         grouped=True,
-        options=("seed", "budget_s", "processes", "memory", *PINS),
+        options=("seed", "budget_s", "processes", "memory", "clock", *PINS),
         cost_s=1.2,
         cost_options=("budget_s", "processes"),
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from precision_eval.core.figures import LatencyFigures
 from precision_eval.core.formatting import status_text
 from precision_eval.explain.messages import short_reason
 from precision_eval.results.model import DRIFTS, ONE_INPUT, ONE_PROCESS, Group, Row
@@ -64,9 +65,9 @@ class Footnotes:
         return tuple(self._numbers)
 
 
-def time_doubts(row: Row) -> list[str]:
+def time_doubts(latency: LatencyFigures | None) -> list[str]:
     """Return what speaks against a time, but for what the whole group shares."""
-    doubts = (_PROCESSES.sub("", doubt) for doubt in (row.latency.doubts if row.latency else ()))
+    doubts = (_PROCESSES.sub("", doubt) for doubt in (latency.doubts if latency else ()))
     return [text for doubt in doubts if (text := _word(doubt))]
 
 
@@ -106,7 +107,11 @@ def shared_doubts(group: Group) -> list[str]:
     doubts += [A_A_FAILED] if group.noise_floor_off else []
     doubts += [ONE_PROCESS_TEXT] if any(row.processes == 1 for row in timed if row.fix != group.baseline) else []
     doubts += [ONE_INPUT_TEXT] if drifting and not any(row.paired_drift for row in drifting) else []
-    return [*doubts, *_common([time_doubts(row) for row in timed]), *_common([drift_doubts(row) for row in drifting])]
+    return [
+        *doubts,
+        *_common([time_doubts(row.latency) for row in timed]),
+        *_common([drift_doubts(row) for row in drifting]),
+    ]
 
 
 def _common(doubts: Sequence[list[str]]) -> list[str]:

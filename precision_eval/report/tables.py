@@ -35,8 +35,8 @@ from precision_eval.report.doubts import (
     time_doubts,
 )
 from precision_eval.results.choose.choosing import Choice, choices_of
-from precision_eval.results.model import Group, Row, is_identical
-from precision_eval.results.reading import Run
+from precision_eval.results.model import Group, Row, exact, is_identical
+from precision_eval.results.reading import Run, ratio_estimate
 from precision_eval.results.sound import SOUND_METRICS
 
 IDENTITY = ("case", "size", "mode", "device", "pins", "threads", "fix", "role", "status", "reason")
@@ -148,8 +148,13 @@ def _columns(group: Group, notes: Footnotes, shared: Sequence[str], short: bool)
     return [
         Column(heading="result", read=lambda row: _result(group, row) + notes.mark(status_notes(row)), short=True),
         Column(
-            heading=f"time ratio {confidence_text(group)}",
-            read=lambda row: time_cell(group, row, marks(time_doubts(row))),
+            heading=f"{'device ' if _has_device_time(group) else ''}time ratio {confidence_text(group)}",
+            read=lambda row: time_cell(group, row, marks(time_doubts(row.latency))),
+            short=True,
+        ),
+        Column(
+            heading="launched ratio",
+            read=lambda row: launched_cell(group, row, marks(time_doubts(row.latency and row.latency.launched))),
             short=True,
         ),
         Column(heading="MDE", read=lambda row: _number(row.latency, "minimum_detectable_effect", percent)),
@@ -198,6 +203,19 @@ def time_cell(group: Group, row: Row, note: str = "") -> FigureCell | None:
     value, low, high = interval
     text = "1" if low == high == 1.0 else ratio_text(value, low, high)
     return FigureCell(text, value=value, low=low, high=high, note=note)
+
+
+def _has_device_time(group: Group) -> bool:
+    return any(row.latency is not None and row.latency.timed_by != "launched" for row in group.rows)
+
+
+def launched_cell(group: Group, row: Row, note: str = "") -> FigureCell | None:
+    """Return the ratio of calls launched from Python, where the device's time was measured too."""
+    if row.latency is None or row.latency.launched is None:
+        return None
+    launched = exact(1.0) if group.is_baseline(row) else ratio_estimate(row.latency.launched)
+    text = "1" if group.is_baseline(row) else ratio_text(launched.value, launched.low, launched.high)
+    return FigureCell(text, value=launched.value, low=launched.low, high=launched.high, note=note)
 
 
 def drift_cell(row: Row, note: str = "", *, interval: bool = True) -> FigureCell | None:

@@ -283,7 +283,7 @@ def _row(fix: str, records: Mapping[str, Record], baseline: str | None, *, twin:
         time=None if latency is None else exact(1.0) if fix == baseline else ratio_estimate(latency),
         time_logs=() if latency is None or fix == baseline else log_ratios(latency),
         processes=0 if latency is None else max(1, len(latency.process_ratios)),
-        session=_session(records.get("latency")),
+        session="" if latency is None else _session(records["latency"], latency),
         verdict=None if latency is None else latency.verdict,
         median_s=None if latency is None else latency.median_s,
         drift=None if drift is None else drift_estimate(drift),
@@ -364,8 +364,9 @@ def log_ratios(latency: LatencyFigures) -> tuple[float, ...]:
     return tuple(math.log(candidate / base) for candidate, base in pairs)
 
 
-def _session(record: Record | None) -> str:
-    return "" if record is None else f"{record.started_at} {record.environment} {sorted(record.options.items())}"
+def _session(record: Record, latency: LatencyFigures) -> str:
+    """Name the rounds that a ratio comes from; graphs and what could not be captured have rounds of their own."""
+    return f"{record.started_at} {record.environment} {sorted(record.options.items())} {latency.timed_by}"
 
 
 def drift_estimate(drift: DriftFigures) -> Estimate:

@@ -98,6 +98,7 @@ def make_plan(
     if selection.threads < 1:
         raise ParameterError(f"threads is {selection.threads}; at least 1 is needed")
     check_tf32(selection.options.tf32, selection.device)
+    selection = _with_clock(selection)
     for state in (selection.options.memory or GROWN).split(","):
         check_known("state of memory", state, MEMORY_STATES)
     check_known("isolation", selection.options.isolation, ISOLATIONS)
@@ -130,6 +131,16 @@ def make_plan(
         dict(candidates or {}),
         left_out=_left_out(chosen, wanted, measures),
     )
+
+
+def _with_clock(selection: Selection) -> Selection:
+    """Name the clocks of a CUDA device, so that records without them, of launched times, are measured anew."""
+    options, is_cuda = selection.options, selection.device.startswith("cuda")
+    if options.clock is not None and not is_cuda and selection.device != "auto":
+        raise ParameterError(
+            f"--set clock={options.clock} is a choice of CUDA devices, the device is {selection.device}; leave it out"
+        )
+    return replace(selection, options=replace(options, clock=options.clock or "both")) if is_cuda else selection
 
 
 def _left_out(cases: Sequence[Case], wanted: set[str], measures: Sequence[Measure]) -> tuple[str, ...]:

@@ -12,9 +12,10 @@ import torch
 from precision_eval.core.errors import CandidateError, ParameterError, UnsupportedError
 from precision_eval.measure import timers
 from precision_eval.measure.blocks import Candidate
-from precision_eval.measure.candidates import check_candidate, check_resolvable
+from precision_eval.measure.candidates import bits_checksum, check_candidate, check_resolvable, same_bits
+from precision_eval.measure.graphs import CudaDevice, capture_candidate
 from precision_eval.measure.latency import compare_latency
-from precision_eval.measure.timers import CudaTimer, HostTimer, graph_replay, timer_for
+from precision_eval.measure.timers import CudaTimer, HostTimer, timer_for
 
 
 def judged(bad, **options):
@@ -107,10 +108,12 @@ def test_timers_by_device():
     with pytest.raises(ParameterError, match="no timer for device 'tpu'"):
         timer_for("tpu")
     with pytest.raises(UnsupportedError, match="graph replay needs a CUDA device, found cpu"):
-        graph_replay(lambda: None, device="cpu")
+        judged(lambda: torch.ones(3), graph=True)
     if not torch.cuda.is_available():
-        with pytest.raises(UnsupportedError, match="sees no CUDA device"):
+        with pytest.raises(UnsupportedError, match=r"^device cuda:0 is not there: this torch sees no CUDA device$"):
             CudaTimer("cuda:0", cache="warm")
+        with pytest.raises(UnsupportedError, match=r"^device cuda:0 is not there: this torch sees no CUDA device$"):
+            judged(lambda: torch.ones(3), graph=True, device="cuda:0")
 
 
 @pytest.mark.cuda
@@ -155,8 +158,77 @@ def test_short_kernels_are_launch_bound_and_a_large_product_is_not():
 @pytest.mark.cuda
 def test_graph_replay():
     x = torch.ones(1000, device="cuda")
-    replay = graph_replay(lambda: x * 2, device="cuda")
-    assert torch.equal(replay(), x * 2)
+    graph = capture_candidate("double", Candidate(lambda: x * 2), CudaDevice("cuda"))
+    assert torch.equal(graph.candidate.call(), x * 2)
+    x.add_(1)
+    assert torch.equal(graph.candidate.call(), torch.full_like(x, 4.0))
+    assert graph.doubts == ()
+
+
+@pytest.mark.cuda
+def test_a_call_that_reads_a_value_back_is_timed_by_its_kernels_and_the_next_is_captured():
+    x = torch.rand(2048, 2048, device="cuda")
+    calls = {"plain": lambda: x @ x, "reads": lambda: (x @ x) * float(x[0, 0].item()), "again": lambda: x @ x}
+    ratios = compare_latency(calls, baseline="plain", budget_s=2.0, device="cuda", graph=True)
+    assert ratios["again"].clock == "cuda-graph-warm"
+    assert ratios["reads"].clock == "cuda-kernels"
+    assert any(
+        "capture refused at tests/precision_eval/measure/test_candidates.py" in d for d in ratios["reads"].doubts
+    )
+
+
+@pytest.mark.cuda
+def test_checking_large_inputs_takes_no_copy_to_the_host():
+    large = torch.rand(1 << 28, device="cuda")
+    check_candidate("warm", Candidate(lambda: large[:10] * 2))
+    torch.cuda.synchronize()
+    start_s = time.perf_counter()
+    check_candidate("large", Candidate(lambda: large[:10] * 2))
+    assert time.perf_counter() - start_s < 0.2  # a copy of 1 GiB to pageable memory and its CRC32 take longer
+
+
+class TestBitsOfATensor:
+    """A checksum on the tensor's device: an integer sum of its bits, weighted by position."""
+
+    def test_by_hand(self):
+        values = torch.tensor([3, -2, 7], dtype=torch.int32)
+        assert bits_checksum(values) == 1 * 3 + 3 * -2 + 5 * 7
+        assert bits_checksum(torch.tensor([1.0])) == 0x3F800000
+        assert bits_checksum(torch.zeros(0)) == 0
+
+    @pytest.mark.parametrize(
+        "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.bool, torch.int8]
+    )
+    def test_slices_add_up_and_any_change_or_swap_is_seen(self, dtype):
+        values = (torch.arange(35) % 7 > 3).to(dtype).reshape(5, 7)
+        whole = bits_checksum(values)
+        assert bits_checksum(values, slice_bytes=32) == whole
+        assert bits_checksum(values.t().contiguous().t()) == whole
+        flipped = values.clone()
+        flipped[2, 3] = 1 - int(values[2, 3].real)
+        assert bits_checksum(flipped) != whole
+        assert bits_checksum(values.flip(1)) != whole
+
+    def test_large_bits_wrap_around(self):
+        values = torch.full((1000,), torch.iinfo(torch.int64).max)
+        assert isinstance(bits_checksum(values), int)
+
+    def test_a_zero_of_another_sign_is_another_bit_and_nan_is_itself(self):
+        assert bits_checksum(torch.tensor(0.0)) != bits_checksum(torch.tensor(-0.0))
+        assert same_bits(torch.tensor([float("nan"), 1.0]), torch.tensor([float("nan"), 1.0]))
+        assert not same_bits(torch.tensor([0.0]), torch.tensor([-0.0]))
+
+    def test_a_tensor_on_cuda_is_summed_there(self, monkeypatch):
+        class Elsewhere(torch.Tensor):
+            is_cuda = True
+
+            def cpu(self):
+                raise AssertionError("copied to the host")
+
+        x = torch.ones(3).as_subclass(Elsewhere)
+        check_candidate("kept", Candidate(functools.partial(lambda x: np.ones(1), x)))
+        with pytest.raises(CandidateError, match="changes its input: argument 0"):
+            check_candidate("changed", Candidate(functools.partial(lambda x: (x.add_(1), np.ones(1))[1], x)))
 
 
 class TestWhatTheClockResolves:

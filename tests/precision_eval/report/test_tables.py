@@ -5,6 +5,7 @@ from dataclasses import replace
 import made_groups as made
 import pytest
 
+from precision_eval.core.figures import LatencyFigures
 from precision_eval.core.table import FigureCell
 from precision_eval.report import doubts
 from precision_eval.report.doubts import Footnotes, drift_doubts, shared_doubts, time_doubts
@@ -48,6 +49,55 @@ def test_cells_hold_the_numbers_as_recorded():
     assert (memory, memory.value) == ("1.5 MiB", 1.5 * 2**20)
     assert column(table, "memory")["kv_to_query"] == "–"
     assert "sound" not in table.columns
+
+
+class TestClocks:
+    """A GPU's own time is judged, launched times have a column of their own; records without a clock are launched."""
+
+    BOUND = "launch-bound: the host took 97 % of the time of bfloat16 to launch it while the GPU waited; …"
+
+    def records(self, clock, **launched):
+        def data(fix, ratio):
+            ratios = {fix: made.latency([launched[fix]] * 4, clock="launched", doubts=[self.BOUND]) for fix in launched}
+            nested = {"launched": ratios[fix]} if launched else {}
+            return made.latency([ratio] * 4, clock=clock, verdict="faster", **nested)
+
+        ratios = {"full_float32": 1.0, "bfloat16": 0.33}
+        return [made.record(fix, "latency", data(fix, ratio), device="cuda:0") for fix, ratio in ratios.items()]
+
+    def test_both_are_shown_and_the_devices_is_judged(self):
+        table, notes = table_of(*self.records("cuda-graph-warm", full_float32=1.0, bfloat16=1.26))
+        assert column(table, "device time ratio")["bfloat16"].value == pytest.approx(0.33)
+        launched = column(table, "launched ratio")["bfloat16"]
+        assert launched.value == pytest.approx(1.26)
+        assert launched.note
+        assert column(table, "result")["bfloat16"] == "faster"
+        assert doubts.RECORDED["launch-bound"] in notes.texts
+
+    @pytest.mark.parametrize("clock", [None, "cuda-warm", "launched", "wall"])
+    def test_what_names_no_clock_of_the_device_is_a_launched_time(self, clock):
+        table, _ = table_of(*self.records(clock))
+        assert any(heading.startswith("time ratio") for heading in table.columns)
+        assert "launched ratio" not in table.columns
+
+    def test_ratios_of_unlike_clocks_are_not_paired_round_by_round(self):
+        records = [*self.records("cuda-graph-warm"), *self.records("cuda-kernels")[1:]]
+        records[2] = replace(records[2], fix="float16", cell=records[2].cell.replace("bfloat16", "float16"))
+        (group,) = groups_of(records)
+        assert group.row("full_float32").session == group.row("bfloat16").session != group.row("float16").session
+
+    @pytest.mark.parametrize(
+        ("clock", "timed_by"),
+        [
+            (None, "launched"),
+            ("wall/cpu", "launched"),
+            ("cuda-graph-cold", "graph"),
+            ("cuda-graph-warm/cuda-kernels", "graph/kernels"),
+            ("cuda-kernels/launched", "launched"),
+        ],
+    )
+    def test_a_clock_over_processes(self, clock, timed_by):
+        assert LatencyFigures(baseline="full_float32", ratio=1.0, clock=clock).timed_by == timed_by
 
 
 def test_parts_of_a_drift_are_shares_of_its_mean_square_error():
@@ -102,7 +152,7 @@ def test_what_speaks_against_a_whole_group():
     strange = replace(
         row, records={"latency": made.record("float16", "latency", one_process | {"doubts": ["a new kind: 3"]})}
     )
-    assert time_doubts(strange) == ["a new kind: 3"]
+    assert time_doubts(strange.latency) == ["a new kind: 3"]
     assert drift_doubts(replace(row, records={})) == []
 
 

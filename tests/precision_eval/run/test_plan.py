@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from precision_eval.core.cells import Options
 from precision_eval.core.errors import ParameterError, UnknownNameError
 from precision_eval.fixes.catalog import Fix
 from precision_eval.measure.registry import MEASURES
@@ -120,6 +121,18 @@ def test_empty_and_bad():
         planned(cases=("attention",), measures=("synthesis",))
     with pytest.raises(ParameterError, match="threads is 0"):
         planned(threads=0)
+
+
+def test_records_of_a_cuda_device_name_its_clocks_and_those_of_a_cpu_none():
+    def options_of(device, **options):
+        plan = planned(cases=("attention",), measures=("latency", "trace"), device=device, options=Options(**options))
+        return {cell.measure: plan.options_of(cell, cell.fixes[0]).get("clock") for cell in plan.cells}
+
+    assert options_of("cuda:0") == {"trace": None, "latency": "both"}
+    assert options_of("cuda:0", clock="launched")["latency"] == "launched"
+    assert options_of("cpu")["latency"] is None
+    with pytest.raises(ParameterError, match="--set clock=device is a choice of CUDA devices, the device is cpu"):
+        options_of("cpu", clock="device")
 
 
 def test_a_run_that_names_no_case_has_those_that_are_in_by_default():
