@@ -128,16 +128,20 @@ def voice_markdown(file: Path, page: Path) -> str:
 
 
 def versions_markdown(folder: Path, page: Path) -> str:
-    """Return what changed between torch versions: the first figure, the last, and each step."""
+    """Return what changed between torch versions: a row per case, metric and version, with the step of each fix."""
     from precision_eval.history.asv_results import read_results
     from precision_eval.history.versions import history_of
-    from precision_eval.report.versions import versions_table
+    from precision_eval.report.versions import heading, step_text
 
     history = history_of(read_results(folder))
-    between = history.positions[1:-1]
-    table = versions_table(history)
-    kept = [number for number, name in enumerate(table.columns) if name not in between]
-    return to_markdown(_with_columns(table, kept), heading=True)
+    steps = [(series.key, step) for series in history.changed for step in series.steps]
+    changes: dict[tuple[str, str, str, str], list[str]] = {}
+    for key, step in sorted(steps, key=lambda entry: entry[0][:3]):
+        place = (key.case, f"{key.mode}, {key.size}", key.metric.replace("_", " "), step.at)
+        changes.setdefault(place, []).append(f"{key.fix} {step_text(step).removesuffix(f' at {step.at}')}")
+    rows = [(*place, ", ".join(texts)) for place, texts in changes.items()]
+    columns = ("case", "mode, size", "metric", "since torch", "change")
+    return to_markdown(make_table(columns, rows, title=heading(history)), heading=True)
 
 
 def reports_markdown(file: Path, page: Path) -> str:
