@@ -21,9 +21,9 @@ from validation.frame import NAMES, Data, Figure, experiment_by_name, figures_of
 _HEAD = ("figure", "target", "found", "met")
 _SHORT_SHA = 12
 FIGURES_NAME = "figures.json"
-# Where the committed results of each experiment are, below results/.
+# Where the committed results of the page's experiments are, below results/.
 STORED = {
-    **dict.fromkeys(("latency", "memory", "overhead", "divergence"), f"proof/{FIGURES_NAME}"),
+    **dict.fromkeys(("latency", "memory", "overhead"), f"proof/{FIGURES_NAME}"),
     "kinds": "kinds/kinds.jsonl",
     "doctor": "doctor.json",
     "choose": "choose/choose.json",
