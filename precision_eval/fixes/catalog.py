@@ -98,8 +98,8 @@ FIXES: tuple[Fix, ...] = (
         title="query → cache dtype",
         agreement="activation_to_storage",
         explanation=(
-            "The activation is cast to what it meets: the query to the cache's dtype, an input to its weight's. "
-            "Touches kilobytes at decode; attention then runs in the storage dtype, and a bfloat16 query loses range."
+            "Casts the activation: the query to the cache's dtype, an input to its weight's. This touches kilobytes at "
+            "decode; attention then runs in the storage dtype, and a bfloat16 query loses range."
         ),
         source="metavoiceio/metavoice-src #106",
     ),
@@ -108,8 +108,8 @@ FIXES: tuple[Fix, ...] = (
         title="cache → query dtype",
         agreement="storage_to_activation",
         explanation=(
-            "Keys, values and weights are cast to the activation's dtype where they are used. Exact for float16 → "
-            "float32, and reads and writes the whole cache at every decode step."
+            "Casts keys, values and weights to the activation's dtype where they are used. Exact for float16 → "
+            "float32, but reads and writes the whole cache at every decode step."
         ),
         source="nari-labs/dia PR #45 (9d0e434)",
     ),
@@ -117,7 +117,7 @@ FIXES: tuple[Fix, ...] = (
         id="full_float32",
         title="everything float32",
         storage="float32",
-        explanation="One dtype everywhere, the widest in use. Nothing left to disagree; twice the memory of half.",
+        explanation="One dtype everywhere, the widest in use. No dtypes can conflict; twice the memory of half.",
         source="metavoiceio/metavoice-src #108",
     ),
     Fix(
@@ -133,8 +133,8 @@ FIXES: tuple[Fix, ...] = (
         modes=("compiled",),
         suppress_errors=True,
         explanation=(
-            "The compiler's error sends the frame back to eager. It cannot cure a mismatch that eager has too, and "
-            "the table must show that."
+            "After a compiler error the frame runs in eager mode. This cannot cure a mismatch that eager mode has too, "
+            "and the table shows that."
         ),
         source="metavoiceio/metavoice-src #187",
     ),
@@ -161,8 +161,8 @@ FIXES: tuple[Fix, ...] = (
         storage="per_case",
         agreement="per_case",
         explanation=(
-            "The change that the project itself made, written into the model's source. Unsupported where none landed, "
-            "with the threads that are still open."
+            "The change that the project made, written into the model's source. Unsupported if none landed; the open "
+            "threads are listed."
         ),
         source="each system's own repository; `precision-eval list cases` names the change",
     ),
@@ -185,7 +185,7 @@ _MORE_FIXES = (
             title=f"{backend} kernel",
             agreement="activation_to_storage",
             compute=f"sdpa_{backend}",
-            explanation=f"`query_to_half`, and attention on the {backend} kernel alone; unsupported where it refuses.",
+            explanation=f"`query_to_half`, and attention on the {backend} kernel only; unsupported if it cannot run.",
             source="torch.nn.attention.sdpa_kernel",
         )
         for backend in ("math", "flash", "efficient", "cudnn")

@@ -88,7 +88,7 @@ ATTENTION_DECODE = Case(
     id="attention-decode",
     title="attention, one token",
     explanation=(
-        "One float32 query per head attends to a float16 KV cache. Casting the query touches kilobytes, casting the "
+        "One float32 query per head attends to a float16 KV cache. Casting the query touches kilobytes; casting the "
         "cache reads and writes all of it."
     ),
     source=_SOURCE,
@@ -105,8 +105,8 @@ ATTENTION_PREFILL = replace(
     sizes=tuple(SHAPES),
     title="attention, 64 tokens",
     explanation=(
-        "64 float32 queries per head, each under its own causal row of the mask, attend to a float16 KV cache: the "
-        "cost of a cast is spread over many queries."
+        "64 float32 queries per head, each with its own causal row of the mask, attend to a float16 KV cache: many "
+        "queries share the cost of a cast."
     ),
     definition=("prefill", *_DEFINITION),
     make=partial(build_attention, prefill=True),

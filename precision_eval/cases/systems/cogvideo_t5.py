@@ -80,9 +80,9 @@ COGVIDEO_T5_ENCODER = Case(
     id="cogvideo-t5-encoder",
     title="CogVideo's T5, fused norm",
     explanation=(
-        "float16 weights, with wo kept in float32: the residual is float32 from the first feed-forward on, and apex's "
-        "fused norm, with its float16 weight, refuses it in the second block. Not an operation of torch: casts at "
-        "torch's own sites do not reach it."
+        "float16 weights, but wo stays float32: the residual is float32 from the first feed-forward on, and apex's "
+        "fused norm, whose weight is float16, rejects it in the second block. The norm is not an operation of torch, "
+        "so casts at torch's operations do not reach it."
     ),
     source=f"{_SOURCE}; NVIDIA/apex, apex/normalization/fused_layer_norm.py, csrc/layer_norm_cuda.cpp",
     sizes=tuple(SIZES),
@@ -101,8 +101,8 @@ COGVIDEO_T5_ENCODER_STOCK = replace(
     id="cogvideo-t5-encoder-stock",
     title="CogVideo's T5, stock norm",
     explanation=(
-        "The same encoder with transformers' own norm, which takes the float32 residual and returns the weight's "
-        "dtype: as shipped it passes. Everything in float16 overflows in wo and ends in NaN."
+        "The same encoder with transformers' own norm, which accepts the float32 residual and returns the weight's "
+        "dtype: as shipped it passes. float16 throughout overflows in wo and ends in NaN."
     ),
     source=_SOURCE,
     definition=("stock norm", *_DEFINITION),

@@ -112,10 +112,10 @@ DIA_DECODE = Case(
     id="dia-decode",
     title="Dia decoder, one step",
     explanation=(
-        "Half weights and a half static cache, but float32 gains in nn.RMSNorm: where torch's norm returns float32 "
-        "(2.6), queries are float32 and meet the float16 cache, which slice assignment filled with a silent cast. "
-        "Where it returns half (2.13) the step passes, so the status is a fact about the torch version. There CPU "
-        "autocast raises instead: the rotation's cat is half, which its promotion knows only on CUDA."
+        "Half weights and a half static cache, but float32 gains in nn.RMSNorm. If torch's norm returns float32 (2.6), "
+        "a float32 query meets the float16 cache, which slice assignment filled with a silent cast. If it returns half "
+        "(2.13), the step passes, so the status depends on the torch version. There CPU autocast raises instead: the "
+        "rotation concatenates half tensors, which its promotion supports only on CUDA."
     ),
     source=f"{_SOURCE} at d4790dd (PR #88); #108, #113, #158; landed: 4a9e29b (PR #127)",
     sizes=tuple(DECODER_SIZES),
@@ -135,9 +135,9 @@ DIA_DECODE_PR45 = replace(
     id="dia-decode-pr45",
     title="Dia decoder, one step, before PR #45",
     explanation=(
-        "The opposite error: activations bfloat16, weights and cache float32. The step's own keys are appended to the "
-        "float32 cache, which promotes them; where torch's norm returns bfloat16 the query is narrower than they are. "
-        "Where it returns float32 (2.6) the step passes."
+        "The opposite error: bfloat16 activations, float32 weights and cache. The step's keys are appended to the "
+        "float32 cache, which promotes them. If torch's norm returns bfloat16, the query is narrower than the keys; if "
+        "it returns float32 (2.6), the step passes."
     ),
     source=f"{_SOURCE} before 9d0e434; PR #45; landed: 9d0e434",
     definition=(
@@ -153,8 +153,8 @@ DIA_ENCODE = replace(
     id="dia-encode",
     title="Dia encoder, one text",
     explanation=(
-        "Half weights and float32 gains in nn.RMSNorm, no cache: query, key and value come from one norm and never "
-        "disagree. As shipped it passes; where torch's norm returns float32 (2.6) attention silently runs in float32."
+        "Half weights and float32 gains in nn.RMSNorm, no cache: query, key and value come from one norm and always "
+        "agree. As shipped it passes; if torch's norm returns float32 (2.6), attention silently runs in float32."
     ),
     source=f"{_SOURCE} at d4790dd (PR #88); landed: 4a9e29b (PR #127)",
     sizes=tuple(ENCODER_SIZES),

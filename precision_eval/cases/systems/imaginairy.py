@@ -75,8 +75,8 @@ IMAGINAIRY_TIME_EMBED = Case(
     id="imaginairy-time-embed",
     title="imaginAIry, time embedding",
     explanation=(
-        "timestep_embedding returns float32, the Linears of time_embed and label_emb are float16 and autocast is off. "
-        "A cast at the Linear comes after the embedding, and that is the right place."
+        "timestep_embedding returns float32, the Linears of time_embed and label_emb are float16, and autocast is off. "
+        "A cast at the Linear comes after the embedding, which is the right place."
     ),
     source=(
         "brycedrennan/imaginAIry #442, 42a045e, PR #443 (d3106fc): imaginairy/modules/sgm/diffusionmodules/util.py, "
@@ -96,9 +96,9 @@ IMAGINAIRY_TIME_EMBED_CAST_FIRST = replace(
     id="imaginairy-time-embed-cast-first",
     title="imaginAIry, timestep cast first",
     explanation=(
-        "The fault, not a state that shipped: the timestep is cast to the weights' dtype before the embedding. It "
-        "raises nothing. In float16 it costs little; in bfloat16 the timestep 999 becomes 1000 and its embedding is "
-        "another one. Only drift shows it, and only in eager: inductor fuses cast and embedding, and never rounds."
+        "A faulty fix, which never shipped: the timestep is cast to the weights' dtype before the embedding. It raises "
+        "nothing. In float16 it costs little; in bfloat16 the timestep 999 becomes 1000, which has another embedding. "
+        "Only drift shows it, and only in eager mode: inductor fuses cast and embedding, and never rounds."
     ),
     source=(
         "the place of the cast as in diffusers, UNetSpatioTemporalConditionModel (after the embedding), and its reverse"

@@ -85,19 +85,20 @@ _ISSUES = "metavoiceio/metavoice-src #106, #108, #128, #172, #187, #203"
 _GPU_SOURCE = f"{_ISSUES}; af516be (PR #95): fam/llm/fast_model.py, fam/llm/fast_inference_utils.py"
 _CPU_SOURCE = f"{_ISSUES}; fam/llm/inference.py, fam/llm/layers/attn.py"
 _GPU_SPLIT = (
-    "Weights are bfloat16 whatever the precision asked for; speaker embedding and KV cache are float16. In eager the "
-    "speaker's Linear raises first. While tracing, bfloat16 + float16 gives a float32 query beside a float16 cache."
+    "Weights are always bfloat16, whatever precision is requested; speaker embedding and KV cache are float16. In "
+    "eager mode the speaker's Linear raises first. When compiled, bfloat16 + float16 gives a float32 query for a "
+    "float16 cache."
 )
 _UPSTREAM = "nothing landed; #108, #128, #172, #187 and #203 are open"
 _CPU_SPLIT = (
-    "float32 weights without autocast, and a float16 KV cache that slice assignment fills in silence: the first "
-    "attention sees a float32 query and float16 keys and values."
+    "float32 weights without autocast, and a float16 KV cache that slice assignment fills with a silent cast: the "
+    "first attention gets a float32 query and float16 keys and values."
 )
 
 METAVOICE_DECODE = Case(
     id="metavoice-decode",
     title="MetaVoice, one token, GPU path",
-    explanation=f"{_GPU_SPLIT} The cache is written by a tensor index, which refuses another dtype.",
+    explanation=f"{_GPU_SPLIT} The cache is written by a tensor index, which rejects another dtype.",
     source=_GPU_SOURCE,
     sizes=tuple(SIZES),
     default_sizes=("cpu",),
@@ -113,7 +114,7 @@ METAVOICE_PREFILL = replace(
     METAVOICE_DECODE,
     id="metavoice-prefill",
     title="MetaVoice, a prompt, GPU path",
-    explanation=f"{_GPU_SPLIT} A prompt enters an empty cache, so the cost of a cast is spread over its positions.",
+    explanation=f"{_GPU_SPLIT} A prompt enters an empty cache, so its positions share the cost of a cast.",
     definition=("prefill", "index_put", _GPU, *_DEFINITION),
     make=partial(built_by, f"{__name__}_model:build_metavoice", prefill=True, indexed=True, **_GPU),
 )
@@ -122,7 +123,7 @@ METAVOICE_DECODE_SLICE = replace(
     METAVOICE_DECODE,
     id="metavoice-decode-slice",
     title="MetaVoice, one token, GPU path, slice",
-    explanation=f"{_GPU_SPLIT} The cache is written by slice assignment, which casts in silence.",
+    explanation=f"{_GPU_SPLIT} The cache is written by slice assignment, which casts silently.",
     source=f"{_GPU_SOURCE}; the write of fam/llm/layers/attn.py",
     definition=("decode", "slice", _GPU, *_DEFINITION),
     make=partial(built_by, f"{__name__}_model:build_metavoice", prefill=False, indexed=False, **_GPU),
@@ -156,10 +157,10 @@ METAVOICE_T4 = replace(
     id="metavoice-t4",
     title="MetaVoice, one token, T4",
     explanation=(
-        "What runs where bfloat16 is not native: float32 weights, a float16 cache, and the source's own autocast in "
-        "float16. Nothing disagrees as shipped; the weights take twice what half storage does, and autocast's copies "
-        "half as much again. This first stage alone fits a T4, and does not explain that its memory ran out: the "
-        "second stage, the codec and loading are not in it."
+        "For cards without native bfloat16: float32 weights, a float16 cache, and the source's own float16 autocast. "
+        "As shipped, no dtypes conflict; the weights take twice the memory of half storage, and autocast's copies half "
+        "as much again. This first stage alone fits a T4 and does not explain the report of running out of memory: the "
+        "second stage, the codec and loading are not included."
     ),
     source="metavoiceio/metavoice-src #27: fam/llm/sample.py, fam/llm/layers/attn.py, fam/llm/utils.py",
     upstream=(

@@ -79,8 +79,8 @@ VOICE = Case(
     id="voice",
     title="the miniature voice, one stream",
     explanation=(
-        "A trained 3.6 M parameter text-to-speech decoder with float32 weights and a float16 ring KV cache that slice "
-        "assignment fills in silence: the attention of the first step raises."
+        "A trained text-to-speech decoder of 3.6 M parameters with float32 weights and a float16 ring KV cache that "
+        "slice assignment fills with a silent cast: attention raises at the first step."
     ),
     source="metavoiceio/metavoice-src #108, #128, #187 (fam/llm/inference.py, fam/llm/fast_model.py)",
     sizes=tuple(CHECKPOINT_DTYPE_OF_SIZE),
