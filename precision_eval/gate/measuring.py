@@ -295,10 +295,12 @@ def _time_pair(
     """
     if isinstance(base, SideFigures) or isinstance(head, SideFigures):
         return None, {}, ()
-    candidates, timer = {BASE: base.candidate, HEAD: head.candidate}, timer_for(plan.device)
+    candidates = {BASE: base.candidate, HEAD: head.candidate}
     doubts: tuple[str, ...] = ()
     if plan.device.startswith("cuda"):
         candidates, timer, doubts = candidates_on_device(candidates, CudaDevice(plan.device))
+    else:
+        timer = timer_for(plan.device)
     with in_memory_state(GROWN):
         rounds = size_rounds(candidates, timer, baseline=BASE, seed=plan.seed + process)
         rounds.run_until(plan.budget_s / plan.processes, min_rounds=MIN_ROUNDS)

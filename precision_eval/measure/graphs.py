@@ -9,13 +9,13 @@ sum of the kernels' times, or, where no profiler sees kernels, the launched time
 from __future__ import annotations
 
 import sysconfig
-import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +36,8 @@ _INSTALLED = tuple(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platl
 _TWIN = "\0twin"  # cannot collide with a candidate's name
 
 Ratios = dict[str, PairedRatio]
+# Compares candidates, and the baseline's copy, on one timer for so many seconds.
+Compare = Callable[[Mapping[str, Candidate], Candidate | None, Timer, float], Ratios]
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,6 @@ class Graph:
 
 class CaptureRefusedError(UnsupportedError):
     """A call cannot be captured as a CUDA graph; the message says which line forbids it."""
-
-
-class Compare(Protocol):
-    """What compares candidates on one timer, for so many seconds."""
-
-    def __call__(
-        self, named: Mapping[str, Candidate], noise_floor: Candidate | None, timer: Timer, budget_s: float
-    ) -> Ratios: ...
 
 
 class CudaDevice:
@@ -85,7 +79,7 @@ class CudaDevice:
         """Return a replay of a warm call; raises what forbids its capture."""
         import torch
 
-        with self._cuda.device(self.name):
+        with self._cuda.device(self.name), collector_off():  # to free another graph would spoil the capture
             self._check_synchronises_nothing(call)
             # What autocast has cached lies outside the graph's pool and may be freed before a replay reads it.
             torch.clear_autocast_cache()
@@ -111,7 +105,8 @@ class CudaDevice:
     def _check_synchronises_nothing(self, call: Callable[[], object]) -> None:
         """Raise where a call waits for the device: inside a capture that would spoil torch's allocator up to 2.11."""
         mode = self._cuda.get_sync_debug_mode()
-        self._cuda.set_sync_debug_mode("error")
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch calls the mode a prototype
+            self._cuda.set_sync_debug_mode("error")
         try:
             call()
         finally:
@@ -252,15 +247,16 @@ def compare_on_device(
     named: Mapping[str, Candidate],
     noise_floor: Candidate | None,
     device: CudaDevice,
+    budget_s: float,
     *,
     baseline: str,
     timer: Timer,
     compare: Compare,
-    end_s: float,
 ) -> Ratios:
     """Compare graphs with one another, and what cannot be captured with the baseline on the clock that is left.
 
-    Where the baseline or its copy cannot be captured, nothing is compared by graphs: a ratio is of one clock.
+    The budget does not count the captures. Where the baseline or its copy cannot be captured, nothing is compared by
+    graphs: a ratio is of one clock.
     """
     twin = {} if noise_floor is None else {_TWIN: noise_floor}
     graphs, refusals = capture_each({**named, **twin}, device)
@@ -268,23 +264,20 @@ def compare_on_device(
     by_graph = {} if refused_reference else {name: graphs[name].candidate for name in named if name in graphs}
     uncaptured = {name: named[name] for name in named if name not in by_graph}
     results: Ratios = {}
-    if len(by_graph) > 1 or (by_graph and twin):
-        budget_s = _left_s(end_s) / (2.0 if uncaptured else 1.0)
+    has_pairs = len(by_graph) > 1 or (by_graph and twin)
+    budget_s /= 2.0 if has_pairs and uncaptured else 1.0
+    if has_pairs:
         copy = graphs[_TWIN].candidate if twin else None
         for name, ratio in compare(by_graph, copy, timer, budget_s).items():
             members = (baseline, _TWIN if name == baseline else name)
             results[name] = _doubting(ratio, [text for member in members for text in graphs[member].doubts])
     if uncaptured:
         clock, kind = device.fallback()
-        ratios = compare({baseline: named[baseline]} | uncaptured, noise_floor, clock, _left_s(end_s))
+        ratios = compare({baseline: named[baseline]} | uncaptured, noise_floor, clock, budget_s)
         for name, ratio in ratios.items():
             if name not in results:
                 results[name] = _doubting(ratio, [_refusal_doubt(name, baseline, refusals, refused_reference, kind)])
     return {name: results[name] for name in dict.fromkeys((baseline, *named)) if name in results}
-
-
-def _left_s(end_s: float) -> float:
-    return max(end_s - time.perf_counter(), 1e-3)
 
 
 def _doubting(ratio: PairedRatio, doubts: Iterable[str]) -> PairedRatio:

@@ -122,8 +122,8 @@ def compare_latency(
     baseline : str
         Name of the denominator.
     budget_s : float
-        Seconds for everything, > 0: checks, sizing, rounds and statistics; building the candidates and starting
-        processes are not in it. Less is used where every verdict settles before.
+        Seconds for everything, > 0: checks, sizing, rounds and statistics; building and capturing the candidates and
+        starting processes are not in it. Less is used where every verdict settles before.
     margin : float
         Relative half-width of what counts as equivalent; 0.002 = ±0.2 %.
     device : str
@@ -194,7 +194,8 @@ def compare_latency(
     )  # fmt: skip
     if graphs is None:
         return compare(named, noise_floor, timer, budget_s, end_s=end_s)
-    return compare_on_device(named, noise_floor, graphs, baseline=baseline, timer=timer, compare=compare, end_s=end_s)
+    left_s = max(end_s - time.perf_counter(), 1e-3)
+    return compare_on_device(named, noise_floor, graphs, left_s, baseline=baseline, timer=timer, compare=compare)
 
 
 def _compare(

@@ -207,7 +207,7 @@ class CudaTimer:
             starts = [self._cuda.Event(enable_timing=True) for _ in range(calls)]
             ends = [self._cuda.Event(enable_timing=True) for _ in range(calls)]
             self._cuda.synchronize(self._device)
-            if not self.times_launches and self._flush is None:  # else the gaps between short replays are the host's
+            if not self.times_launches:  # else the gaps between short replays are the host's
                 self._cuda._sleep(min(_MOST_HELD_CYCLES, calls * _HELD_CYCLES))
             for start, end in zip(starts, ends, strict=True):
                 if self._flush is not None:

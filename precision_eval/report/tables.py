@@ -148,7 +148,7 @@ def _columns(group: Group, notes: Footnotes, shared: Sequence[str], short: bool)
     return [
         Column(heading="result", read=lambda row: _result(group, row) + notes.mark(status_notes(row)), short=True),
         Column(
-            heading=f"{'device ' if _has_device_time(group) else ''}time ratio {confidence_text(group)}",
+            heading=f"{'device ' if group.has_device_time else ''}time ratio {confidence_text(group)}",
             read=lambda row: time_cell(group, row, marks(time_doubts(row.latency))),
             short=True,
         ),
@@ -203,10 +203,6 @@ def time_cell(group: Group, row: Row, note: str = "") -> FigureCell | None:
     value, low, high = interval
     text = "1" if low == high == 1.0 else ratio_text(value, low, high)
     return FigureCell(text, value=value, low=low, high=high, note=note)
-
-
-def _has_device_time(group: Group) -> bool:
-    return any(row.latency is not None and row.latency.timed_by != "launched" for row in group.rows)
 
 
 def launched_cell(group: Group, row: Row, note: str = "") -> FigureCell | None:

@@ -291,6 +291,11 @@ class Group:
         """Say whether times are ratios to this row's."""
         return row.fix == self.baseline and row.role == "fix"
 
+    @property
+    def has_device_time(self) -> bool:
+        """Whether times are the device's, without those of the host that launches calls."""
+        return any(row.latency is not None and row.latency.timed_by != "launched" for row in self.rows)
+
     def time_interval(self, row: Row) -> tuple[float, float, float] | None:
         """Return a row's ratio of times with the ends of its interval; the baseline's is that of its twin, around 1."""
         if row.time is None:

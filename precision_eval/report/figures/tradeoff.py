@@ -43,9 +43,7 @@ class TradeoffPoint:
     drift: tuple[float, float, float]
 
 
-def draw_tradeoff(
-    run: Run, group: Group, *, width_in: float = WIDTH_IN, title: str = "", speed: str = "latency"
-) -> Figure:
+def draw_tradeoff(run: Run, group: Group, *, width_in: float = WIDTH_IN, title: str = "", speed: str = "") -> Figure:
     """Draw a group; on a page that fits figures to its width, a narrower one has larger text."""
     points = points_of(group)
     if not points:
@@ -61,6 +59,7 @@ def draw_tradeoff(
     largest = max(point.row.memory_bytes or 0.0 for point in points)
     for point in points:
         _draw_point(axes, point, largest)
+    speed = speed or ("device time" if group.has_device_time else "latency")
     label = f"{speed} ratio to {group.baseline} (left is faster)"
     axes.set_xlabel(f"{label}\n{failures}" if failures else label, fontsize=9.0, color=INK)
     axes.set_ylabel("drift: relative error to float64", fontsize=9.0, color=INK)

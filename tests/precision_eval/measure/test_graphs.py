@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,11 +11,15 @@ import torch
 from made_cells import cell as made_cell
 
 from precision_eval.core.errors import CandidateError
+from precision_eval.fixes.apply import FixStateError
+from precision_eval.gate import measuring
+from precision_eval.gate.result import GatePlan
+from precision_eval.gate.sides import GateCall
 from precision_eval.measure import generic, graphs, latency
 from precision_eval.measure.blocks import Candidate
 from precision_eval.measure.graphs import CudaDevice, candidates_on_device, capture_candidate, device_seconds
 from precision_eval.measure.latency import compare_latency
-from precision_eval.measure.timers import LaunchedTimer
+from precision_eval.measure.timers import CudaTimer, LaunchedTimer
 
 FILE = "tests/precision_eval/measure/test_graphs.py"
 KERNELS = 10
@@ -176,6 +181,18 @@ class TestCapture:
         assert torch.equal(graph.candidate.call(), torch.ones(2))
         assert graph.doubts == ()
 
+    @pytest.mark.parametrize("fix", ["query_to_half", "kv_to_query", "autocast", "full_float32"])
+    def test_every_kind_of_fix_is_captured_inside_it(self, machine, fix):
+        cell = made_cell("latency", fix)
+        with ExitStack() as stack:
+            candidate = generic.prepare_candidate(cell, fix, generic._built(cell), stack)
+            with pytest.raises(FixStateError, match="is not in force"):
+                candidate.call()
+            graph = capture_candidate(fix, candidate, MachineDevice(machine))
+            with candidate.block():
+                assert torch.equal(graph.candidate.call(), candidate.call())
+        assert graph.doubts == ()
+
     def test_a_refusal_names_the_line_and_the_clock_in_its_place(self, machine):
         reads = work(machine, *HALF, waits=True)
         calls = {"full_float32": work(machine, *WIDE), "reads": reads, "half": work(machine, *HALF)}
@@ -226,6 +243,26 @@ class TestCapture:
         doubts = capture_candidate("call", candidate, MachineDevice(machine)).doubts
         assert doubts == (() if doubt is None else (doubt,))
 
+    @pytest.mark.parametrize(("seen_s", "clock"), [(1e-6, "cuda-kernels"), (0.0, "launched"), (None, "launched")])
+    def test_launched_times_are_taken_only_where_no_profiler_sees_kernels(self, monkeypatch, machine, seen_s, clock):
+        class Kernels:
+            clocks = ("cuda-kernels",)
+
+            def __init__(self, device): ...
+
+            def __call__(self, call, calls):
+                if seen_s is None:
+                    raise RuntimeError("no CUPTI")
+                return {"cuda-kernels": np.array([seen_s])}
+
+        monkeypatch.setattr(graphs, "KernelTimer", Kernels)
+        monkeypatch.setattr(graphs, "LaunchedTimer", lambda name: MachineLaunches(machine, "launched"))
+        device = planted_device()
+        device.name = "cpu"
+        timer, kind = device.fallback()
+        assert timer.clocks == (clock,)
+        assert ("launched" in kind) == (clock == "launched")
+
     def test_two_sides_share_a_clock(self, machine):
         device = MachineDevice(machine)
         sides = {"base": Candidate(work(machine, *WIDE)), "head": Candidate(work(machine, *HALF))}
@@ -236,6 +273,17 @@ class TestCapture:
         calls, timer, doubts = candidates_on_device(sides, device)
         assert (timer.clocks, calls) == (("cuda-kernels",), sides)
         assert doubts[0].startswith(f"head: capture refused at {FILE}:")
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_gate_times_the_device(monkeypatch, machine, waits):
+    monkeypatch.setattr(measuring, "CudaDevice", lambda name: MachineDevice(machine))
+    base, head = (GateCall(Candidate(work(machine, *times, waits=waits)), None, (), (), None) for times in (WIDE, HALF))
+    plan = GatePlan(cases=(), fixes=(), device="cuda:0", budget_s=0.01)
+    ratio, seconds, doubts = measuring._time_pair(base, head, plan, 0)
+    assert np.exp(ratio.estimate) == pytest.approx(1 / 3)
+    assert seconds == {"base": pytest.approx(WIDE[1]), "head": pytest.approx(HALF[1])}
+    assert [text.partition(": capture refused at")[0] for text in doubts] == (["base", "head"] if waits else [])
 
 
 def test_the_line_is_the_last_of_the_models_code():
@@ -338,6 +386,28 @@ class TestOrderOfACapture:
         with pytest.raises(ValueError, match="no copy"):
             device.capture(raising)
         assert device._cuda.log[1:] == ["begin on side", "end", "stream before"]
+
+    @pytest.mark.parametrize(("graph", "first"), [(True, ["wait 120000"]), (False, [])])
+    def test_the_device_waits_until_a_block_of_graphs_is_queued(self, graph, first):
+        log = []
+
+        class Event:
+            def __init__(self, *, enable_timing): ...
+
+            def record(self):
+                log.append("event")
+
+            def elapsed_time(self, end):
+                return 2.0
+
+        timer = CudaTimer.__new__(CudaTimer)
+        timer.clocks, timer.times_launches, timer._flush, timer._device = ("cuda",), not graph, None, "cuda"
+        timer._cuda = SimpleNamespace(
+            device=lambda name: contextlib.nullcontext(), Event=Event, synchronize=lambda device: log.append("sync"),
+            _sleep=lambda cycles: log.append(f"wait {cycles}"),
+        )  # fmt: skip
+        assert timer(lambda: log.append("call"), 3)["cuda"].tolist() == [0.002] * 3
+        assert log == ["sync", *first, *["event", "call", "event"] * 3, "sync"]
 
     def test_what_only_the_end_refuses_is_raised(self):
         with pytest.raises(RuntimeError, match="invalidated"):

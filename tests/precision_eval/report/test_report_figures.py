@@ -101,6 +101,15 @@ def test_labels_of_the_trade_off_do_not_cover_each_other(synthetic, tmp_path, sp
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
+@pytest.mark.parametrize(("clock", "label"), [("cuda-graph-warm", "device time ratio"), ("cuda-warm", "latency ratio")])
+def test_the_axis_of_speed_names_the_clock(synthetic, tmp_path, clock, label):
+    run = synthetic(tmp_path)
+    run.add("w", "s", "eager", "float16", "latency", run.latency(0.8, "float16") | {"clock": clock})
+    run.add("w", "s", "eager", "float16", "drift", {"relative_error": 1e-3})
+    loaded = load_run(run.write())
+    assert draw_tradeoff(loaded, loaded.sections[0]).axes[0].get_xlabel().startswith(f"{label} to full_float32")
+
+
 def test_error_bars_are_the_recorded_intervals(synthetic, tmp_path):
     run = synthetic(tmp_path)
     data = run.latency(0.8, "float16") | {"ratio": 0.8, "ratio_low": 0.7, "ratio_high": 0.95}
