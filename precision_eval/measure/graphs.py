@@ -98,7 +98,10 @@ class CudaDevice:
                 self._cuda.set_stream(before)  # torch leaves the side stream current where a capture fails
                 torch.clear_autocast_cache()
         if refused is not None:
-            raise refused
+            try:
+                raise refused
+            finally:
+                del refused, graph  # else the error holds this frame, and so the graph's memory
 
         return partial(_replay, graph, output, call)
 

@@ -32,7 +32,8 @@ def _table(groups: dict[str, Group]) -> Table:
     rows = [(fix, *(_cell(group, fix, fix in fastest[name]) for name, group in groups.items())) for fix in fixes]
     threads = f"{first.threads} thread{'' if first.threads == 1 else 's'}{first.pins.replace(',', ', ')}"
     title = f"{first.case} · {first.size} · {first.mode} · {threads}: time ÷ {first.baseline or 'nothing timed'}"
-    return Table(columns=("fix", *groups), rows=tuple(rows), title=title)
+    columns = (f"{name}, launched" if group.clock == "launched" else name for name, group in groups.items())
+    return Table(columns=("fix", *columns), rows=tuple(rows), title=title)
 
 
 def _cell(group: Group, fix: str, is_fastest: bool) -> str:

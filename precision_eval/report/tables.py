@@ -148,7 +148,7 @@ def _columns(group: Group, notes: Footnotes, shared: Sequence[str], short: bool)
     return [
         Column(heading="result", read=lambda row: _result(group, row) + notes.mark(status_notes(row)), short=True),
         Column(
-            heading=f"{'device ' if group.has_device_time else ''}time ratio {confidence_text(group)}",
+            heading=f"{group.clock} time ratio {confidence_text(group)}".lstrip(),
             read=lambda row: time_cell(group, row, marks(time_doubts(row.latency))),
             short=True,
         ),

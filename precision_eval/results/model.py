@@ -292,9 +292,11 @@ class Group:
         return row.fix == self.baseline and row.role == "fix"
 
     @property
-    def has_device_time(self) -> bool:
-        """Whether times are the device's, without those of the host that launches calls."""
-        return any(row.latency is not None and row.latency.timed_by != "launched" for row in self.rows)
+    def clock(self) -> str:
+        """What times are of on CUDA: ``device``, or ``launched`` where the host's are in them; empty elsewhere."""
+        if any(row.latency is not None and row.latency.timed_by != "launched" for row in self.rows):
+            return "device"
+        return "launched" if self.device.startswith("cuda") else ""
 
     def time_interval(self, row: Row) -> tuple[float, float, float] | None:
         """Return a row's ratio of times with the ends of its interval; the baseline's is that of its twin, around 1."""

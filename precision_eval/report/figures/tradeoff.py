@@ -59,7 +59,7 @@ def draw_tradeoff(run: Run, group: Group, *, width_in: float = WIDTH_IN, title: 
     largest = max(point.row.memory_bytes or 0.0 for point in points)
     for point in points:
         _draw_point(axes, point, largest)
-    speed = speed or ("device time" if group.has_device_time else "latency")
+    speed = speed or (f"{group.clock} time" if group.clock else "latency")
     label = f"{speed} ratio to {group.baseline} (left is faster)"
     axes.set_xlabel(f"{label}\n{failures}" if failures else label, fontsize=9.0, color=INK)
     axes.set_ylabel("drift: relative error to float64", fontsize=9.0, color=INK)

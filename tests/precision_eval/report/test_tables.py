@@ -7,7 +7,7 @@ import pytest
 
 from precision_eval.core.figures import LatencyFigures
 from precision_eval.core.table import FigureCell
-from precision_eval.report import doubts
+from precision_eval.report import doubts, side_by_side
 from precision_eval.report.doubts import Footnotes, drift_doubts, shared_doubts, time_doubts
 from precision_eval.report.next_step import budget_to_decide, next_command
 from precision_eval.report.tables import AnsweredGroup, answer_of, group_table, recordings_table, sound_table
@@ -77,8 +77,15 @@ class TestClocks:
     @pytest.mark.parametrize("clock", [None, "cuda-warm", "launched", "wall"])
     def test_what_names_no_clock_of_the_device_is_a_launched_time(self, clock):
         table, _ = table_of(*self.records(clock))
-        assert any(heading.startswith("time ratio") for heading in table.columns)
+        assert any(heading.startswith("launched time ratio") for heading in table.columns)
         assert "launched ratio" not in table.columns
+
+    def test_a_column_of_launched_times_beside_other_machines_says_so(self):
+        device, launched, cpu = (
+            groups_of(records)[0] for records in (self.records("cuda-graph-warm"), self.records("cuda-warm"), a_group())
+        )
+        table = side_by_side._table({"H200": device, "T4": launched, "EPYC": cpu})
+        assert table.columns == ("fix", "H200", "T4, launched", "EPYC")
 
     def test_ratios_of_unlike_clocks_are_not_paired_round_by_round(self):
         records = [*self.records("cuda-graph-warm"), *self.records("cuda-kernels")[1:]]
