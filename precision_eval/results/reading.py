@@ -51,6 +51,8 @@ _WORSE_FIRST = ("crashed", "out_of_memory", "timed_out", "raised", "unsupported"
 TWO_DIGITS = 0.05
 """Relative error above which fewer than two decimal digits are right; a doubt, not a limit."""
 
+EMPTIED_CACHE = "device times are of calls that find the L2 cache emptied"
+
 _FAULTS_NAMED = 5
 _CONFIDENCE = 0.95
 
@@ -217,13 +219,15 @@ def _group(key: _Key, records: list[Record], run: str) -> Group:
     twin = latencies.get(baseline or "")
     rows = [_row(fix, own, baseline, twin=twin is not None) for fix, own in by_fix.items()]
     traces = [trace for own in by_fix.values() if (trace := figures_of(own, TraceFigures))]
+    notes = [note for trace in traces for note in trace.not_applicable]
+    notes += [EMPTIED_CACHE] if any((figures.clock or "").endswith("-cold") for figures in latencies.values()) else []
     group = replace(
         place,
         rows=tuple(sorted(rows, key=row_order)),
         baseline=baseline,
         noise_floor=ratio_estimate(twin) if twin else None,
         noise_floor_off=twin is not None and twin.verdict in ("faster", "slower"),
-        notes=tuple(dict.fromkeys(note for trace in traces for note in trace.not_applicable)),
+        notes=tuple(dict.fromkeys(notes)),
         tolerances=next((trace.tolerances for trace in traces if trace.tolerances), {}),
         fault=fault,
     )

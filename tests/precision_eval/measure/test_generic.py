@@ -83,6 +83,19 @@ def test_latency_in_several_states_of_the_allocator(tmp_path):
     assert outcome.data["by_memory"]["grown"]["ratio"] != outcome.data["ratio"]  # processes of their own
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("case", ["attention-decode", "metavoice-decode"])
+def test_a_gpu_is_timed_by_its_own_clock_and_as_launched(tmp_path, case):
+    fixes = ("query_to_half", "kv_to_query", "full_float32", "bfloat16", "autocast")
+    recorded = outcomes(tmp_path, "latency", *fixes, case=case, device="cuda:0", clock="both")
+    for outcome in recorded.values():
+        assert outcome.status == "passed", outcome.reason
+        assert outcome.data["launched"]["clock"] == "launched"
+        assert outcome.data["clock"] == ("cuda-kernels" if case == "metavoice-decode" else "cuda-graph-cold")
+        refused = [doubt for doubt in outcome.data["doubts"] if "capture refused at precision_eval/cases/" in doubt]
+        assert bool(refused) == (case == "metavoice-decode")  # its sampler reads a value back
+
+
 def test_latency_needs_no_baseline_in_the_cell_and_none_where_all_raise(tmp_path, monkeypatch):
     assert list(outcomes(tmp_path, "latency", "kv_to_query")) == ["kv_to_query"]
     built = []

@@ -12,7 +12,7 @@ from precision_eval.report.doubts import Footnotes, drift_doubts, shared_doubts,
 from precision_eval.report.next_step import budget_to_decide, next_command
 from precision_eval.report.tables import AnsweredGroup, answer_of, group_table, recordings_table, sound_table
 from precision_eval.results.model import exact
-from precision_eval.results.reading import groups_of, load_run
+from precision_eval.results.reading import EMPTIED_CACHE, groups_of, load_run
 
 
 def table_of(*records, short=False):
@@ -79,6 +79,10 @@ class TestClocks:
         table, _ = table_of(*self.records(clock))
         assert any(heading.startswith("launched time ratio") for heading in table.columns)
         assert "launched ratio" not in table.columns
+
+    def test_a_call_that_is_judged_cold_says_so(self):
+        texts = [table_of(*self.records(f"cuda-graph-{cache}"))[1].texts for cache in ("cold", "warm")]
+        assert [f"{EMPTIED_CACHE}." in text for text in texts] == [True, False]
 
     def test_a_column_of_launched_times_beside_other_machines_says_so(self):
         device, launched, cpu = (
