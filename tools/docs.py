@@ -152,13 +152,19 @@ def reports_markdown(file: Path, page: Path) -> str:
     seconds = {line["key"]: line["seconds"] for line in map(json.loads, file.read_text(encoding="utf-8").splitlines())}
     rows = [
         (
-            f"[{case['id']}]({case['source']})", case["tool"], case["symptom"], case["answer"],
+            f"[{_thread(case['source'])}]({case['source']})", case["tool"], case["symptom"], case["answer"],
             verdicts[case["id"]]["verdict"], verdicts[case["id"]]["remark"], f"{seconds[case['id']]:.0f}",
         )
         for case in sorted(cases, key=lambda case: (case["set"] != "held", case["id"]))
     ]  # fmt: skip
     head = ("report", "command", "symptom", "what its thread settled on", "verdict", "what was said", "s")
-    return to_markdown(make_table(head, rows))
+    return to_markdown(make_table(head, rows)).replace("\\](", "](")  # these links are meant
+
+
+def _thread(source: str) -> str:
+    """Name a thread: ``owner/repository#7``; another page by its host."""
+    found = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+)/(?:issues|pull|discussions)/(\d+).*", source)
+    return f"{found[1]}#{found[2]}" if found else source.split("/")[2]
 
 
 # Name of a block → what it is made from, below the folder of results, and how.

@@ -46,7 +46,8 @@ def _ask(spec: tuple[Data, bool]) -> Data:
             timeout=LIMIT_S, check=False,
         )  # fmt: skip
         seconds = time.perf_counter() - begun
-    answer = (done.stdout or done.stderr).splitlines()[:FIRST_LINES]
+    printed = (done.stdout or done.stderr).replace(f"{folder}/", "").replace(f"{Path(folder).name}/", "")
+    answer = printed.splitlines()[:FIRST_LINES]
     read = " ".join(" ".join(answer).split())
     return {
         "set": case["set"], "tool": case["tool"], "kind": case["kind"], "twin": is_twin, "exit": done.returncode,
