@@ -153,11 +153,11 @@ def reports_markdown(file: Path, page: Path) -> str:
     rows = [
         (
             f"[{_thread(case['source'])}]({case['source']})", case["tool"], case["symptom"], case["answer"],
-            verdicts[case["id"]]["verdict"], verdicts[case["id"]]["remark"], f"{seconds[case['id']]:.0f}",
+            verdicts[case["id"]]["verdict"], verdicts[case["id"]].get("since", ""), verdicts[case["id"]]["remark"], f"{seconds[case['id']]:.0f}",
         )
         for case in sorted(cases, key=lambda case: (case["set"] != "held", case["id"]))
     ]  # fmt: skip
-    head = ("report", "command", "symptom", "what its thread settled on", "verdict", "what was said", "s")
+    head = ("report", "command", "symptom", "what its thread settled on", "verdict", "since", "what was said", "s")
     return to_markdown(make_table(head, rows)).replace("\\](", "](")  # these links are meant
 
 

@@ -98,6 +98,14 @@ def _figures(lines: Sequence[Data]) -> list[Figure]:
         label = "unseen reports" if name == "held" else "reports looked at while the tool changed"
         figures.append(judged_share(f"{label}: right", found.count("right"), len(found), "≥ 85 %", rivals=others))
         figures.append(judged_share(f"{label}: wrong with confidence", found.count("wrong"), len(found), "0"))
+        since = [read.get(line["key"], {}).get("since", verdict) for line, verdict in zip(asked, found, strict=True)]
+        if since != found:
+            others = {
+                verdict: plain_share(since.count(verdict), len(since)) for verdict in ("partly", "missed", "wrong")
+            }
+            figures.append(
+                judged_share("the same, mended after looking: right", since.count("right"), len(since), rivals=others)
+            )
     twins = [line for line in lines if line["twin"]]
     figures.append(judged_share("mended files called faulty", sum(t["exit"] == 1 for t in twins), len(twins), "0"))
     quick = [line["seconds"] <= 20.0 for line in lines if line["tool"] == "doctor"]

@@ -25,6 +25,7 @@ from precision_eval.doctor.error_budget import (
     largest_shares,
     steps_of,
 )
+from precision_eval.doctor.findings import declared_formats
 from precision_eval.doctor.source import source_line
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
@@ -83,6 +84,7 @@ def excess_drift(
         return None
     if (lost := _lost_update(subject, outcome, reference, base)) is not None:
         return lost
+    base = max([base, *(dtype for _, dtype in declared_formats(subject.unwrapped))], key=rounding)  # it is asked for
     explained = BEYOND_FORMAT * _format_cost(outcome, reference, base)
     if drift <= explained:
         return None
@@ -154,7 +156,7 @@ def of_numbers(
         share = _find_outweighing(subject, drift, base, cost, is_excess=excess is not None)
         if drift is not None and share is not None:
             return excess or Excess(drift, drift / 2, base), (
-                _finding_of_share(share, drift, observer),
+                _finding_of_share(subject, share, drift, observer),
                 share.step.event,
             )
     unseen = None if reference.name == "float32" else _finding_of_unseen(subject)
@@ -201,7 +203,7 @@ def _is_tie(subject: ExaminedModel) -> bool:
     return at is not None and at[0].name in LOOKUPS
 
 
-def _finding_of_share(share: Share, drift: float, observer: DtypeFlow) -> Finding:
+def _finding_of_share(subject: ExaminedModel, share: Share, drift: float, observer: DtypeFlow) -> Finding:
     step = share.step
     reason = (
         f"the output's relative error to float64 is {drift:.2g}; rounding to {short(step.dtype)} here brings "
@@ -209,9 +211,11 @@ def _finding_of_share(share: Share, drift: float, observer: DtypeFlow) -> Findin
     )
     if is_storage(step, observer):
         return _finding(step, "risk", f"{reason}: that is what the format of the tensor that it is written to costs")
-    # Nothing is in 8 bits unless the code says so, and what autocast rounds as it does most products is by design.
+    # Nothing is in 8 bits unless the code says so; what autocast rounds as it does most products, or a module declares
+    # to compute in, is by design.
     is_meant = rounding(step.dtype) > rounding(torch.bfloat16)
     is_meant |= bool(observer.autocast) and step.sort is OperationKind.PRODUCT and step.dtype is share.work
+    is_meant |= step.dtype in [dtype for _, dtype in declared_formats(subject.unwrapped)]
     return _finding(step, "risk" if is_meant else "fault", reason)
 
 

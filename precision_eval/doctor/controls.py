@@ -7,7 +7,7 @@ a cost that no operation shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from precision_eval.core.formatting import join, percent, plural
 from precision_eval.doctor.accuracy import HARDLY_A_DIGIT, Excess
 from precision_eval.doctor.diagnosis import Finding, Patch
 from precision_eval.doctor.error_budget import run_rounded
+from precision_eval.doctor.findings import declared_formats
+from precision_eval.doctor.repairs import any_layer
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import (
@@ -32,7 +34,6 @@ from precision_eval.trace.dtype_flow import DtypeFlow
 from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
 from precision_eval.trace.replay import rounding
 
-_DECLARED = ("dtype", "torch_dtype", "compute_dtype")
 _HALVES = (torch.float16, torch.bfloat16)
 
 CACHE_OFF = "torch.set_autocast_cache_enabled(False)  # or an autocast of its own for each forward"
@@ -139,25 +140,16 @@ def find_rounded_buffer(subject: ExaminedModel, angles: list[Provenance]) -> Fin
 
 def unused_formats(subject: ExaminedModel, base: torch.dtype, computed: Mapping[torch.dtype, Any]) -> Finding | None:
     """Return what a model declares in half where no operation gave a result in that format."""
-    unused = {name: dtype for name, dtype in _declared(subject.unwrapped) if dtype not in computed}
+    unused = {name: dtype for name, dtype in declared_formats(subject.unwrapped) if dtype not in computed}
     if base in _HALVES or not unused:
         return None
+    names = list(dict.fromkeys(map(any_layer, unused)))
     dtypes = join(sorted({short(dtype) for dtype in unused.values()}))
     reason = (
-        f"{plural(len(unused), 'it says', 'they say')} {dtypes}, and no operation ran in it: the weights are "
+        f"{plural(len(names), 'it says', 'they say')} {dtypes}, and no operation ran in it: the weights are "
         f"{short(base)}, and nothing casts to it; what the format would save is in the table of fixes"
     )
     return Finding(
-        kind="declared", severity="risk", op=join(list(unused)), module="",
+        kind="declared", severity="risk", op=join(names[:3]), module="",
         module_class=type(subject.unwrapped).__name__, place=None, operands=(), result=dtypes, reason=reason,
     )  # fmt: skip
-
-
-def _declared(model: Any) -> Iterator[tuple[str, torch.dtype]]:
-    """Yield the half formats that a model's attributes and its config name."""
-    for prefix, holder in (("", model), ("config.", getattr(model, "config", None))):
-        for name in _DECLARED:
-            value = holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)
-            dtype = getattr(torch, value.removeprefix("torch."), None) if isinstance(value, str) else value
-            if isinstance(dtype, torch.dtype) and dtype in _HALVES:
-                yield f"{prefix}{name}", dtype

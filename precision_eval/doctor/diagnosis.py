@@ -20,7 +20,7 @@ from precision_eval.core.table import make_table, to_text
 Severity = Literal["fault", "risk", "note"]
 Kind = Literal[
     "raise", "promotion", "downcast", "mixed_norm", "mixed_mask", "kept_narrowed", "widening", "first_non_finite",
-    "drift", "declared",
+    "drift", "declared", "bits",
 ]  # fmt: skip
 CostKind = Literal["repeated_cast", "there_and_back", "wide_product", "autocast_ignored", "slow_attention"]
 
@@ -329,6 +329,7 @@ _KINDS = {
     "first_non_finite": "first value that is not finite",
     "drift": "drift beyond the format",
     "declared": "a format declared and not used",
+    "bits": "bits taken for those of another format",
 }
 
 

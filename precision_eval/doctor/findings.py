@@ -7,6 +7,7 @@ finding that counts them; it tells the operands of the first.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any, cast
@@ -25,7 +26,7 @@ from precision_eval.doctor.diagnosis import (
     SourceLine,
 )
 from precision_eval.doctor.source import callee, dtype_argument, expressions, names_at, python_frames, source_line
-from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, inside_event, is_internal
+from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, inside_event, is_installed, is_internal
 from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names
 from precision_eval.trace.provenance import Provenance, ancestors, dtype_bringer, dtype_chain, origin_of
 
@@ -85,7 +86,8 @@ def _python_event(observer: DtypeFlow, error: BaseException) -> Event:
             of_module = is_internal(frame.f_code.co_filename)
         last, trace = frame, trace.tb_next
     frames = python_frames(error)
-    line = frames[-1] if frames else (_python_event.__code__, 0)
+    written = [frame for frame in frames if not is_installed(frame[0].co_filename)] or frames
+    line = written[-1] if written else (_python_event.__code__, 0)
     in_function = last is not None and last.f_code is line[0] and not isinstance(last.f_locals.get("self"), nn.Module)
     if last is not None and in_function:  # such as the backward of an autograd function
         names = names_at(*line)
@@ -131,6 +133,7 @@ def findings_of(
         for _, _, record in raised.operands:
             if record.event is not None and not record.event.leaked and _brings(record.event, record):
                 record.event.leaked = "raised an error further on"
+        events += observer.narrowed
         refused = any(_OF_VALUES.search(str(error)) for error, _ in observer.raised)
     events += list(observer.uses.values())
     if (broken or refused) and observer.numbers is not None:
@@ -194,6 +197,8 @@ def _judge(event: Event) -> tuple[Severity, str]:
         if event.was_cast_back:
             return "risk", "it was cast back before it went on; nothing asked for it, so it hangs on that cast"
         return "risk", "nothing asked for it; it went no further than its own module"
+    if event.kind == "bits":
+        return "fault", event.leaked
     if event.kind == "downcast":
         if event.deliberate:
             return "note", "what is written was widened on purpose, or the destination was made for it"
@@ -272,6 +277,22 @@ def owner_of(expression: str, path: str) -> str:
         return expression
     rest = parts[len(parts) - parts[::-1].index(last) :]
     return expression + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in rest)
+
+
+_DECLARED = ("dtype", "torch_dtype", "compute_dtype")
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+def declared_formats(model: nn.Module) -> Iterator[tuple[str, torch.dtype]]:
+    """Yield the half formats that attributes of a model's modules and its config name."""
+    holders: list[tuple[str, Any]] = [(f"{path}." if path else "", module) for path, module in model.named_modules()]
+    holders.insert(1, ("config.", getattr(model, "config", None)))
+    for prefix, holder in holders:
+        for name in _DECLARED:
+            value = holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)
+            dtype = getattr(torch, value.removeprefix("torch."), None) if isinstance(value, str) else value
+            if isinstance(dtype, torch.dtype) and dtype in _HALVES:
+                yield f"{prefix}{name}", dtype
 
 
 def left_faults(observer: DtypeFlow, outputs: tuple[torch.Tensor, ...]) -> list[str]:

@@ -151,7 +151,10 @@ def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Rep
     ):
         meeting = origin
     changes = [repair for repair in (meeting, stored) if repair.source or repair.stored]
-    changes = [repair for repair in changes if repair.verified] or changes[:1]
+    # What does not cure is no advice to store something with fewer digits.
+    changes = [repair for repair in changes if repair.verified] or [
+        repair for repair in changes[:1] if not any(dtype.itemsize < 4 for dtype in repair.stored.values())
+    ]
     drifts = [not _is_explained(repair, subject, reference) for repair in changes]
     ranked = sorted(zip(drifts, changes, strict=True), key=lambda p: (not p[1].verified, p[0], p[1].source.of_library))
     return [repair for _, repair in ranked]
@@ -305,7 +308,7 @@ def _at_meeting(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
     path = event.call.path if event.call else ""
     if is_internal((event.caller or event.line)[0].co_filename):
         return ()  # torch's own modules one after the other: there is no line of anybody's to change
-    if event.kind in ("kept_narrowed", "first_non_finite"):
+    if event.kind in ("kept_narrowed", "first_non_finite", "bits"):
         return ()
     if event.kind == "raise" and (local := with_cast_for_numpy(*event.line) or with_number_that_fits(*event.line)):
         return local

@@ -250,11 +250,13 @@ def with_result_cast(code: CodeType, instruction: int, dtype: str) -> tuple[Inse
 
 
 def with_cast_for_numpy(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
-    """Cast to float32 what is handed to numpy, which has no bfloat16: ``x.numpy()`` becomes ``x.float().numpy()``."""
+    """Cast to float32 what is handed to numpy, and on to a consumer that takes no half: ``x.float().numpy()``."""
     node = _node(code, instruction)
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "numpy":
-        return ()
-    return _append_call(code.co_filename, node.func.value, ".float()")
+    calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)] if isinstance(node, ast.Call) else []
+    for call in calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "numpy" and not call.args:
+            return _append_call(code.co_filename, call.func.value, ".float()")
+    return ()
 
 
 def with_number_that_fits(code: CodeType, instruction: int) -> tuple[Insertion, ...]:

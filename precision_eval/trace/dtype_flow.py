@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ from precision_eval.core.formats import short
 from precision_eval.trace.observer import InsideOperation, ModuleCall, ModuleCalls, backend_name
 from precision_eval.trace.operations import (
     ASSIGNMENTS,
+    FLOATS,
     PART_DTYPES,
     Key,
     OperationKind,
@@ -193,6 +195,8 @@ class DtypeFlow(TorchFunctionMode):
         self.recast: dict[str, torch.dtype] = {}
         self.attention: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self.angles: list[Provenance] = []  # of what sines and cosines are taken
+        self.bits: dict[int, torch.dtype] = {}  # storage read as integers → the format that its bits are in
+        self.narrowed: list[Event] = []  # modules that the call itself casts to a narrower format
         self.written: set[CodeLine] = set()  # casts to the narrower format of what is stored, to be written to it
         self.dead: Counter[tuple[str, str, CodeType, int]] = Counter()  # casts that the next one undoes
         self.backend = ""  # of the last attention
@@ -200,8 +204,48 @@ class DtypeFlow(TorchFunctionMode):
         self._giver: tuple[int, Provenance | None] = -1, None  # whose dtype the code read last, and when
 
     def observed(self, call: Callable[[], Any]) -> Any:
-        with torch.no_grad(), self.modules.followed(), self:
+        with torch.no_grad(), self.modules.followed(), self._watching_modules(), self:
             return call()
+
+    @contextmanager
+    def _watching_modules(self) -> Iterator[None]:
+        """Note where the call casts a module's trained parameters to a narrower format."""
+        original, inside = nn.Module._apply, False
+
+        def apply(module: nn.Module, fn: Callable[..., Any], recurse: bool = True) -> nn.Module:
+            nonlocal inside
+            if inside:
+                return original(module, fn, recurse)
+            inside = True
+            try:
+                return watched(module, fn, recurse)
+            finally:
+                inside = False
+
+        def watched(module: nn.Module, fn: Callable[..., Any], recurse: bool) -> nn.Module:
+            before = {name: p.dtype for name, p in module.named_parameters() if p.requires_grad}
+            with torch._C.DisableTorchFunction():
+                result = original(module, fn, recurse)
+            now = dict(module.named_parameters())
+            names = [n for n, dtype in before.items() if n in now and dtype in FLOATS and loses(dtype, now[n].dtype)]
+            if names:
+                code, instruction, _ = line_outside(sys._getframe(1))
+                to, dtype = now[names[0]].dtype, before[names[0]]
+                event = Event(
+                    "downcast", self.number, "to", OperationKind.CAST, (code, instruction), None, [], to, False
+                )
+                event.leaked = (
+                    f"the call itself narrows {names[0]}, which is trained, from {short(dtype)} to {short(to)}"
+                    + (f", and {len(names) - 1} more" if len(names) > 1 else "")
+                )
+                self.narrowed.append(event)
+            return result
+
+        nn.Module._apply = apply  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            nn.Module._apply = original  # type: ignore[method-assign]
 
     # Running ----------------------------------------------------------------------------------------------------------
 
@@ -228,6 +272,8 @@ class DtypeFlow(TorchFunctionMode):
         except Exception as error:
             self._note_raised(error, func, kind, args, kwargs)
             raise
+        if kind is _VIEW or (self.bits and kind is _WRITE):
+            self._follow_bits(func, kind, args, kwargs, result)
         if result.__class__ is torch.Tensor or isinstance(result, torch.Tensor):
             floating: tuple[torch.Tensor, ...] = (result,) if result.dtype in PART_DTYPES else ()
         elif isinstance(result, tuple | list):
@@ -493,6 +539,29 @@ class DtypeFlow(TorchFunctionMode):
         if records and records[0].event is not None and result.dtype is self.base:
             records[0].event.was_cast_back = True
         self.tensors[result] = record
+
+    def _follow_bits(self, func: Any, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> None:
+        """Follow bits that are viewed in another dtype; written or read as another format they are other numbers."""
+        if kind is _WRITE:
+            tensors = [value for value in args if value.__class__ is torch.Tensor and not value.is_floating_point()]
+            if len(tensors) < 2:
+                return
+            read, made = (self.bits.get(t.untyped_storage().data_ptr()) for t in (tensors[0], tensors[-1]))
+        else:
+            if not any(isinstance(value, torch.dtype) for value in args[1:]) or not isinstance(result, torch.Tensor):
+                return
+            place = result.untyped_storage().data_ptr()
+            made = args[0].dtype if args[0].is_floating_point() else self.bits.get(place)
+            read = result.dtype if result.is_floating_point() else None
+            if made is not None and read is None:
+                self.bits[place] = made
+        if made is not None and read is not None and made is not read:
+            event = self._event("bits", self._operation(func, kind, args, kwargs), read)
+            event.operands = []
+            event.leaked = (
+                f"bits of {short(made)} become those of {short(read)}, as which they are other numbers: convert"
+            )
+            self.events.append(event)
 
     def _truncate(self, operation: Operation, result: torch.Tensor) -> None:
         """Note a cast to the dtype of an integer tensor that cuts off digits; one to a named dtype means to."""

@@ -1,6 +1,9 @@
 """Where a stray dtype comes from: a literal cast, a `dtype=` argument, float8 storage; updates that a format loses."""
 
+import io
+
 import pytest
+import soundfile
 import torch
 from torch import nn
 
@@ -226,3 +229,87 @@ def test_angles_of_a_buffer_that_was_rounded_are_a_risk():
     kept = Rotary().bfloat16().eval()
     kept.inv_freq = Rotary().inv_freq
     assert examine(kept, x, fixes=False).of("risk") == ()
+
+
+class CopiesWords(nn.Module):
+    """A cache into which 16-bit words are copied, whatever format they are in."""
+
+    def __init__(self, cache_dtype):
+        super().__init__()
+        self.lin, self.cache_dtype = nn.Linear(8, 8), cache_dtype
+
+    def forward(self, x):
+        x = self.lin(x)
+        cache = torch.zeros(4, 8, dtype=self.cache_dtype)
+        cache.view(torch.int16)[:] = x.view(torch.int16)
+        return cache.to(x.dtype)
+
+
+def test_bits_of_another_format_are_a_fault_and_those_of_the_same_are_none():
+    x = torch.randn(4, 8).bfloat16()
+    (fault,) = examine(CopiesWords(torch.float16).bfloat16().eval(), x, fixes=False).faults
+    assert (fault.kind, fault.result) == ("bits", "float16")
+    assert "bits of bfloat16" in fault.reason
+    assert examine(CopiesWords(torch.bfloat16).bfloat16().eval(), x, fixes=False).faults == ()
+
+
+class Validates(nn.Module):
+    """A training step after a validation that casts the module in place."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.adapter, self.dtype = nn.Linear(8, 8), dtype
+
+    def forward(self, x):
+        with torch.enable_grad():
+            adapter = self.adapter.to(dtype=self.dtype)  # validation
+            scaler, optimizer = torch.amp.GradScaler("cpu"), torch.optim.SGD(self.parameters(), lr=1e-3)
+            scaler.scale(adapter(x.to(self.dtype)).square().mean().float()).backward()
+            scaler.unscale_(optimizer)
+        return x
+
+
+def test_a_cast_of_trained_parameters_inside_the_call_is_the_cause_of_what_raises():
+    diagnosis = examine(Validates(torch.float16), torch.randn(2, 8), latency=False)
+    assert diagnosis.status == "raised"
+    assert diagnosis.first_split.place.text.endswith("# validation")
+    assert "narrows weight, which is trained" in diagnosis.first_split.reason
+    assert not any("float16" in patch.code for patch in diagnosis.patches)
+    assert examine(Validates(torch.float32), torch.randn(2, 8), fixes=False).faults == ()
+
+
+def test_a_consumer_outside_torch_gets_its_cast_in_the_user_s_line():
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(8, 8)
+
+        def forward(self, x):
+            wave = self.lin(x)
+            soundfile.write(io.BytesIO(), wave.numpy(), 8000, format="WAV")
+            return wave
+
+    diagnosis = examine(Writes().half().eval(), torch.zeros(8).half(), latency=False)
+    assert diagnosis.patch.verified
+    assert "wave.float().numpy()" in diagnosis.patch.diff
+
+
+class Declares(nn.Module):
+    def __init__(self, compute_dtype, *, respects):
+        super().__init__()
+        self.lin = nn.Linear(32, 32)
+        self.lin.compute_dtype = compute_dtype
+        self.respects = respects
+
+    def forward(self, x):
+        if not self.respects:
+            return self.lin(x)
+        to = self.lin.compute_dtype
+        return nn.functional.linear(x.to(to), self.lin.weight.to(to)).to(x.dtype)
+
+
+def test_a_format_that_a_part_declares_is_a_risk_unused_and_no_fault_used():
+    x = torch.randn(4, 32)
+    (risk,) = examine(Declares(torch.bfloat16, respects=False).eval(), x, fixes=False).of("risk")
+    assert (risk.kind, risk.op) == ("declared", "lin.compute_dtype")
+    assert examine(Declares(torch.bfloat16, respects=True).eval(), x, fixes=False).faults == ()
