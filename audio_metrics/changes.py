@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from audio_metrics.flags import Flag, clock
-from audio_metrics.lag import MAX_LAG_S, aligned_by_lag, overlap, read_around
+from audio_metrics.lag import MAX_LAG_S, Lag, aligned_by_lag, overlap, read_around
 from audio_metrics.matching import Match, match
 from audio_metrics.signal import Source
 from audio_metrics.spectra import inner_product
@@ -68,6 +68,18 @@ def changes_of(
             pair = aligned
     residual = _walk(pair)
     return late + (list(residual.flags()) or list(residual.stretches()) or list(_spectral_changes(_bands(pair))))
+
+
+def wraps_in_time(pair: tuple[Source, Source], lag: Lag) -> list[Flag]:
+    """Name the wraps of an estimate that is the reference, in time, once they are undone."""
+    # Many wraps move the peak of the correlation, and a copy that is late looks wrapped where both are square waves:
+    # what is left once the wraps are undone has to be far less than what is left once the lag is.
+    same, left_by_lag = 10.0 ** (-SAME_DB / 10.0), 1.0 - lag.correlation**2
+    if lag.lag_s != 0.0 and left_by_lag <= same:
+        return []
+    residual = _walk(pair)
+    is_same = residual.unwrapped <= min(same, 0.1 * left_by_lag) * residual.stretch[1].sum()
+    return [flag for flag in residual.flags() if flag.kind == "wrapped" and is_same]
 
 
 def is_relabelled(reference: Source, estimate: Source) -> bool:
@@ -238,7 +250,10 @@ class _Residual:
     def flags(self) -> Iterator[Flag]:
         if self.n_wrapped and self.unwrapped <= 0.25 * self.energy:
             plural = "s" * (self.n_wrapped > 1)
-            message = f"the estimate wraps: {self.n_wrapped} sample{plural} beyond full scale, back at its other end"
+            message = (
+                f"the estimate wraps: {self.n_wrapped:,} sample{plural} beyond full scale, back at its other end "
+                "(clip, and scale by 32767, before the cast to int16)"
+            )
             yield _flag("wrapped", message, time_s=self.first_wrapped / self.rate, count=self.n_wrapped)
         elif self.clicks and self.hot_share < _MANY_CLICKS and self.click_energy >= _CLICK_ENERGY * self.energy:
             gaps = np.diff(self.clicks) / self.rate

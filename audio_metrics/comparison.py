@@ -21,7 +21,7 @@ import numpy as np
 
 from audio_metrics import spectral
 from audio_metrics.catalog import metric_by_name
-from audio_metrics.changes import changes_of, is_relabelled
+from audio_metrics.changes import changes_of, is_relabelled, wraps_in_time
 from audio_metrics.detectors import Clipping, Dropouts
 from audio_metrics.distribution import frechet_distance_of
 from audio_metrics.errors import AudioParameterError
@@ -537,9 +537,12 @@ def _compare(
     detected = [flag for signal in signals.values() for flag in signal.flags if flag.kind in DETECTED]
     summaries = _summaries(table, window_ends_s > stop_s)
     changes: list[Flag] = []
+    wraps: list[Flag] = []
     if signals and table.silent_windows.mean() < 0.5 and table.bad_samples.sum() == 0:
         flatness_db = signals["estimate"].spectral_flatness_db
-        changes = changes_of(pair, differs=_far(summaries), found=found, flatness_db=flatness_db)
+        differs = _far(summaries)
+        wraps = wraps_in_time(pair, lag) if differs else []
+        changes = wraps or changes_of(pair, differs=differs, found=found, flatness_db=flatness_db)
     return AudioComparison(
         **_whole_figures(table, floor=options.floor),
         settings=_settings(grid, options, dtype=pair[0].dtype.name),
@@ -550,7 +553,7 @@ def _compare(
         fine_lag_s=lag.fine_lag_s,
         lag_cost_db=lag.cost_db,
         flags=(
-            *pair_flags(table, lag),
+            *(flag for flag in pair_flags(table, lag) if not (wraps and flag.kind == "lag")),
             *alignment_flags(moved, longer, grid.sample_rate_hz),
             *changes,
             *observers.flags(),
@@ -563,6 +566,8 @@ def _compare(
 def _align(pair: tuple[Source, Source]) -> tuple[tuple[Source, Source], float, Match | None]:
     """The part of both that belongs together, how late the estimate was, and its seams where the lag changes."""
     lag = measure_lag(*pair)
+    if wraps_in_time(pair, lag):
+        return overlap(*pair, 0), 0.0, None
     if pair[0].n_samples == pair[1].n_samples and abs(lag.correlation) >= SURE_CORRELATION:
         return *aligned_by_lag(*pair), None
     found = match(*pair)

@@ -33,6 +33,7 @@ _EXPLAINED = {
     "length": {"other", "seam"},
     "jump": {"click", "wrapped"},
     "full_scale": {"wrapped"},
+    "clipped": {"wrapped"},
     "repeat": {"stuck"},
     "stretch": {"stuck"},
     "silent": {"stretch"},

@@ -1,6 +1,8 @@
 """What was done to a recording is named in the first line, on real speech; nothing is where formats alone differ."""
 
 import io
+import re
+import runpy
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from audio_metrics.matching import match
 from audio_metrics.signal import ArraySource, Resampled
 
 FS = 16000
+ROOT = Path(__file__).resolve().parents[2]
 SPEECH = Path(precision_eval.__file__).parent / "cases/voice/data/speech.flac"
 
 
@@ -146,6 +149,65 @@ def test_wraps_are_counted_and_a_clipped_reference_is_not_blamed(real):
     assert head.startswith("DIFFERS: the estimate wraps")
     assert "reference" not in head
     assert "wraps" not in compare(wrap(real), wrap(real)).headline
+
+
+def limit(x, over=3.0):
+    """A limiter's plateaus at full scale, as 16 bits hold them."""
+    return np.round(np.clip(over * x / np.abs(x).max(), -1.0, 1.0) * 32767) / 32768
+
+
+def wrap_rail(x):
+    """Scaled by 32768 instead of 32767: full scale does not fit into int16."""
+    return np.where(x == 32767 / 32768, -1.0, x)
+
+
+@pytest.fixture(scope="module")
+def buzz():
+    """A made-up voice of the public reports, clipped; its wraps put the peak of the correlation 12 samples off."""
+    (samples, _), _ = runpy.run_path(str(ROOT / "docs/reports/cases/47_peak_wraps.py"))["wavs"]()
+    return samples / 32768
+
+
+@pytest.mark.parametrize("options", [{}, {"align": "lag"}], ids=["in time", "aligned"])
+@pytest.mark.parametrize("sound", ["speech", "buzz"])
+def test_plateaus_that_wrap_are_neither_late_nor_clipped(request, real, sound, options):
+    limited = limit(real) if sound == "speech" else request.getfixturevalue(sound)
+    wrapped = wrap_rail(limited)
+    result = am.compare(limited, wrapped, sample_rate_hz=FS, inspect_each=True, **options)
+    (flag,) = (flag for flag in result.flags if flag.kind == "wrapped")
+    assert flag.count == np.count_nonzero(limited == 32767 / 32768)
+    assert result.headline.startswith(f"DIFFERS: the estimate wraps: {flag.count:,} samples beyond full scale")
+    assert "scale by 32767" in result.headline
+    assert [word for word in ("late", "early", "is clipped", "reference") if word in result.headline] == []
+
+
+@pytest.mark.parametrize("samples", [1, 12, 60])
+@pytest.mark.parametrize("over", [3.0, 1000.0])
+def test_a_clipped_copy_that_is_late_does_not_wrap(real, over, samples):
+    limited = limit(real, over)
+    late = np.concatenate([np.zeros(samples), limited])[: len(limited)]
+    assert "wraps" not in compare(limited, late).headline
+    assert "wraps" not in compare(limited, -limited).headline
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.1, 0.2])
+def test_a_square_wave_that_is_late_does_not_wrap(noise):
+    """Each sample of it that differs is at the other end of full scale."""
+    rng = np.random.default_rng(0)
+    square = np.repeat(np.resize([0.999, -0.999], 400), rng.integers(40, 600, 400))[: 4 * FS]
+    head = compare(square, np.roll(square, 12) + noise * rng.standard_normal(len(square))).headline
+    assert re.search(r"the estimate is 0\.7\d* ms late", head)
+    assert "wraps" not in head
+
+
+@pytest.mark.parametrize("over", [1.5, 3.0, 10.0])
+def test_pairs_that_are_clipped_alike_raise_no_alarm(real, over):
+    limited = limit(real, over)
+    for change in EQUAL:
+        same = np.clip(change(limited, np.random.default_rng(0)), -1.0, 1.0)
+        result = compare(limited, same)
+        assert not result.differs
+        assert "wraps" not in " ".join(flag.message for flag in result.flags)
 
 
 def test_clicks_at_no_fixed_distance_have_no_period(real):
