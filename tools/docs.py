@@ -153,7 +153,8 @@ def reports_markdown(file: Path, page: Path) -> str:
     rows = [
         (
             f"[{_thread(case['source'])}]({case['source']})", case["tool"], case["symptom"], case["answer"],
-            verdicts[case["id"]]["verdict"], verdicts[case["id"]].get("since", ""), verdicts[case["id"]]["remark"], f"{seconds[case['id']]:.0f}",
+            verdicts[case["id"]]["verdict"], verdicts[case["id"]].get("since", ""), verdicts[case["id"]]["remark"],
+            f"{seconds[case['id']]:.0f}",
         )
         for case in sorted(cases, key=lambda case: (case["set"] != "held", case["id"]))
     ]  # fmt: skip
