@@ -258,6 +258,8 @@ def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, E
     if is_tie:
         why = "an index chosen before it changed, as near ties do in any format,"
     reason = f"{excess}; it enters here, where {why} and the result is off by {error:.2g}"
+    if step.sort is OperationKind.PRODUCT and error > HARDLY_A_DIGIT and not is_tie:
+        reason += ": rounding alone loses less in one product, so compare it with another kernel of this device"
     return _finding(step, "risk" if is_tie else "fault", reason), None if is_tie else step.event
 
 
