@@ -114,9 +114,16 @@ class Run:
     def damage(self) -> tuple[str, ...]:
         """What of the records file could not be read, one line each; of many lines the first few."""
         torn = (f"The last record is torn ({self.torn_bytes} bytes) and not counted; run again to resume.",)
-        rest = len(self.faults) - _FAULTS_NAMED
+        alike: dict[str, list[str]] = {}  # by the reason, whatever the number of the line
+        for fault in self.faults:
+            alike.setdefault(re.sub(r" line \d+\b", "", fault, count=1), []).append(fault)
+        lines = [
+            faults[0] if len(faults) == 1 else f"{faults[0]}; the same of {len(faults) - 1} more lines"
+            for faults in alike.values()
+        ]
+        rest = len(lines) - _FAULTS_NAMED
         more = (f"… and {rest} more lines that are no records.",) if rest > 0 else ()
-        return (*(torn if self.torn_bytes else ()), *self.faults[:_FAULTS_NAMED], *more)
+        return (*(torn if self.torn_bytes else ()), *lines[:_FAULTS_NAMED], *more)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:

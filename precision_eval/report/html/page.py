@@ -166,6 +166,8 @@ def _part(card: Card) -> str:
     fix, count, _ = card.fixes[0]
     if len(card.fixes) == 1:
         return f"for {card.name} take {fix}, everywhere"
+    if card.fixes[1][1] == count:
+        return f"for {card.name} it depends on the case"
     where = "in most cases" if 2 * count > card.total else "most often; it depends on the case"
     return f"for {card.name} take {fix} {where}"
 

@@ -4,6 +4,7 @@ import csv
 import json
 import sys
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 from types import ModuleType
 
 import made_runs as made
@@ -12,6 +13,7 @@ import pytest
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError
 from precision_eval.core.records import Record
 from precision_eval.report.loading import FixComparison, LoadedRecord, MissingPackageError, choose, load
+from precision_eval.results.reading import Run
 
 LATENCY = "voice/kv_to_query/eager@cpu:default#latency"
 
@@ -193,3 +195,9 @@ def test_what_cannot_be_compared_is_told_and_blocks_nothing_else(copied, run):
     assert mixed.choose(case="attention-decode", mode="eager", policy="quality").fix
     with pytest.raises(RecordError, match="unlike case digests"):
         voice.choose()
+
+
+def test_lines_that_are_refused_for_one_reason_are_told_once():
+    faults = [f"records.jsonl line {number} has schema version 1; use what wrote it" for number in range(1, 9)]
+    run = Run(directory=Path(), records=(), environment={}, faults=(*faults, "records.jsonl line 9: it was edited"))
+    assert run.damage == (f"{faults[0]}; the same of 7 more lines", "records.jsonl line 9: it was edited")
