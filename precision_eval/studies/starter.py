@@ -116,7 +116,8 @@ def write_files(folder: Path) -> list[Path]:
         raise ParameterError(
             f"{', '.join(there)} is there already; nothing was written: move it or name another folder"
         )
+    source = find_source()
     for path, text in zip(paths, FILES.values(), strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.replace("SOURCE", find_source()), encoding="utf-8")
+        path.write_text(text.replace("SOURCE", source), encoding="utf-8")
     return paths

@@ -195,7 +195,8 @@ class DtypeFlow(TorchFunctionMode):
         self.recast: dict[str, torch.dtype] = {}
         self.attention: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self.angles: list[Provenance] = []  # of what sines and cosines are taken
-        self.bits: dict[int, torch.dtype] = {}  # storage read as integers → the format that its bits are in
+        # Address of a storage read as integers → the format of its bits, and the storage, whose place no other gets then.
+        self.bits: dict[int, tuple[torch.dtype, torch.UntypedStorage]] = {}
         self.narrowed: list[Event] = []  # modules that the call itself casts to a narrower format
         self.written: set[CodeLine] = set()  # casts to the narrower format of what is stored, to be written to it
         self.dead: Counter[tuple[str, str, CodeType, int]] = Counter()  # casts that the next one undoes
@@ -546,15 +547,15 @@ class DtypeFlow(TorchFunctionMode):
             tensors = [value for value in args if value.__class__ is torch.Tensor and not value.is_floating_point()]
             if len(tensors) < 2:
                 return
-            read, made = (self.bits.get(t.untyped_storage().data_ptr()) for t in (tensors[0], tensors[-1]))
+            read, made = (self._format_of_bits(tensor) for tensor in (tensors[0], tensors[-1]))
         else:
             if not any(isinstance(value, torch.dtype) for value in args[1:]) or not isinstance(result, torch.Tensor):
                 return
-            place = result.untyped_storage().data_ptr()
-            made = args[0].dtype if args[0].is_floating_point() else self.bits.get(place)
+            made = args[0].dtype if args[0].is_floating_point() else self._format_of_bits(args[0])
             read = result.dtype if result.is_floating_point() else None
             if made is not None and read is None:
-                self.bits[place] = made
+                storage = result.untyped_storage()
+                self.bits[storage.data_ptr()] = made, storage
         if made is not None and read is not None and made is not read:
             event = self._event("bits", self._operation(func, kind, args, kwargs), read)
             event.operands = []
@@ -562,6 +563,9 @@ class DtypeFlow(TorchFunctionMode):
                 f"bits of {short(made)} become those of {short(read)}, as which they are other numbers: convert"
             )
             self.events.append(event)
+
+    def _format_of_bits(self, tensor: torch.Tensor) -> torch.dtype | None:
+        return self.bits.get(tensor.untyped_storage().data_ptr(), (None,))[0]
 
     def _truncate(self, operation: Operation, result: torch.Tensor) -> None:
         """Note a cast to the dtype of an integer tensor that cuts off digits; one to a named dtype means to."""
