@@ -195,7 +195,7 @@ class DtypeFlow(TorchFunctionMode):
         self.recast: dict[str, torch.dtype] = {}
         self.attention: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self.angles: list[Provenance] = []  # of what sines and cosines are taken
-        # Address of a storage read as integers → the format of its bits, and the storage, whose place no other gets then.
+        # Address of a storage read as integers → the format of its bits, and the storage, so that none takes its place.
         self.bits: dict[int, tuple[torch.dtype, torch.UntypedStorage]] = {}
         self.narrowed: list[Event] = []  # modules that the call itself casts to a narrower format
         self.written: set[CodeLine] = set()  # casts to the narrower format of what is stored, to be written to it
