@@ -1,4 +1,5 @@
 import copy
+import os
 import sys
 from dataclasses import asdict
 from itertools import accumulate
@@ -10,7 +11,7 @@ from torch import nn
 from precision_eval.cases.systems import case_by_id
 from precision_eval.fixes import fix_by_id
 from precision_eval.measure.memory import call_memory, cpu_allocated_peak_bytes
-from precision_eval.trace.observer import profiled
+from precision_eval.trace.observer import profiled, profilers_lines_held_back
 
 MIB = 1 << 20
 
@@ -117,6 +118,13 @@ def test_only_the_profilers_own_lines_are_held_back(capfd):
 
     profiled(speak, (), memory=True)
     assert capfd.readouterr().err.strip() == "from the call"
+
+
+def test_a_cuda_build_without_a_gpu_is_no_error_and_other_errors_are_passed_on(capfd):
+    with profilers_lines_held_back():
+        os.write(2, b"ERROR:2026-01-01 00:00:00 1:1 DeviceProperties.cpp:50] gpuGetDeviceCount failed with code 35\n")
+        os.write(2, b"ERROR: something else\n")
+    assert capfd.readouterr().err == "ERROR: something else\n"
 
 
 @pytest.mark.cuda
