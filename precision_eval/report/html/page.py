@@ -165,7 +165,7 @@ def in_short(cards: Sequence[Card]) -> str:
 def _part(card: Card) -> str:
     fix, count, _ = card.fixes[0]
     if len(card.fixes) == 1:
-        return f"for {card.name} take {fix}, everywhere"
+        return f"for {card.name} take {fix}" + (", everywhere" if card.total > 1 else "")
     if card.fixes[1][1] == count:
         return f"for {card.name} it depends on the case"
     where = "in most cases" if 2 * count > card.total else "most often; it depends on the case"

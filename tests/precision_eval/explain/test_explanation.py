@@ -186,7 +186,7 @@ def test_integers_are_not_taken_for_a_model_in_half():
 
 
 def test_a_graph_that_forgets_a_cast_is_named_as_compiled():
-    text = '  File "/tmp/torchinductor_root/4x/c4x7.py", line 912, in call\n    extern_kernels.addmm(a, b)\n'
+    text = '  File "/tmp/torchinductor_user/4x/c4x7.py", line 912, in call\n    extern_kernels.addmm(a, b)\n'
     assert causes_of(text + LINEAR.format("Float", "BFloat16"))[0] == "compiled_only"
     assert "compiled_only" not in causes_of(LINEAR.format("Float", "BFloat16"))
 
