@@ -49,7 +49,7 @@ def bar_on(console: Console | None = None) -> Iterator[Show]:
 
 
 class Tally:
-    """Counts the records of a run, and foretells the time left: from cells alike where there were any, else roughly."""
+    """Counts the records of a run, and estimates the time left: from cells alike where there were any, else roughly."""
 
     def __init__(self, plan: Plan) -> None:
         self.measures = {cell.measure: measure_by_name(cell.measure, plan.measures) for cell in plan.cells}
@@ -105,17 +105,17 @@ class Tally:
         return f"{clock(self.elapsed_s)} elapsed, about {clock(self.left_s())} left"
 
     def left_s(self) -> float:
-        """Foretell at the rate at which cells have run side by side, the time so far of those that run now included."""
+        """Estimate at the rate at which cells have run side by side, the time so far of those that run now included."""
         left_s = {True: 0.0, False: 0.0}
         for cell, fix in self._open.values():
             if (cell.case, cell.size, cell.mode, fix) not in self._lost:
-                left_s[self.measures[cell.measure].timed] += self._foretell_s(cell)
+                left_s[self.measures[cell.measure].timed] += self._estimate_s(cell)
         running_s = sum(time.monotonic() - began_s for began_s in self.running.values())
         side_by_side_s = self._worked_s[False] + running_s
         rate = max(0.0, self.elapsed_s - self._worked_s[True]) / side_by_side_s if side_by_side_s else 1.0
         return rate * max(0.0, left_s[False] - running_s) + left_s[True]
 
-    def _foretell_s(self, cell: Cell) -> float:
+    def _estimate_s(self, cell: Cell) -> float:
         """Return the likely seconds of one record: as cells alike took, else as rough durations were at this pace."""
         for kind in _kinds(cell):
             if kind in self._walls:
