@@ -53,13 +53,13 @@ class ProvenanceMap(TensorMap[Provenance]):
     def __init__(self, stored: list[tuple[str, str, torch.Tensor]], kept: frozenset[str] = frozenset()) -> None:
         super().__init__()
         self._stored: dict[int, Provenance] = {}
-        self._held: list[torch.Tensor] = []  # so that no other tensor gets the identity of a stored one
+        self.held: list[torch.Tensor] = []  # so that no other tensor gets the identity of a stored one
         self._by_storage: dict[int, Provenance] = {}
         for kind, name, tensor in stored:
             self.add(kind, name, tensor, deliberate=name in kept)
 
     def add(self, kind: str, name: str, tensor: torch.Tensor, *, deliberate: bool = False) -> None:
-        self._held.append(tensor)
+        self.held.append(tensor)
         record = self._stored.setdefault(id(tensor), Provenance(kind, name, tensor.dtype, deliberate=deliberate))
         self._entries.pop(id(tensor), None)  # reading its dtype just now may have been observed
         if kind != "parameter" and tensor.numel():

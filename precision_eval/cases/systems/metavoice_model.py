@@ -172,7 +172,7 @@ def trimmed(logits: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
     ascending, order = torch.sort(logits)
     mass = ascending.softmax(dim=-1).cumsum(dim=-1)
     dropped = mass <= 1 - top_p
-    dropped[-1] = False
+    dropped[-1:] = False  # a slice is filled; one element would be copied from the host, which no graph captures
     return logits.masked_fill(dropped.scatter(0, order, dropped), -math.inf)
 
 
