@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.cases.own import OwnCase, write_case
-from precision_eval.core.targets import target_of
+from precision_eval.core.targets import check_not_importing, target_of
 from precision_eval.run.plan import Selection
 from precision_eval.run.session import Execution, run_selection
 from precision_eval.run.tiers import cell_limit_s, tier_of
@@ -47,8 +47,9 @@ def evaluate(
     case : str or callable
         A factory of ``(model, inputs)`` or an :class:`~precision_eval.cases.own.OwnCase`, or where it is written:
         ``file.py:function``, ``package.module:function``, ``hf:FOLDER``, or the id of a shipped case. A function has to
-        be written in a file, as each process imports it; in a script, below ``if __name__ == "__main__"``. Or the case
-        itself, an OwnCase or ``(model, inputs)`` in memory, whose classes are in a file; it is written to `out`.
+        be written in a file, as each process imports it. Or the case itself, an OwnCase or ``(model, inputs)`` in
+        memory, whose classes are in a file; it is written to `out`. Where that file is the script that calls
+        `evaluate`, the call belongs below ``if __name__ == "__main__"``.
     out : str or pathlib.Path
         Folder of the run; an existing one is resumed.
     candidates : sequence of str or callable
@@ -89,6 +90,7 @@ def evaluate(
     from precision_eval.report.loading import load
     from precision_eval.report.writer import write_report
 
+    check_not_importing()
     if not isinstance(case, str):
         case = target_of(case) if inspect.isroutine(case) else write_case(case, Path(out))
     tier = tier_of(quick=quick, thorough=thorough)

@@ -186,7 +186,7 @@ from precision_eval.cases.own import read_case
 
 
 def factory():
-    return read_case(Path(__file__).with_suffix(".pickle"))
+    return read_case(Path(__file__).with_suffix(".pickle"), main={main!r})
 '''
 
 
@@ -203,14 +203,29 @@ def write_case(made: Any, run_dir: Path) -> str:
     (run_dir / "records.jsonl").touch()  # the sign of a run's folder
     with written_whole(path.with_suffix(".pickle")) as partial:
         partial.write_bytes(content)
-    path.write_text(_CASE_FILE, encoding="utf-8")
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    path.write_text(_CASE_FILE.format(main=main and str(Path(main).resolve())), encoding="utf-8")
     return f"{path}:factory"
 
 
-def read_case(path: Path) -> OwnCase:
-    """Read what :func:`write_case` wrote."""
+class _CaseReader(pickle.Unpickler):
+    """Looks up in the caller's script, under a name of its own, what was written there."""
+
+    def __init__(self, file: Any, main: str | None) -> None:
+        super().__init__(file)
+        self._main = main
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "__main__" and self._main is not None:
+            return loaded(f"{self._main}:{name}")
+        return super().find_class(module, name)
+
+
+def read_case(path: Path, *, main: str | None = None) -> OwnCase:
+    """Read what :func:`write_case` wrote in a process whose script was `main`."""
     try:
-        case: OwnCase = pickle.loads(path.read_bytes())  # noqa: S301 - imported by the file next to it, which is code
+        with path.open("rb") as file:  # imported by the file next to it, which is code
+            case: OwnCase = _CaseReader(file, main).load()
     except (AttributeError, ImportError) as error:  # of a notebook or an interpreter
         raise _not_importable(error) from error
     return case

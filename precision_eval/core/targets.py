@@ -113,6 +113,22 @@ def _required(function: Any) -> list[str]:
     return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
+_importing: list[str] = []  # the files that are being imported, the innermost last
+
+
+class ScriptImportedError(ParameterError):
+    """A script starts a run while a worker imports it for what is written there."""
+
+
+def check_not_importing() -> None:
+    """Refuse to start a run from a file that is being imported, as each worker would import it once more."""
+    if _importing:
+        raise ScriptImportedError(
+            f"{_importing[-1]} calls evaluate() while it is imported, and every worker imports it; put the call below "
+            "`if __name__ == '__main__':`, or write the factory to a file of its own"
+        )
+
+
 def _module(place: str) -> ModuleType:
     is_file = place.endswith(".py")
     if is_file and not Path(place).is_file():
@@ -123,6 +139,8 @@ def _module(place: str) -> ModuleType:
         raise ParameterError(
             f"importing {place} ends the program; put what it runs under `if __name__ == '__main__'`"
         ) from error
+    except ScriptImportedError:
+        raise
     except SyntaxError as error:
         where = f"{error.filename or place}, line {error.lineno}"
         raise ParameterError(f"{place} does not import: {type(error).__name__}: {error.msg} ({where})") from error
@@ -153,9 +171,12 @@ def _file_module(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # before it runs: dataclasses look their module up
+    _importing.append(path.name)
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
+    finally:
+        _importing.pop()
     return module

@@ -21,7 +21,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -56,6 +56,8 @@ OF_THE_TERMINAL = (signal.SIGINT, signal.SIGHUP)
 
 AGAIN_S = 2.0
 """So soon after another a signal is the same wish to stop; later it is a new one, since loading torch may lose one."""
+
+_MAIN_HIDDEN = threading.Lock()
 
 _NO_SERVER = "the process that starts workers has ended; see whether `python -c 'import torch'` ends by itself"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -136,7 +138,8 @@ class Worker:
             target=_run_call, args=(theirs, copied, memory_limit_bytes, function, arguments, keywords or {})
         )
         try:
-            self.process.start()
+            with _without_main() if copied is None else nullcontext():
+                self.process.start()
         except (EOFError, ConnectionError) as error:  # the fork server is gone, as where loading torch kills a process
             raise WorkerCrashedError(_NO_SERVER) from error
         theirs.close()
@@ -174,6 +177,19 @@ class Worker:
         self.process.join()
         self.process.close()
         self.connection.close()
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the caller's script from multiprocessing, which would run it again in every worker that is not forked."""
+    main: Any = sys.modules["__main__"]
+    with _MAIN_HIDDEN:
+        hidden = {name: vars(main)[name] for name in ("__file__", "__spec__") if name in vars(main)}
+        vars(main).update(dict.fromkeys(hidden))
+        try:
+            yield
+        finally:
+            vars(main).update(hidden)
 
 
 def context_of(start: Start) -> Any:

@@ -1,5 +1,6 @@
 """A user's own model and fix through the command line, from a folder outside the package."""
 
+import inspect
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,9 +8,10 @@ from types import SimpleNamespace
 import own_files
 import pytest
 import typer
-from programs import run_python
+from programs import printed_by, run_python
 
 from precision_eval import ParameterError, evaluate
+from precision_eval.cases.own import own_case
 from precision_eval.core.cells import SUITE_FAILED
 from precision_eval.core.records import RecordFile, latest
 from precision_eval.studies.compare import compared_factories
@@ -134,6 +136,33 @@ def test_evaluate_asks_for_what_run_does(folder, monkeypatch, given):
     command.run(["my_case.py:factory"], out=folder / "out", **flags, setting=settings)
     evaluate("my_case.py:factory", out=folder / "out", **given)
     assert asked[0] == asked[1]
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_runs_once(folder):
+    call = "evaluate('my_case.py:factory', out='out', quick=True, fixes=['full_float32'], measures=['trace'])"
+    (folder / "script.py").write_text(f"from precision_eval import evaluate\nprint('runs')\n{call}\n")
+    assert printed_by("script.py", cwd=folder).split().count("runs") == 1
+    assert {record.status for record in records(folder).values()} == {"passed"}
+
+
+def test_a_script_without_a_guard_that_holds_the_factory_is_told_how(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    Path("script.py").write_text(f"{own_files.CASE}\nfrom precision_eval import evaluate\nevaluate(factory, out='o')\n")
+    with pytest.raises(ParameterError, match=r"script.py calls evaluate\(\) .* below `if __name__ == '__main__':`"):
+        own_case("script.py:factory")
+    assert not Path("o").exists()
+    Path("guarded.py").write_text(f"{own_files.CASE}\nif __name__ == '__main__':\n    raise SystemExit\n")
+    assert own_case("guarded.py:factory").inputs
+
+
+def test_classes_of_the_callers_script_are_read_from_its_file(folder, monkeypatch):
+    call = "from precision_eval.cases.own import write_case\n    print(write_case(factory(), Path('out')))"
+    text = f"from pathlib import Path\n{own_files.CASE}\nif __name__ == '__main__':\n    {call}\n"
+    (folder / "script.py").write_text(text)
+    monkeypatch.chdir(folder)
+    model = own_case(printed_by("script.py", cwd=folder).strip()).model
+    assert inspect.getfile(type(model)) == str(folder / "script.py")
 
 
 def test_what_the_suite_failed_to_measure_ends_with_its_own_code(capsys):

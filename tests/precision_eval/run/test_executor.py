@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from programs import ROOT, printed_by
 
 from precision_eval.core import workers
 from precision_eval.core.errors import ParameterError
@@ -231,3 +232,21 @@ def test_the_compiler_is_asked_once_and_no_thread_starts():
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", ASKED], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "1", "1"]
+
+
+UNGUARDED = """
+import executor_calls
+from precision_eval.core.workers import call_isolated
+from precision_eval.run.executor import IsolatedExecutor
+print("the script runs")
+with IsolatedExecutor(1, preload=()) as executor:
+    print(executor.submit(executor_calls.square, 3).result())
+print(call_isolated(executor_calls.square, 4, start="spawn"))
+"""
+
+
+def test_no_worker_runs_the_callers_script_again(tmp_path):
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    support = Path(__file__).parents[2] / "support"
+    printed = printed_by(tmp_path / "script.py", PYTHONPATH=f"{ROOT}:{support}")
+    assert printed.splitlines() == ["the script runs", "9", "16"]
