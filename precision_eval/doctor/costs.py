@@ -9,8 +9,9 @@ Casts of fewer than :data:`LEAST_ELEMENTS` values are not looked at.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import CodeType
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 from precision_eval.core.formats import short
 from precision_eval.core.formatting import grouped, memory_text
 from precision_eval.doctor.accuracy import excess_drift
+from precision_eval.doctor.device_costs import half_of, host_waits, wide_attention
 from precision_eval.doctor.diagnosis import CostKind, Price, SilentCost
 from precision_eval.doctor.findings import left_faults, place_of, written_operands
 from precision_eval.doctor.remedies import Trials, prices_of
@@ -27,12 +29,12 @@ from precision_eval.doctor.repairs import Repair, Stored, any_layer
 from precision_eval.doctor.source import (
     Insertion,
     imports_torch,
-    source_line,
     with_backend,
     with_calls,
     with_result_cast,
-    without_cast,
+    without_call,
 )
+from precision_eval.doctor.suspects import Suspect, line_of, make_edit
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import floating_tensors
 from precision_eval.measure.model_calls import (
@@ -43,13 +45,9 @@ from precision_eval.measure.model_calls import (
     observe_call,
     output_error,
 )
-from precision_eval.trace.dtype_flow import (
-    CodeLine,
-    DtypeFlow,
-    Event,
-    Operation,
-    is_internal,
-)
+from precision_eval.trace.attention import why_unfused
+from precision_eval.trace.dtype_flow import CodeLine, Event, Operation, is_internal
+from precision_eval.trace.host_waits import WaitFlow, is_on_device
 from precision_eval.trace.observer import ModuleCall
 from precision_eval.trace.operations import FLOATS, Key, OperationKind
 from precision_eval.trace.provenance import Provenance
@@ -80,12 +78,23 @@ class WideProduct:
     under_autocast: bool
 
 
-class CostFlow(DtypeFlow):
+@dataclass(frozen=True, eq=False, slots=True)
+class Unfused:
+    """Attention without a fused kernel: changes that would let an operand in, and why torch says that none takes it."""
+
+    event: Event
+    changes: dict[Key, str]
+    why: str
+
+
+class CostFlow(WaitFlow):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.casts: list[CastSeen] = []
         self.wide: list[WideProduct] = []
-        self.unfused: list[tuple[Event, dict[Key, str]]] = []  # attention without a fused kernel, and why
+        self.unfused: list[Unfused] = []
+        self.wide_attention: list[Event] = []  # in the memory-efficient kernel, on a device
+        self.uncached: Counter[str] = Counter()  # uses of parameters whose casts autocast does not keep
 
     def _follow(self, operation: Operation, results: tuple[torch.Tensor, ...]) -> None:
         if operation.kind in _PRODUCTS and results:
@@ -103,8 +112,25 @@ class CostFlow(DtypeFlow):
         narrow = torch.get_autocast_dtype(device) if autocast else self.base
         if result.dtype is torch.float32 and narrow.itemsize < result.dtype.itemsize:
             self.wide.append(WideProduct(self._event("wide", operation, result.dtype), narrow, autocast))
+        elif (
+            operation.kind is OperationKind.ATTENTION and result.dtype is torch.float32 and self.backend == "efficient"
+        ):
+            self.wide_attention.append(self._event("wide", operation, result.dtype))
         if operation.kind is OperationKind.ATTENTION and self.backend == "math":
-            self.unfused.append((self._event("unfused", operation, result.dtype), _changes_to_fuse(operation.operands)))
+            event, operands = self._event("unfused", operation, result.dtype), operation.operands
+            why = why_unfused(operation.args, operation.kwargs or {}) if is_on_device(result) else ""
+            self.unfused.append(Unfused(event, _changes_to_fuse(operands) | (_repeats(operands) if why else {}), why))
+        if autocast and is_on_device(result):
+            keeps = torch.is_autocast_cache_enabled()
+            pairs = [(tensor, record.name) for (_, tensor), record in operation.pairs() if record.kind == "parameter"]
+            self.uncached.update(name for tensor, name in pairs if not (keeps and tensor.requires_grad))
+
+
+def _repeats(given: list[tuple[Key, torch.Tensor]]) -> dict[Key, str]:
+    """Repeat keys and values that heads share: the memory-efficient kernel takes them only so."""
+    heads = given[0][1].size(-3)
+    shared = {key: heads // tensor.size(-3) for key, tensor in given[1:3] if tensor.size(-3) < heads}
+    return {key: f".repeat_interleave({times}, dim=-3)" for key, times in shared.items()}
 
 
 def _changes_to_fuse(given: list[tuple[Key, torch.Tensor]]) -> dict[Key, str]:
@@ -115,20 +141,6 @@ def _changes_to_fuse(given: list[tuple[Key, torch.Tensor]]) -> dict[Key, str]:
     return changes | {key: ".detach()" for key, tensor in given[3:] if tensor.requires_grad}
 
 
-@dataclass
-class Suspect:
-    """Something that may cost, and the ways to change it, the one to prefer first."""
-
-    kind: CostKind
-    reason: str
-    line: CodeLine | None
-    call: ModuleCall | None
-    ways: list[Callable[[], Repair | None]]
-    elements: int
-    count: int = 1
-    lines: set[tuple[Any, int]] = field(default_factory=set)
-
-
 def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[tuple[SilentCost, ...], tuple[str, ...]]:
     """Return what a change saves, and what a change would do on other devices though it saves nothing here."""
     model = copy_model(subject)
@@ -137,35 +149,51 @@ def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[tuple[SilentCost, 
         observer, _ = observe_call(
             model, lambda: model(*model.tensors), model.tensors, base=base_dtype(model), values=False, flow=CostFlow
         )
-    assert isinstance(observer, CostFlow)
-    suspects = [
-        *_repeated_casts(observer),
-        *_there_and_back(observer),
-        *_wide_products(observer),
-        *_unfused_attention(observer),
-    ]
-    suspects += [*_autocast_casts(observer), *_eager_attention(subject)]
-    suspects = sorted(suspects, key=lambda suspect: -suspect.elements)[:MOST_SUSPECTS]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        assert isinstance(observer, CostFlow)
+        suspects = _suspects(observer, subject)
         known = set(left_faults(observer, ()))
         tried = [(suspect, _find_change(suspect, subject, trials, known)) for suspect in suspects]
         repairs = [(suspect, repair) for suspect, repair in tried if repair is not None]
         prices = prices_of(subject, [repair for _, repair in repairs], trials) if repairs else []
     stored = sum(tensor.nbytes for tensor in floating_tensors(subject))
-    costs = [
-        (suspect, _cost(suspect, repair, price))
-        for (suspect, repair), price in zip(repairs, prices, strict=True)
+    savings = {
+        id(suspect): price
+        for (suspect, _), price in zip(repairs, prices, strict=True)
         if price is not None and _saves(price, stored)
+    }
+    costs = [
+        (suspect, _cost(suspect, repair, savings.get(id(suspect))))
+        for suspect, repair in tried
+        if id(suspect) in savings or suspect.is_fact
     ]
-    costs.sort(key=lambda pair: (pair[1].price.latency_ratio or 1.0, -pair[1].price.saved_bytes))
+    costs.sort(key=lambda pair: _rank(pair[1].price))
     kept: list[tuple[Suspect, SilentCost]] = []
     for suspect, cost in costs:  # of two changes of one line, the one that saves more
         if not any(suspect.lines & other.lines for other, _ in kept):
             kept.append((suspect, cost))
-    saved = {id(suspect) for suspect, _ in costs}
-    wide = [suspect for suspect, _ in repairs if suspect.kind == "wide_product" and id(suspect) not in saved]
+    wide = [suspect for suspect, _ in repairs if suspect.kind == "wide_product" and id(suspect) not in savings]
     return tuple(cost for _, cost in kept), tuple(map(_without_saving, wide))
+
+
+def _suspects(observer: CostFlow, subject: ExaminedModel) -> list[Suspect]:
+    suspects = [
+        *_repeated_casts(observer),
+        *_there_and_back(observer),
+        *_wide_products(observer),
+        *_unfused_attention(observer),
+        *_autocast_casts(observer),
+        *_eager_attention(subject),
+    ]
+    if observer.is_on_device:
+        suspects += [*wide_attention(observer.wide_attention, half_of(subject.tensors[0].device))]
+    largest = sorted(suspects, key=lambda suspect: -suspect.elements)[:MOST_SUSPECTS]
+    return [*largest, *host_waits(observer.waits)]
+
+
+def _rank(price: Price | None) -> tuple[float, float]:
+    if price is None:
+        return 1.0, 0.0
+    return min(price.latency_ratio or 1.0, price.launched_ratio or 1.0), -price.saved_bytes
 
 
 def _without_saving(suspect: Suspect) -> str:
@@ -176,15 +204,17 @@ def _without_saving(suspect: Suspect) -> str:
 def _saves(price: Price, stored: int) -> bool:
     if price.latency_high is not None and price.latency_ratio is not None and price.latency_ratio > 1.0:
         return False
-    faster = price.latency_high is not None and price.latency_high < 1.0 - LEAST_SAVING
+    highs = (price.latency_high, price.launched_high)
+    faster = any(high is not None and high < 1.0 - LEAST_SAVING for high in highs)
     return faster or price.saved_bytes > LEAST_SAVING * stored
 
 
-def _cost(suspect: Suspect, repair: Repair, price: Price) -> SilentCost:
+def _cost(suspect: Suspect, repair: Repair | None, price: Price | None) -> SilentCost:
     place = None if suspect.line is None else place_of(suspect.line)
+    is_kept = repair is not None and (price is not None or suspect.kind == "host_wait")
     return SilentCost(
         kind=suspect.kind, reason=suspect.reason, module=suspect.call.path if suspect.call else "", place=place,
-        count=suspect.count, patch=repair.as_patch(place, "", price), price=price,
+        count=suspect.count, patch=repair.as_patch(place, "", price) if repair and is_kept else None, price=price,
     )  # fmt: skip
 
 
@@ -200,24 +230,28 @@ def _find_change(suspect: Suspect, subject: ExaminedModel, trials: Trials, known
         if (
             repair is not None
             and (not repair.source or repair.source.reaches)
-            and _runs(repair, subject, trials, known)
+            and _runs(repair, subject, trials, known, suspect)
         ):
             return repair
     return None
 
 
-def _runs(repair: Repair, subject: ExaminedModel, trials: Trials, known: set[str]) -> bool:
-    """Run a change on a copy: no error, no new fault, outputs of the same dtypes, no more drift than is explained."""
+def _runs(repair: Repair, subject: ExaminedModel, trials: Trials, known: set[str], suspect: Suspect) -> bool:
+    """Run a change on a copy: no error, no new fault, outputs alike, no wait moved, no more drift than is explained."""
     try:
         with repair.source.active():
             model = repair.copy(subject)
             base = base_dtype(model)
-            observer, seen = observe_call(model, lambda: model(*model.tensors), model.tensors, base=base, values=False)
+            observer, seen = observe_call(
+                model, lambda: model(*model.tensors), model.tensors, base=base, values=False, flow=WaitFlow
+            )
             left = set(left_faults(observer, seen.outputs or ()))
     except (RuntimeError, ValueError, TypeError, AttributeError):
         return False
-    dtypes = [tensor.dtype for tensor in seen.outputs or ()]
-    if seen.error is not None or left - known or dtypes != [tensor.dtype for tensor in trials.shipped]:
+    assert isinstance(observer, WaitFlow)
+    if seen.error is not None or left - known or _kinds_of(seen.outputs) != _kinds_of(trials.shipped):
+        return False
+    if suspect.most_waits is not None and len(observer.waits) > suspect.most_waits:
         return False
     if seen.broken(trials.reference.outputs)[0]:
         return False
@@ -227,18 +261,13 @@ def _runs(repair: Repair, subject: ExaminedModel, trials: Trials, known: set[str
         return difference(CallOutcome(seen.outputs, None), CallOutcome(trials.shipped, None)) == 0.0
     if drift <= MORE_DRIFT * now:
         return True
-    narrow = base if base in _HALVES else min((d for d in dtypes), key=lambda d: d.itemsize, default=base)
+    dtypes = [tensor.dtype for tensor in seen.outputs or ()]
+    narrow = suspect.narrow or (base if base in _HALVES else min(dtypes, key=lambda d: d.itemsize, default=base))
     return drift <= trials.most_drift and excess_drift(subject, seen, trials.reference, narrow) is None
 
 
-def _edit(insertions: list[Insertion], stored: Stored | None = None) -> Repair | None:
-    """Make a change of the source and of what is stored; None where there is nothing to change."""
-    if not insertions and not stored:
-        return None
-    repair = Repair(stored=dict(stored or {}))
-    if insertions:
-        repair.source.insert(dict.fromkeys(insertions))
-    return repair
+def _kinds_of(outputs: tuple[torch.Tensor, ...] | None) -> list[tuple[torch.dtype, torch.device]]:
+    return [(tensor.dtype, tensor.device) for tensor in outputs or ()]
 
 
 # Casts ----------------------------------------------------------------------------------------------------------------
@@ -260,10 +289,10 @@ def _repeated_casts(observer: CostFlow) -> Iterator[Suspect]:
             made.setdefault((source.code, source.instruction, after), []).extend(casts)
     for (_, after, _), casts in stored.items():
         changes: Stored = {(c.record.parents[0].kind, c.record.parents[0].name): after for c in casts}
-        yield _cast_suspect(casts, "what is stored is cast anew at each call", partial(_edit, [], changes))
+        yield _cast_suspect(casts, "what is stored is cast anew at each call", partial(make_edit, [], changes))
     for (code, instruction, after), casts in made.items():
         change = list(with_result_cast(code, instruction, f"torch.{short(after)}"))
-        yield _cast_suspect(casts, "one tensor is cast several times in a call", partial(_edit, change))
+        yield _cast_suspect(casts, "one tensor is cast several times in a call", partial(make_edit, change))
 
 
 def _is_own(code: CodeType) -> bool:
@@ -271,11 +300,7 @@ def _is_own(code: CodeType) -> bool:
 
 
 def _lines(casts: list[CastSeen]) -> frozenset[tuple[Any, int]]:
-    return frozenset(_line_of(cast.record.code, cast.record.instruction) for cast in casts)
-
-
-def _line_of(code: CodeType | None, instruction: int) -> tuple[Any, int]:
-    return code, 0 if code is None else source_line(code, instruction).line
+    return frozenset(line_of(cast.record.code, cast.record.instruction) for cast in casts)
 
 
 def _cast_suspect(casts: list[CastSeen], words: str, way: Callable[[], Repair | None]) -> Suspect:
@@ -299,8 +324,8 @@ def _there_and_back(observer: CostFlow) -> Iterator[Suspect]:
             groups.setdefault((after.code, after.instruction), []).append(cast)
     for line, casts in groups.items():
         before = casts[0].record.parents[0]
-        change = [*without_cast(*line), *(without_cast(before.code, before.instruction) if before.code else ())]
-        suspect = _cast_suspect(casts, "widened and narrowed again", partial(_edit, change))
+        change = [*without_call(*line), *(without_call(before.code, before.instruction) if before.code else ())]
+        suspect = _cast_suspect(casts, "widened and narrowed again", partial(make_edit, change))
         suspect.kind = "there_and_back"
         yield suspect
 
@@ -362,21 +387,21 @@ def _wide_suspect(products: list[WideProduct], sources: list[Provenance]) -> Sus
     casts = [source for source in sources if source.kind == "cast" and source.code is not None]
     if autocast:
         ways = [
-            lambda: _edit([], stored),
-            lambda: _edit(_cast_operands(events, narrow), stored),
-            lambda: _edit(_cast_operands(events, narrow, weights=True)),
+            lambda: make_edit([], stored),
+            lambda: make_edit(_cast_operands(events, narrow), stored),
+            lambda: make_edit(_cast_operands(events, narrow, weights=True)),
         ]
     else:
-        drops = [inserted for s in casts if s.code for inserted in without_cast(s.code, s.instruction)]
+        drops = [inserted for s in casts if s.code for inserted in without_call(s.code, s.instruction)]
         ways = [
-            lambda: _edit(drops, stored),
-            lambda: _edit([*drops, *_cast_results(events)], stored),
-            lambda: _edit([*_cast_operands(events, narrow, weights=True), *_cast_results(events)], stored),
+            lambda: make_edit(drops, stored),
+            lambda: make_edit([*drops, *_cast_results(events)], stored),
+            lambda: make_edit([*_cast_operands(events, narrow, weights=True), *_cast_results(events)], stored),
         ]
     names = ", ".join(dict.fromkeys(event.name for event in events))
     reason = f"{names} in float32 where {'autocast is' if autocast else 'all around is'} {short(narrow)}"
     elements = sum(_elements(shape) for event in events for _, shape, _ in event.operands)
-    lines = {_line_of(*event.line) for event in events}
+    lines = {line_of(*event.line) for event in events}
     line = (casts[0].code, casts[0].instruction) if casts and casts[0].code and not autocast else events[0].line
     kind: CostKind = "autocast_ignored" if autocast else "wide_product"
     return Suspect(kind, reason, line, events[0].call, ways, elements, len(events), lines)
@@ -402,22 +427,21 @@ def _cast_results(events: list[Event]) -> list[Insertion]:
 
 
 def _unfused_attention(observer: CostFlow) -> Iterator[Suspect]:
-    groups: dict[CodeLine, list[tuple[Event, dict[Any, str]]]] = {}
-    for event, why in observer.unfused:
-        groups.setdefault(event.line, []).append((event, why))
-    for line, members in groups.items():
-        event, why = members[0]
+    for line, members in grouped((seen.event.line, seen) for seen in observer.unfused).items():
+        event, changes, refusals = members[0].event, members[0].changes, members[0].why
         texts = zip(written_operands(event), event.operands, strict=True)
-        given = [(text, why[key]) for text, (key, _, _) in texts if key in why and text]
+        given = [(text, changes[key]) for text, (key, _, _) in texts if key in changes and text]
         calls = dict(given)
         pinned = list(with_backend(*line, "FLASH_ATTENTION"))
         result = ".squeeze(0)" if ".unsqueeze(0)" in calls.values() else ""
-        opened = list(with_calls(*line, calls, result=result)) if given and len(given) == len(why) else []
+        opened = list(with_calls(*line, calls, result=result)) if given and len(given) == len(changes) else []
         elements = len(members) * sum(_elements(shape) for _, shape, _ in event.operands)
-        reason = "attention by plain products and a softmax, where a fused kernel takes what it is given"
+        fused = (
+            f"; no fused kernel takes it: {refusals}" if refusals else ", where a fused kernel takes what it is given"
+        )
         yield Suspect(
-            "slow_attention", reason, line, event.call, [partial(_edit, [*pinned, *opened])], elements, len(members),
-            {_line_of(*line)},
+            "slow_attention", f"attention by plain products and a softmax{fused}", line, event.call,
+            [partial(make_edit, [*pinned, *opened])], elements, len(members), {line_of(*line)}, is_fact=bool(refusals),
         )  # fmt: skip
 
 
@@ -443,5 +467,8 @@ def _autocast_casts(observer: CostFlow) -> Iterator[Suspect]:
     changes: Stored = {("parameter", name): dtype for name, dtype in observer.recast.items() if dtype in FLOATS}
     if changes:
         to = ", ".join(sorted({short(dtype) for dtype in changes.values()}))
-        reason = f"autocast casts {len(changes)} parameters to {to} at each call: store them so"
-        yield Suspect("repeated_cast", reason, None, None, [partial(_edit, [], changes)], 1 << 40, len(changes))
+        uses = sum(observer.uncached[name] for _, name in changes)
+        often = f"{uses} times a call, as its cache takes only parameters that require gradients, and may be off"
+        how = often if uses > len(changes) else "at each call"
+        reason = f"autocast casts {len(changes)} parameters to {to} {how}: store them so"
+        yield Suspect("repeated_cast", reason, None, None, [partial(make_edit, [], changes)], 1 << 40, len(changes))

@@ -22,7 +22,9 @@ Kind = Literal[
     "raise", "promotion", "downcast", "mixed_norm", "mixed_mask", "kept_narrowed", "widening", "first_non_finite",
     "drift", "declared", "bits",
 ]  # fmt: skip
-CostKind = Literal["repeated_cast", "there_and_back", "wide_product", "autocast_ignored", "slow_attention"]
+CostKind = Literal[
+    "repeated_cast", "there_and_back", "wide_product", "autocast_ignored", "slow_attention", "host_wait"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +134,8 @@ class Remedy:
 class Price:
     """What a change saves where nothing is raised: paired time, and bytes at the peak and stored, against now.
 
-    `latency_ratio` is None where the difference is within noise. Drifts are those with the change and as it is.
+    Ratios are None where the difference is within noise. On a GPU `latency_*` is the device's time, and `launched_*`
+    that of the call launched from Python. Drifts are those with the change and as it is.
     """
 
     latency_ratio: float | None
@@ -141,12 +144,19 @@ class Price:
     saved_bytes: int
     relative_error: float | None
     relative_error_now: float | None
+    launched_ratio: float | None = None
+    launched_low: float | None = None
+    launched_high: float | None = None
+    on_device: bool = False
 
     def __str__(self) -> str:
         parts = []
-        if self.latency_ratio is not None:
-            ratio, low, high = (f"{value:.3g}" for value in (self.latency_ratio, self.latency_low, self.latency_high))
-            parts.append(f"{ratio} [{low}, {high}] of the time as it is")
+        device = (self.latency_ratio, self.latency_low, self.latency_high)
+        launched = (self.launched_ratio, self.launched_low, self.launched_high)
+        for kind, values in (("device's " if self.on_device else "", device), ("launched ", launched)):
+            if values[0] is not None:
+                ratio, low, high = (f"{value:.3g}" for value in values)
+                parts.append(f"{ratio} [{low}, {high}] of the {kind}time as it is")
         if self.saved_bytes:
             parts.append(f"{memory_text(abs(self.saved_bytes))} {'less' if self.saved_bytes > 0 else 'more'}")
         if self.relative_error is not None and self.relative_error_now is not None:
@@ -193,7 +203,9 @@ class Patch:
 class SilentCost:
     """Something that raises nothing and is right, with the change that was run on a copy, and what it saves.
 
-    `place` is None where it is a setting of the model, or what autocast does.
+    `place` is None where it is a setting of the model, or what autocast does. Waits of the host for a GPU, and
+    attention that no fused kernel takes there, are reported without a `patch` too, where no change of a line could be
+    made, and without a `price` where it saves nothing beyond noise.
     """
 
     kind: CostKind
@@ -201,8 +213,8 @@ class SilentCost:
     module: str
     place: SourceLine | None
     count: int
-    patch: Patch
-    price: Price
+    patch: Patch | None
+    price: Price | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -469,7 +481,8 @@ def _costs(diagnosis: Diagnosis) -> Iterator[str]:
         times = f", {cost.count}×" if cost.count > 1 else ""
         where = f"{cost.place}, " if cost.place else ""
         yield from _wrap(f"{where}in {cost.module or 'the model itself'}{times}: {cost.reason}", "", "  ")
-        yield from _patch(cost.patch, "patch")
+        if cost.patch is not None:
+            yield from _patch(cost.patch, "patch")
 
 
 def _remedies(diagnosis: Diagnosis) -> Iterator[str]:
@@ -483,7 +496,8 @@ def _remedies(diagnosis: Diagnosis) -> Iterator[str]:
             yield from _wrap(f"{remedy.fix} {status}{remedy.reason}")
     baseline = next((remedy.latency_baseline for remedy in diagnosis.remedies if remedy.latency_baseline), "")
     if baseline:
-        yield f"latency: paired ratio to {baseline}; ★ none that cures is better in all three"
+        clock = "" if diagnosis.device.startswith(("cpu", "mps")) else ", the device's time"
+        yield f"latency: paired ratio to {baseline}{clock}; ★ none that cures is better in all three"
 
 
 def _row(remedy: Remedy) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ from precision_eval.measure.model_calls import (
     output_error,
     zeros_of,
 )
+from precision_eval.measure.timers import LaunchedTimer
 from precision_eval.stats.doubts import MIN_BLOCKS
 from precision_eval.stats.paired import PairedRatio
 from precision_eval.trace.provenance import named_tensors
@@ -234,16 +235,20 @@ def _time_cures(
                     f"latency was not measured: {MIN_BLOCKS} blocks of each fix take {least_s:.3g} s or more, "
                     f"{trials.budget_s:.3g} s are allowed",
                 )
-        ratios = _ratios(candidates, baseline, subject, trials)
+        ratios = _ratios(candidates, baseline, subject, trials.budget_s)
     doubts = {doubt.partition(":")[0]: doubt for ratio in ratios.values() for doubt in ratio.doubts}  # one of a kind
     return [_with_latency(remedy, ratios, baseline) for remedy in remedies], tuple(doubts.values())
 
 
 def _ratios(
-    candidates: dict[str, Candidate], baseline: str, subject: ExaminedModel, trials: Trials
+    candidates: dict[str, Candidate], baseline: str, subject: ExaminedModel, budget_s: float, *, launched: bool = False
 ) -> dict[str, PairedRatio]:
+    """Compare on the device's clock where there is one, or launched from Python."""
     device = _device(subject)
-    return compare_latency(candidates, baseline=baseline, budget_s=trials.budget_s, device=device, check=False)
+    timer, graph = (LaunchedTimer(device), False) if launched else (None, device.startswith("cuda"))
+    return compare_latency(
+        candidates, baseline=baseline, budget_s=budget_s, device=device, check=False, timer=timer, graph=graph
+    )
 
 
 def _needed_bytes(subject: ExaminedModel, cures: list[Remedy]) -> int:
@@ -289,27 +294,43 @@ def prices_of(subject: ExaminedModel, repairs: list[Repair], trials: Trials) -> 
         candidates |= {name: _repair_candidate(repair, subject, model)[1] for name, repair in verified.items()}
         if MIN_BLOCKS * sum(map(_block_s, candidates.values())) > OVER_BUDGET * trials.budget_s:
             return prices
-        ratios = _ratios(candidates, AS_IT_IS, subject, trials)
+        has_clock = _device(subject).startswith("cuda")
+        budget_s = trials.budget_s / (2 if has_clock else 1)
+        ratios = _ratios(candidates, AS_IT_IS, subject, budget_s)
+        launched = _ratios(candidates, AS_IT_IS, subject, budget_s, launched=True) if has_clock else {}
     error = output_error(trials.shipped, trials.reference.outputs)
     for name, repair in verified.items():
         place = LAYOUT if repair.changes_tensors else 0.0
-        prices[int(name)] = _price(ratios[name], _measure_repair(repair, subject, trials), now, error, place=place)
+        changed = _measure_repair(repair, subject, trials)
+        prices[int(name)] = _price(ratios[name], changed, now, error, place=place, launched=launched.get(name))
     return prices
 
 
 def _price(
-    ratio: PairedRatio, changed: Remedy, now: Remedy, error: float | None, *, place: float = 0.0
+    ratio: PairedRatio,
+    changed: Remedy,
+    now: Remedy,
+    error: float | None,
+    *,
+    place: float = 0.0,
+    launched: PairedRatio | None = None,
 ) -> Price | None:
-    """Put what is beyond noise into a price: a called difference of time, or bytes, which are counted."""
+    """Put what is beyond noise into a price: called differences of time, or bytes, which are counted."""
     saved = sum((getattr(now, name) or 0) - (getattr(changed, name) or 0) for name in _BYTES)
-    differs = ratio.verdict in ("faster", "slower")
-    if not differs and not saved:
+    times, launched_times = _times(ratio, place), _times(launched, place)
+    if times[0] is None and launched_times[0] is None and not saved:
         return None
-    times = (ratio.ratio, ratio.ratio_low * (1 - place), ratio.ratio_high * (1 + place)) if differs else (None,) * 3
     return Price(
         latency_ratio=times[0], latency_low=times[1], latency_high=times[2], saved_bytes=saved,
-        relative_error=changed.relative_error, relative_error_now=error,
+        relative_error=changed.relative_error, relative_error_now=error, launched_ratio=launched_times[0],
+        launched_low=launched_times[1], launched_high=launched_times[2], on_device=launched is not None,
     )  # fmt: skip
+
+
+def _times(ratio: PairedRatio | None, place: float) -> tuple[float | None, float | None, float | None]:
+    if ratio is None or ratio.verdict not in ("faster", "slower"):
+        return None, None, None
+    return ratio.ratio, ratio.ratio_low * (1 - place), ratio.ratio_high * (1 + place)
 
 
 def _by_drift(remedy: Remedy) -> float:

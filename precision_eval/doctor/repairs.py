@@ -39,7 +39,7 @@ from precision_eval.doctor.source import (
     with_keyword_cast,
     with_number_that_fits,
     with_result_cast,
-    without_cast,
+    without_call,
 )
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import tensors_in
@@ -432,7 +432,7 @@ def _wide(event: Event) -> tuple[Insertion, ...] | Stored:
     if event.sort is OperationKind.WRITE:
         return _wide_destination(event)
     if event.sort is OperationKind.CAST:
-        return without_cast(*event.line)
+        return without_call(*event.line)
     narrow = [key for key, _, record in event.operands if loses(torch.float32, record.dtype)]
     if ("out",) in [key for key, _, _ in event.operands]:
         return ()  # what is written to would be another tensor
@@ -484,7 +484,7 @@ def _at_origin(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
         return ()
     rounded = stray.kind == "cast" and stray.parents and stray.parents[0].dtype is base
     line_of_cast = (stray.code, stray.instruction) if rounded and stray.code and _is_written(stray) else None
-    if line_of_cast and (taken_out := without_cast(*line_of_cast)):
+    if line_of_cast and (taken_out := without_call(*line_of_cast)):
         return taken_out  # what a cast rounds away does not come back
     at = operand if loses(operand.dtype, base) else stray
     if at.is_stored or not _is_written(at):

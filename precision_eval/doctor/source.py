@@ -276,10 +276,10 @@ def with_number_that_fits(code: CodeType, instruction: int) -> tuple[Insertion, 
     return (Insertion(file, number.lineno, number.col_offset, text, removed=number.end_col_offset - number.col_offset),)
 
 
-def without_cast(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
-    """Take a cast out: ``x.half()`` becomes ``x``."""
+def without_call(code: CodeType, instruction: int, names: tuple[str, ...] = CASTS) -> tuple[Insertion, ...]:
+    """Take a cast, or another method's call, out: ``x.half()`` becomes ``x``."""
     node = _node(code, instruction)
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in CASTS:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in names:
         return ()
     inner, file = node.func.value, code.co_filename
     if len(node.args) + len(node.keywords) > 1 or not inner.end_lineno == node.end_lineno == node.func.end_lineno:
@@ -290,6 +290,47 @@ def without_cast(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     raw = linecache.getline(file, inner.end_lineno).encode()
     start = raw.index(b".", inner.end_col_offset)  # behind the parentheses around what is cast
     return (Insertion(file, inner.end_lineno, start, "", removed=node.end_col_offset - start),)
+
+
+def without_function(code: CodeType, instruction: int, names: tuple[str, ...]) -> tuple[Insertion, ...]:
+    """Take a function of one argument out: ``float(x)`` becomes ``(x)``."""
+    node, file = _node(code, instruction), code.co_filename
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in names:
+        return ()
+    return (Insertion(file, node.lineno, node.col_offset, "", removed=len(node.func.id.encode())),)
+
+
+def with_fill(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
+    """Write an assignment of a number to one element so that the device makes it: ``x[-1].fill_(False)``."""
+    node, file = _node(code, instruction), code.co_filename
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or getattr(node, "lineno", 0) != node.end_lineno:
+        return ()
+    (target,), value = node.targets, node.value
+    if not isinstance(target, ast.Subscript) or target.end_col_offset is None or node.end_col_offset is None:
+        return ()
+    between = value.col_offset - target.end_col_offset
+    if not re.fullmatch(
+        r"\s*=\s*", linecache.getline(file, node.lineno).encode()[target.end_col_offset :][:between].decode()
+    ):
+        return ()  # parentheses around the value
+    return (
+        Insertion(file, node.lineno, target.end_col_offset, ".fill_(", removed=between),
+        Insertion(file, node.lineno, node.end_col_offset, ")"),
+    )
+
+
+def with_full(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
+    """Write ``torch.full((), 0.5, …)``, which the device makes, for ``torch.tensor(0.5, …)``."""
+    node, file = _node(code, instruction), code.co_filename
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
+        return ()
+    name, first = node.func, node.args[0]
+    if name.attr != "tensor" or name.end_lineno is None or name.end_col_offset is None:
+        return ()
+    return (
+        Insertion(file, name.end_lineno, name.end_col_offset - len("tensor"), "full", removed=len("tensor")),
+        Insertion(file, first.lineno, first.col_offset, "(), "),
+    )
 
 
 def with_dtype(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -73,6 +74,25 @@ def _entropies(scores: Tensor, forbidden: Tensor | None) -> Tensor:
     total = weights.sum(dim=-1)
     expected = weights.mul_(scores - peak).sum(dim=-1) / total  # a forbidden score is finite here
     return total.log_() - expected
+
+
+def why_unfused(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Ask torch why each fused kernel of CUDA refuses a call of attention; empty where this torch does not say."""
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    given = {"attn_mask": None, "dropout_p": 0.0, "is_causal": False, **dict(zip(names, args, strict=False)), **kwargs}
+    cuda: Any = torch.backends.cuda
+    try:
+        params = cuda.SDPAParams(*(given[name] for name in names), given.get("enable_gqa", False))
+    except (AttributeError, TypeError):  # of an older torch
+        return ""
+    reasons = []
+    for kernel in ("flash", "efficient"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            getattr(cuda, f"can_use_{kernel}_attention")(params, True)
+        if caught:
+            reasons.append(f"{kernel}: {str(caught[0].message).partition(' (Triggered')[0].rstrip('.')}")
+    return "; ".join(reasons)
 
 
 @contextmanager

@@ -7,14 +7,16 @@ An operation says so on any device; it counts where a tensor of it is on one tha
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, line_outside
+from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Operation, line_outside
 from precision_eval.trace.observer import ModuleCall
 from precision_eval.trace.operations import name_of
 
@@ -22,6 +24,7 @@ READS = "Python reads a value of the device"
 SIZES = "the size of the result depends on values of the device"
 TO_HOST = "a tensor is copied to the host"
 FROM_HOST = "values of the host are copied to the device"
+INSIDE = "torch waits for the device inside this operation"
 
 _READING = frozenset(("_local_scalar_dense", "equal", "allclose"))
 _SIZED = frozenset(("nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "bincount"))
@@ -117,7 +120,7 @@ class WaitFlow(DtypeFlow):
     def observed(self, call: Callable[[], Any]) -> Any:
         if not self.is_on_device:
             return super().observed(call)
-        with OperationsWithWaits(self._note_wait):
+        with OperationsWithWaits(self._note_wait), waits_inside(self._note_wait):
             return super().observed(call)
 
     def __torch_function__(
@@ -130,6 +133,10 @@ class WaitFlow(DtypeFlow):
             self._note_wait(reason, args[0])
         return result
 
+    def _truncate(self, operation: Operation, result: torch.Tensor) -> None:
+        self._is_noted = True  # to count cut digits is the observer's own wait
+        super()._truncate(operation, result)
+
     def _note_wait(self, reason: str, value: Any = None) -> None:
         if self._is_noted:
             return
@@ -137,6 +144,28 @@ class WaitFlow(DtypeFlow):
         code, instruction, _ = line_outside(sys._getframe(1))
         number = value if isinstance(value, bool | int | float) else None
         self.waits.append(HostWait(reason, self._called, (code, instruction), self.modules.current, number))
+
+
+@contextmanager
+def waits_inside(note: Callable[[str], None]) -> Iterator[None]:
+    """Have torch tell of what its kernels wait for, such as the checks of ``multinomial`` in some versions."""
+    if not torch.cuda.is_available():
+        yield
+        return
+
+    def show(message: Warning | str, *rest: Any, **named: Any) -> None:
+        if "synchronizing CUDA operation" in str(message):
+            note(INSIDE)
+
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
 
 
 class OperationsWithWaits(TorchDispatchMode):

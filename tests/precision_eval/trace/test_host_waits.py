@@ -1,5 +1,7 @@
 """Where a model makes the host wait: seen with every tensor of the CPU taken for a device's, and on fake tensors."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,7 @@ from precision_eval.cases.systems import CASES, metavoice_model
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.measure.model_calls import base_dtype, copy_model, observe_call, subject_of
 from precision_eval.trace import host_waits
-from precision_eval.trace.host_waits import FROM_HOST, READS, SIZES, TO_HOST, OperationsWithWaits, WaitFlow
+from precision_eval.trace.host_waits import FROM_HOST, INSIDE, READS, SIZES, TO_HOST, OperationsWithWaits, WaitFlow
 
 
 @pytest.fixture
@@ -101,6 +103,25 @@ def test_copies_across_are_told_by_the_devices_of_fake_tensors(copy, reasons):
         with OperationsWithWaits(noted.append):
             copy(here, there)
     assert noted == reasons
+
+
+def test_torch_tells_of_waits_inside_its_kernels_and_its_mode_is_put_back(on_device, monkeypatch):
+    modes = [0]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: modes[-1])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def draw(x):
+        warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
+        return x * torch.multinomial(x, 1)
+
+    (wait,) = waits_of(Step(draw), torch.rand(8))
+    assert wait.reason == INSIDE
+    assert modes == [0, "warn", 0]
+
+
+def test_the_observer_does_not_take_its_look_at_digits_for_a_wait(on_device):
+    assert waits_of(Step(lambda x: x.type_as(torch.arange(8)) + x), torch.rand(8)) == []
 
 
 def runs_in_float32(case):
