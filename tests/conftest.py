@@ -1,4 +1,4 @@
-"""One thread per process: tests compare bits, and two cores are shared with whatever else runs.
+"""One thread per process, unless OMP_NUM_THREADS says otherwise: two cores are shared with whatever else runs.
 
 For the same reason no example of hypothesis has a deadline: how long one takes is the machine's affair.
 """
@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 settings.register_profile("shared cores", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared cores")
 

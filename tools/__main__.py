@@ -45,6 +45,35 @@ def torch_sweep(
         raise typer.Exit(1)
 
 
+_CAPABILITIES_HELP = """Run the tests under other kernels, thread counts, Pythons and torch versions.
+
+Each setting is one run of pytest; what torch, oneDNN, MKL and OpenBLAS then took is recorded with the counts. Kernels
+and threads run the tests of floating values, a Python and a torch version run all tests in an environment made for it.
+The same command goes on from where it was stopped. Exit code 1 where a test failed.
+
+[bold]Examples[/bold]
+
+[cyan]python -m tools capabilities[/cyan]  every setting, environments last
+
+[cyan]python -m tools capabilities --set 'ATen AVX2' --set '8 threads' tests/audio_metrics[/cyan]
+"""
+
+
+@app.command(name="capabilities", help=flowing(_CAPABILITIES_HELP))
+def capabilities(
+    tests: Annotated[list[str] | None, typer.Argument(help="Paths of tests.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Only this setting.")] = None,
+    results: Annotated[Path, typer.Option(help="File of the lines.")] = Path("results/capabilities.jsonl"),
+    workers: Annotated[int, typer.Option(min=1, help="Processes of pytest.")] = 2,
+) -> None:
+    """Sweep kernels and versions."""
+    from tools.capabilities import sweep
+
+    if failed := sweep(results, settings or [], workers=workers, tests=tests or []):
+        print(f"tests failed: {', '.join(failed)}")
+        raise typer.Exit(1)
+
+
 @app.command(name="docs")
 def docs(
     pages: Annotated[list[Path] | None, typer.Argument(help="Pages with markers; [dim]default: all[/dim]")] = None,
