@@ -59,10 +59,11 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
 }
 # Python and torch of an environment.
 ENVIRONMENTS = (("3.11", "2.6.0"), ("3.11", "2.11.0"), ("3.12", "2.13.0"), ("3.13", "2.13.0"), ("3.13", "2.15.0"))
+_LIBRARIES = ("ATen", "oneDNN", "MKL", "OpenBLAS")
 _PROBE = """
 import json, platform, threadpoolctl, numpy, torch
 values = torch.randn(64, 64)
-values @ values, torch.nn.functional.conv1d(values, values[:, :, None])
+values @ values, torch.nn.functional.conv1d(torch.randn(8, 64, 512), values[:, :, None])
 blas = [entry.get("architecture") for entry in threadpoolctl.threadpool_info() if entry["internal_api"] == "openblas"]
 print(json.dumps({
     "python": platform.python_version(), "torch": torch.__version__,
@@ -83,7 +84,7 @@ def sweep(path: Path, chosen: Sequence[str] = (), *, workers: int = 2, tests: Se
     file, commit, processor = TrialFile(path), _commit(), cpu_model() or "unnamed processor"
     for name in chosen or names():
         key = "/".join((name, processor, commit))
-        if key not in file.keys():
+        if key not in {line["key"] for line in file.read()}:
             line = _run_setting(name, workers, tests)
             file.append({"key": key, "setting": name, "processor": processor, "commit": commit, **line})
             print(
@@ -176,18 +177,21 @@ def _commit() -> str:
 
 
 def capabilities_markdown(path: Path, page: Path) -> str:
-    """Return the latest run of each setting on each processor: what the libraries took, and how many tests failed."""
+    """Return the latest run of each setting: what the libraries took, and how many tests passed and failed."""
     latest = {(line["processor"], line["setting"]): line for line in TrialFile(path).read()}
-    order = {name: number for number, name in enumerate(names())}
+    place = {name: number for number, name in enumerate(names())}
     rows = []
-    for (processor, setting), line in sorted(
-        latest.items(), key=lambda entry: (entry[0][0], order.get(entry[0][1], 99))
-    ):
+    for line in sorted(latest.values(), key=lambda line: (line["processor"], place.get(line["setting"], len(place)))):
         took = line["took"]
-        kernels = ", ".join(f"{name} {took[name]}" for name in ("ATen", "oneDNN", "MKL", "OpenBLAS") if took.get(name))
-        variables = " ".join(f"`{name}={value}`" for name, value in line["variables"].items()) or setting
-        run = f"{took['python']}, {took['torch']}"
-        rows.append((variables, kernels, run, line["passed"], len(line["failures"]), line["commit"][:8]))
+        kernels = ", ".join(f"{name} {_short(took[name])}" for name in _LIBRARIES if took.get(name))
+        setting = " ".join(f"`{name}={value}`" for name, value in line["variables"].items()) or line["setting"]
+        counts = (f"{line['passed']:,}", str(len(line["failures"])))
+        rows.append((setting, kernels, f"{took['python']}, {took['torch']}", *counts, line["commit"][:8]))
     head = ("setting", "what the libraries took", "Python, torch", "passed", "failed", "commit")
-    processors = ", ".join(sorted({processor for processor, _ in latest}))
+    processors = ", ".join(sorted({line["processor"] for line in latest.values()}))
     return f"{to_markdown(make_table(head, rows))}\n\nMeasured on {processors}."
+
+
+def _short(kernel: str) -> str:
+    """Cut what a library says of itself: ``Intel AVX2``, ``Intel(R) Advanced Vector Extensions 2 (Intel(R) AVX2)``."""
+    return kernel.rpartition("(Intel(R) ")[2].partition(")")[0].removeprefix("Intel ").partition(" with ")[0]
