@@ -1,18 +1,28 @@
 """What would be released: sdist and wheel are whole, small, and run where this repository is not."""
 
+import os
 import re
 import shutil
+import subprocess
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 from programs import printed_by as run
-from repositories import git
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("precision_eval", "audio_metrics")
 MOST_BYTES = 25 * 2**20
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+MY_CASE = """
+import torch
+
+
+def factory():
+    return torch.nn.Linear(64, 64).eval(), (torch.randn(1, 64),)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +32,6 @@ def dist(tmp_path_factory):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"):
         shutil.copy(ROOT / name, source)
-    git(source, "init", "--quiet")
-    git(source, "add", ".")
-    git(source, "commit", "--quiet", "--message", "all")
-    git(source, "tag", "v1.2.3")
     run("-m", "build", "--no-isolation", "--outdir", folder, source)  # the wheel out of the sdist
     return folder
 
@@ -49,7 +55,7 @@ def test_installed_it_runs_without_this_repository(dist, tmp_path):
     elsewhere = {"cwd": tmp_path, "PYTHONPATH": str(tmp_path / "site")}
     where = run("-c", "import precision_eval, audio_metrics; print(precision_eval.__file__)", **elsewhere)
     assert where.startswith(str(tmp_path))
-    assert run("-m", "precision_eval", "--version", **elsewhere).split() == ["precision-eval", "1.2.3"]  # the tag's
+    assert run("-m", "precision_eval", "--version", **elsewhere).split() == ["precision-eval", VERSION]
     told = run("-m", "precision_eval", "explain", "expected scalar type Half but found Float", **elsewhere)
     assert "Half" in told
     assert "kv_to_query" in run("-m", "precision_eval", "list", "fixes", **elsewhere)
@@ -66,14 +72,26 @@ def test_the_sdist_holds_the_packages_and_their_papers_alone(dist):
     assert top == {*PACKAGES, *papers, "PKG-INFO", "setup.cfg", "precision_eval.egg-info"}
 
 
-@pytest.mark.parametrize("package", ["", "audio_metrics"])
-def test_a_tree_without_a_tag_or_without_git_is_of_the_version_to_come(package, tmp_path):
-    cited = re.search(r"^version: (.+)\.0$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.M)[1]
-    (tmp_path / package).mkdir(exist_ok=True)
-    shutil.copy(ROOT / package / "pyproject.toml", tmp_path / package)
-    asked = {"cwd": tmp_path / package}
-    assert run("-m", "setuptools_scm", **asked).strip() == f"{cited}.dev0"
-    git(tmp_path, "init", "--quiet")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "--quiet", "--message", "all")
-    assert re.fullmatch(rf"{re.escape(cited)}\.dev1\+g[0-9a-f]+", run("-m", "setuptools_scm", **asked).strip())
+def test_the_version_is_the_same_wherever_it_stands():
+    cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.M)[1]
+    headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert cited == VERSION == headings[0]
+
+
+@pytest.mark.slow
+def test_in_an_environment_of_its_own_the_wheel_measures_a_model(dist, tmp_path):
+    """pip reads the wheel's dependencies; nothing of this environment is there."""
+    (wheel,) = dist.glob("*.whl")
+    run("-m", "venv", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    done = subprocess.run([python, ROOT / "tools/install.py", wheel], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "my_case.py").write_text(MY_CASE, encoding="utf-8")
+    words = ["run", "my_case.py:factory", "--quick", "--out", "mine"]
+    for arguments, text in ((["--version"], VERSION), (["list", "fixes"], "kv_to_query"), (words, "full_float32")):
+        command = [python.with_name("precision-eval"), *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=os.environ, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert text in done.stdout
+    assert {"records.jsonl", "report.html", "report.md"} <= {path.name for path in (tmp_path / "mine").iterdir()}
+    assert "pytest" not in {path.name for path in (tmp_path / "venv/lib").glob("python*/site-packages/*")}
