@@ -25,7 +25,7 @@ from precision_eval.core.files import TrialFile
 from precision_eval.core.table import make_table, to_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
-# The packages whose tests hold floating values; an environment of another Python or torch runs every test.
+# The packages that calculate on tensors and signals; an environment of another Python or torch runs every test.
 NUMERIC = (
     "tests/audio_metrics",
     *(
