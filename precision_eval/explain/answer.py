@@ -209,11 +209,14 @@ def _fix_lines(explanation: Explanation, width: int) -> list[str]:
     """Give what to change, then a line to each fix that applies, and one to those that do not cure."""
     lines = _lines_of("Fix", explanation.do, width, most=3) if explanation.do else []
     fixes = [fix for fix in explanation.fixes if fix.fix not in _NOT_OF_A_USER]
+    applying: dict[str, None] = {}  # a call may take the same cast from two fixes
     for fix in fixes:
         if fix.verdict == "applies":
             code = " ".join(line.strip() for line in fix.snippet[:1] if fix.fix != "autocast")
             code = code or " ".join(line.strip() for line in fix.snippet) or fix.reason
-            lines += _lines_of(" " if lines else "Fix", f"{_label(fix.fix):<16}{code}", width, most=1)
+            applying[f"{_label(fix.fix):<16}{code}"] = None
+    for line in applying:
+        lines += _lines_of(" " if lines else "Fix", line, width, most=1)
     verdicts = {"depends": "may help", "out_of_reach": "only by hand", "does_not_cure": "no cure"}
     rest = []
     for verdict, label in verdicts.items():

@@ -156,6 +156,7 @@ def test_every_fix_but_the_control_is_judged_for_every_member():
         for width in (80, 110):
             lines = found.to_text(width=width).splitlines()
             assert len(lines) <= 15, (member.id, width)
+            assert len(set(lines)) == len(lines), (member.id, width)
             assert all(len(line) <= width for line in lines), (member.id, width)
             assert lines[-1].startswith("Next"), member.id
 
