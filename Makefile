@@ -115,7 +115,7 @@ docs: $(DEV_STAMP)
 	$(BIN)/python -m tools h200
 	$(BIN)/python -m tools docs
 	$(BIN)/python -m validation --page
-	$(BIN)/python -m tools.docs_examples docs/example-*.md
+	$(BIN)/python -m tools.docs_examples docs/example-*.md docs/story-*.md
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .asv .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache

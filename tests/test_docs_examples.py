@@ -9,7 +9,7 @@ from tools import docs_examples as examples
 
 TESTS = Path(__file__).resolve().parent
 DOCS = TESTS.parent / "docs"
-PAGES = sorted(DOCS.glob("example-*.md"))
+PAGES = sorted([*DOCS.glob("example-*.md"), *DOCS.glob("story-*.md")])
 
 
 def holds_own_attention(space):
@@ -58,7 +58,31 @@ def holds_long_recordings(space):
     assert not space["alone"].failed
 
 
+def holds_mask(space):
+    assert space["diagnosis"].raised.op == "scaled_dot_product_attention"
+    assert space["diagnosis"].patch.verified
+    assert {name for name, row in space["costs"].items() if row.status == "raised"} == {"float16"}
+    assert space["costs"]["kv_to_query"].drift < 1e-5 < space["costs"]["autocast"].drift
+
+
+def holds_silence(space):
+    assert space["diagnosis"].status == "non_finite"
+    assert space["patched"].cures
+    assert {name for name, row in space["costs"].items() if row.status == "passed"} >= {"full_float32", "bfloat16"}
+    assert space["patched"].relative_error < space["costs"]["bfloat16"].drift / 4
+
+
+def holds_frozen_weights(space):
+    assert [finding.kind for finding in space["diagnosis"].faults] == ["drift"]
+    assert space["diagnosis"].patch.verified
+    lost = {name: row.drift for name, row in space["costs"].items()}
+    assert lost["full_float32"] < 1e-5 < lost["float16"] < lost["bfloat16"]
+
+
 HOLDS = {
+    "story-mask": holds_mask,
+    "story-silence": holds_silence,
+    "story-frozen-weights": holds_frozen_weights,
     "example-long-recordings": holds_long_recordings,
     "example-own-attention": holds_own_attention,
     "example-transformers-tts": holds_transformers_tts,
@@ -137,6 +161,8 @@ def test_lines_are_those_of_the_page(tmp_path):
         ("3 of 4 at 1.5e-3", "3 of 4 at 2.25", True),
         ("3 of 4 at 1.5e-3", "3 of 5 at 1.5e-3", False),
         ("1.03 faster", "1.03 slower", False),
+        ("17 KiB", "125 KiB", True),
+        ("17 values", "18 values", False),
         ("torch 2.13.0", "torch 2.14.0", False),
         ("first\n…\nlast", "first\nx\ny\nlast", True),
         ("first\nlast", "first\nx\nlast", False),

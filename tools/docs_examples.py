@@ -6,8 +6,8 @@ that a place named in an output is a line of the page. What a block prints stand
 line by line:
 
 - ``…`` is any text within a line, and alone on a line any number of lines;
-- a number with a decimal point or an exponent was measured, and the number of a line of source moves with edits:
-  another number may stand there;
+- a number with a decimal point, an exponent or a unit of bytes was measured, and the number of a line of source moves
+  with edits: another number may stand there;
 - blanks may be more or fewer; lines that begin with ``doubt:`` are the machine's, neither shown nor compared;
 - everything else is held as it is.
 
@@ -33,7 +33,7 @@ SHOWN = re.compile(r"<!-- ([\w-]+):begin -->\n```text\n(.*?)```\n<!-- \1:end -->
 TOKEN = re.compile(
     r"(?P<any>…)"
     r"|(?P<place>(?<=\.(?:py|md):)\d+|(?<=\bline )\d+|(?<=@@ )-\d+,\d+ \+\d+,\d+)"
-    r"|(?P<number>(?<![\w.])[-−+]?(?:\d[\d,]*\.\d+(?:e[-+]?\d+)?|\d+e[-+]?\d+)(?!\.?\d|\w))"
+    r"|(?P<number>(?<![\w.])[-−+]?(?:\d[\d,]*\.\d+(?:e[-+]?\d+)?|\d+e[-+]?\d+|\d+(?= [KMG]iB))(?!\.?\d|\w))"
     r"|(?P<blank>[ \t]+)"
 )
 PATTERNS = {
