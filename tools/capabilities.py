@@ -25,15 +25,9 @@ from precision_eval.core.files import TrialFile
 from precision_eval.core.table import make_table, to_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
-# The packages that calculate on tensors and signals; an environment of another Python or torch runs every test.
-NUMERIC = (
-    "tests/audio_metrics",
-    *(
-        f"tests/precision_eval/{name}"
-        for name in ("cases", "doctor", "fixes", "measure", "results", "stats", "studies")
-    ),
-    "tests/precision_eval/trace",
-)
+# What calculates by numpy and by torch; an environment of another Python or torch runs every test.
+SIGNALS = ("tests/audio_metrics",)
+TENSORS = tuple(f"tests/precision_eval/{name}" for name in ("cases", "fixes", "measure", "trace"))
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "as it is": {},
     "ATen default": {"ATEN_CPU_CAPABILITY": "default"},
@@ -96,11 +90,18 @@ def sweep(path: Path, chosen: Sequence[str] = (), *, workers: int = 2, tests: Se
 
 def _run_setting(name: str, workers: int, tests: Sequence[str]) -> dict[str, Any]:
     if name in SETTINGS:
-        return _run_tests(sys.executable, SETTINGS[name], workers, tests or NUMERIC)
+        return _run_tests(sys.executable, SETTINGS[name], workers, tests or _tests_of(SETTINGS[name]))
     python, torch = ENVIRONMENTS[names().index(name) - len(SETTINGS)]
     with tempfile.TemporaryDirectory(prefix="precision-eval-") as folder:
         interpreter = _make_environment(Path(folder), python, torch)
         return _run_tests(interpreter, {}, workers, tests)
+
+
+def _tests_of(variables: Mapping[str, str]) -> tuple[str, ...]:
+    if set(variables) == {"OPENBLAS_CORETYPE"}:
+        return SIGNALS  # torch has MKL
+    alike = any(name.startswith(("ATEN", "ONEDNN", "MKL")) for name in variables) and len(variables) == 1
+    return TENSORS if alike else (*SIGNALS, *TENSORS)
 
 
 def _make_environment(folder: Path, python: str, torch: str) -> str:
