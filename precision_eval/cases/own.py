@@ -100,9 +100,10 @@ class OwnCase:
     @property
     def not_applicable(self) -> tuple[str, ...]:
         """What cannot be measured of it, each with what to add."""
-        decoding = "drift over decode steps and divergence are not applicable: add decode_step(model, tokens, state) "
-        decoding += "and state(model, seed), or sample(model, inputs, pick, steps), to your OwnCase"
-        sound = "sound is not applicable: add synthesize(model, script, seed) to your OwnCase"
+        decoding = (
+            "Not measured: drift over steps and divergence (add decode_step and state to your OwnCase, or sample)."
+        )
+        sound = "Not measured: sound (add synthesize to your OwnCase)."
         lacks = ((self.decodes, decoding), (self.synthesize is not None, sound))
         return tuple(text for supported, text in lacks if not supported)
 
