@@ -23,7 +23,7 @@ PYTHON = sys.executable
 HOW = {
     "grep -qx": ("{}", ""),
     "make install": ("make --dry-run install PYTHON=" + PYTHON, ""),
-    "make test": ("make --dry-run test PYTHON=" + PYTHON, ""),
+    "make test": ("make --dry-run lint PYTHON=" + PYTHON, "it would run this test"),
     ".venv/bin/python -m tools capabilities": (f"{PYTHON} -m tools capabilities --help", ""),
     ".venv/bin/python -m build": (f"{PYTHON} -m build --help", "tests/test_release.py builds sdist and wheel"),
     "python -m pytest": (f"{PYTHON} -m pytest --collect-only -q tests/test_release.py", "it would run this test"),
