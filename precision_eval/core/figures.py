@@ -72,12 +72,19 @@ class LatencyFigures(Figures, frozen=True, kw_only=True):
     block_median_s: list[Positive] = []
     baseline_block_median_s: list[Positive] = []
     process_ratios: list[Positive] = []
+    placement_ratios: list[Positive] = []
     blocks: Count = 2
     memory: Name | None = None
     elapsed_s: Amount | None = None
     settling_s: Amount | None = None
     clock: Name | None = None
     launched: LatencyFigures | None = None
+
+    @property
+    def unit_ratios(self) -> list[Positive]:
+        """Ratios of the processes, or of the placements in one; empty where neither was drawn more than once."""
+        several = (ratios for ratios in (self.process_ratios, self.placement_ratios) if len(ratios) > 1)
+        return next(several, [])
 
     @property
     def timed_by(self) -> str:

@@ -58,9 +58,10 @@ from precision_eval.measure.allocator import GROWN, in_memory_state
 from precision_eval.measure.blocks import choose_clock
 from precision_eval.measure.float64_reference import check_available
 from precision_eval.measure.graphs import CudaDevice, candidates_on_device
-from precision_eval.measure.latency import size_rounds, take_random_memory
+from precision_eval.measure.latency import size_rounds
 from precision_eval.measure.memory import call_memory, peak_rss_bytes
 from precision_eval.measure.model_calls import output_error, relative_error
+from precision_eval.measure.placement import take_random_memory
 from precision_eval.measure.timers import timer_for
 from precision_eval.stats.paired import paired_log_ratios
 from precision_eval.stats.robust import Location, student_location

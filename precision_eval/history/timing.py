@@ -66,6 +66,7 @@ def timed_once(cell: Cell, process: int) -> dict[str, Outcome]:
                 check=False,  # a step may write its cache
                 threads=cell.threads,
                 min_rounds=MIN_ROUNDS,
+                redraw=False,  # each process draws by itself
             )
             outcomes |= {fix: passed(fix, ratio_data(ratios, fix)) for fix in candidates}
     return {fix: outcomes[fix] for fix in cell.fixes}

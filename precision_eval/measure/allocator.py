@@ -77,6 +77,13 @@ def take_large_room(state: str) -> Iterator[int]:
             library.free(block)
 
 
+def return_free_memory() -> None:
+    """Give the system the pages that the heap holds free, where the C library is glibc."""
+    library = _c_library()
+    if _is_glibc(library):
+        library.malloc_trim(ctypes.c_size_t(0))
+
+
 def page_faults_without_room(candidate: Candidate) -> float:
     """Count the page faults of a warm call that finds no room for a block of 32 MiB in the heap."""
     with candidate.block():

@@ -29,8 +29,8 @@ from precision_eval.measure.timers import (
     collector_off,
 )
 from precision_eval.stats.doubts import MIN_BLOCKS
-from precision_eval.stats.paired import paired_log_ratios
-from precision_eval.stats.robust import student_location
+from precision_eval.stats.paired import locations_by_group, over_groups, paired_log_ratios
+from precision_eval.stats.robust import Location, student_location
 
 # Least duration of a block. Short blocks make many pairs close in time: on calls of 0.03 to 0.2 ms, blocks of 0.5 ms
 # gave half the standard error of blocks of 2 ms in the same 2 s.
@@ -152,6 +152,8 @@ class Rounds:
     calls: Mapping[str, int]
     seed: int
     order: list[tuple[str, ...]] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)  # of each round, the number of its placement
+    group: int = 0
     preempted: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
     waited: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
     other_threads: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -179,6 +181,7 @@ class Rounds:
                 for name in names:
                     raw[name].append(read_block(name, self.candidates[name], read, self.calls[name]))
                 self.order.append(names)
+                self.groups.append(self.group)
                 self.elapsed_s = time.perf_counter() - started
                 if self.elapsed_s >= slice_end_s or (self.elapsed_s >= elapsed_s and len(self.order) >= min_rounds):
                     break
@@ -198,6 +201,20 @@ class Rounds:
         self.waited[name] += (blocks.waits > 0).tolist()
         self.other_threads[name] += blocks.other_threads.tolist()
         self.page_faults[name] += blocks.page_faults.tolist()
+
+    def begin_group(self) -> None:
+        """Begin a group of rounds in another placement; its first calls, which find cold caches, are not timed."""
+        self.group += 1
+        for name, candidate in self.candidates.items():
+            read_block(name, candidate, lambda call, _: call(), 1)
+
+    def location(self, name: str, baseline: str, clock: str) -> Location:
+        """Locate a candidate's log-ratios, over its groups where there are several."""
+        times = self.times_s[clock]
+        log_ratios = paired_log_ratios(times[name], times[baseline])
+        if self.group == 0:
+            return student_location(log_ratios)
+        return over_groups(locations_by_group(log_ratios, self.groups))[0]
 
     def page_faults_per_call(self, name: str) -> float | None:
         """Median over a candidate's counted blocks; None where the timer does not count them."""
@@ -226,7 +243,7 @@ def choose_clock(rounds: Rounds, name: str, baseline: str) -> str:
         times = rounds.times_s[clock]
         if min(map(min, (times[name], times[baseline]))) <= 0.0:
             return clocks[0]  # too coarse to use
-        errors[clock] = student_location(paired_log_ratios(times[name], times[baseline])).standard_error
+        errors[clock] = rounds.location(name, baseline, clock).standard_error
     first, second = clocks
     few_calls = max(rounds.calls[who] for who in pair) <= CPU_PER_CALL_UP_TO
     if few_calls and rounds.preempted_fraction(pair) > _PREEMPTED_BLOCKS:

@@ -34,7 +34,7 @@ CUDA_EVENT_RESOLUTION_S = 0.5e-6
 
 def check_candidate(name: str, candidate: Candidate) -> None:
     """Call a candidate twice; refuse one that does not repeat or changes its inputs."""
-    carried = [leaf for where, value in _carried(candidate.call) for leaf in leaves_of(value, where)]
+    carried = [leaf for where, value in parts_carried(candidate.call) for leaf in leaves_of(value, where)]
     inputs = {where: value for where, value in carried if isinstance(value, np.ndarray) or is_tensor(value)}
     before = {where: _checksum(value) for where, value in inputs.items()}
     first = [_copy_value(leaf) for _, leaf in leaves_of(_call(name, candidate))]
@@ -73,10 +73,10 @@ def check_resolvable(name: str, candidate: Candidate, timer: Timer) -> None:
         )
 
 
-def _carried(call: Callable[..., object]) -> Iterator[tuple[str, Any]]:
+def parts_carried(call: Callable[..., object]) -> Iterator[tuple[str, Any]]:
     """Yield what a callable carries along, with where it is."""
     if isinstance(call, functools.partial):
-        yield from _carried(call.func)
+        yield from parts_carried(call.func)
         yield from ((f"argument {index}", value) for index, value in enumerate(call.args))
         yield from ((f"argument '{key}'", value) for key, value in call.keywords.items())
         return
@@ -128,7 +128,7 @@ def _array(value: Any) -> np.ndarray:
 
 
 def _checksum(value: Any) -> int:
-    if is_tensor(value) and value.is_cuda:  # a copy to the host would take longer than all timing
+    if is_tensor(value):  # on its device; and what numpy has seen of a tensor keeps it in its place
         return bits_checksum(value)
     array = np.ascontiguousarray(_array(value))
     return zlib.crc32(array.data.cast("B")) if array.size else 0

@@ -34,7 +34,8 @@ from precision_eval.fixes.catalog import Fix, fix_by_id
 from precision_eval.fixes.packing import floating_leaves
 from precision_eval.fixes.pins import set_tf32, unlike_pin
 from precision_eval.measure.allocator import GROWN
-from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
+from precision_eval.measure.latency import Candidate, compare_latency
+from precision_eval.measure.placement import sharing, take_random_memory
 from precision_eval.measure.timers import LaunchedTimer
 from precision_eval.stats.paired import PairedRatio
 from precision_eval.stats.processes import over_processes
@@ -218,7 +219,9 @@ def _time_once(cell: Cell, process: int) -> dict[str, Timed]:
         twin = prepare_candidate(free, BASELINE, built, stack)
         assert isinstance(twin, Candidate)  # the very computation that has just worked
         clocks = _clocks(cell, is_bare=isinstance(built.model, CachedAttention))
-        timed |= _ratios(cell, process, candidates | {BASELINE: baseline}, twin, clocks, is_pinned=refused is None)
+        candidates |= {BASELINE: baseline}
+        stack.enter_context(sharing(candidates, BASELINE))
+        timed |= _ratios(cell, process, candidates, twin, clocks, is_pinned=refused is None)
         if refused is not None:  # what ran free is a reference and no answer to what runs under the pin
             timed[BASELINE] = refused
     return timed
@@ -252,11 +255,13 @@ def _ratios(
 ) -> dict[str, Timed]:
     doubt = () if is_pinned else (_FREE_BASELINE.format(cell.options.sdpa_backend),)
     by_clock: dict[str, dict[str, PairedRatio]] = {fix: {} for fix in candidates}
+    judged, budget_s = next(iter(clocks)), cell.options.budget_s / cell.options.processes
     for clock, chosen in clocks.items():
+        share = 1.0 if len(clocks) == 1 else 0.5 if clock == judged else 0.5 / (len(clocks) - 1)
         ratios = compare_latency(
             candidates,
             baseline=BASELINE,
-            budget_s=cell.options.budget_s / (len(clocks) * cell.options.processes),
+            budget_s=share * budget_s,
             margin=MARGIN,
             device=cell.device,
             seed=cell.options.seed + process,
@@ -264,6 +269,7 @@ def _ratios(
             check=False,  # a step may write its cache; that every output is finite was seen when the fix was put on
             threads=cell.threads,
             memory=cell.options.memory or GROWN,
+            redraw=None if cell.options.processes == 1 else False,  # each process draws by itself
             **chosen,
         )
         for fix, ratio in ratios.items():

@@ -9,6 +9,7 @@ sum of the kernels' times, or, where no profiler sees kernels, the launched time
 from __future__ import annotations
 
 import sysconfig
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,7 @@ from precision_eval.core.errors import CandidateError, UnsupportedError
 from precision_eval.core.formatting import shortened
 from precision_eval.measure.blocks import Candidate
 from precision_eval.measure.candidates import is_tensor, leaves_of, relative_distance, same_bits
+from precision_eval.measure.placement import NOTHING_MOVES, Draws
 from precision_eval.measure.timers import Cache, CudaTimer, LaunchedTimer, Samples, Timer, collector_off
 from precision_eval.stats.paired import PairedRatio
 
@@ -36,16 +38,29 @@ _INSTALLED = tuple(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platl
 _TWIN = "\0twin"  # cannot collide with a candidate's name
 
 Ratios = dict[str, PairedRatio]
-# Compares candidates, and the baseline's copy, on one timer for so many seconds.
-Compare = Callable[[Mapping[str, Candidate], Candidate | None, Timer, float], Ratios]
+# Compares candidates, and the baseline's copy, on one timer for so many seconds, in places that may be drawn anew.
+Compare = Callable[[Mapping[str, Candidate], Candidate | None, Timer, float, Draws | None], Ratios]
+
+
+class Replay:
+    """The replay of a captured call, which is captured again where its tensors have moved."""
+
+    def __init__(self, replay: Callable[[], object]) -> None:
+        self.replay: Callable[[], object] | None = replay
+
+    def __call__(self) -> object:
+        assert self.replay is not None
+        return self.replay()
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A captured candidate: its replay, and doubts where that is not the call."""
+    """A captured candidate: its replay, doubts where that is not the call, and how long the capture took."""
 
     candidate: Candidate
     doubts: tuple[str, ...]
+    replay: Replay
+    capture_s: float
 
 
 class CaptureRefusedError(UnsupportedError):
@@ -75,12 +90,13 @@ class CudaDevice:
             self._cuda.current_stream().wait_stream(side)
             self._cuda.synchronize()
 
-    def capture(self, call: Callable[[], object]) -> Callable[[], object]:
-        """Return a replay of a warm call; raises what forbids its capture."""
+    def capture(self, call: Callable[[], object], *, again: bool = False) -> Callable[[], object]:
+        """Return a replay of a warm call, not checked if it was captured before; raises what forbids its capture."""
         import torch
 
         with self._cuda.device(self.name), collector_off():  # to free another graph would spoil the capture
-            self._check_synchronises_nothing(call)
+            if not again:
+                self._check_synchronises_nothing(call)
             # What autocast has cached lies outside the graph's pool and may be freed before a replay reads it.
             torch.clear_autocast_cache()
             graph, side, before = self._cuda.CUDAGraph(), self._cuda.Stream(), self._cuda.current_stream()
@@ -180,10 +196,32 @@ def capture_candidate(name: str, candidate: Candidate, device: CudaDevice) -> Gr
             message = f"candidate '{name}' raised before its capture: {type(error).__name__}: {error}"
             raise CandidateError(message) from error
         try:
-            replay = device.capture(candidate.call)
+            start_s = time.perf_counter()
+            replay = Replay(device.capture(candidate.call))
+            capture_s = time.perf_counter() - start_s
         except Exception as error:
             raise CaptureRefusedError(refusal_text(error)) from error
-    return Graph(Candidate(replay), _replay_doubts(expected, _copied_tensors(replay())))
+    return Graph(Candidate(replay), _replay_doubts(expected, _copied_tensors(replay())), replay, capture_s)
+
+
+def _draws_of_graphs(
+    graphs: Mapping[str, Graph], calls: Mapping[str, Candidate], device: CudaDevice, draws: Draws | None
+) -> Draws | None:
+    """Return how to lay the tensors of calls elsewhere and capture all of them again, in random order."""
+    if draws is None:
+        return None
+    rng, names = np.random.default_rng(len(graphs)), list(calls)
+
+    def draw() -> None:
+        for graph in graphs.values():
+            graph.replay.replay = None  # frees its memory
+        draws.draw()
+        for index in rng.permutation(len(names)):
+            call = calls[names[index]]
+            with call.block():
+                graphs[names[index]].replay.replay = device.capture(call.call, again=True)
+
+    return Draws(draw, draws.cost_s + sum(graphs[name].capture_s for name in names))
 
 
 def _copied_tensors(output: object) -> list[Any]:
@@ -254,6 +292,7 @@ def compare_on_device(
     *,
     baseline: str,
     timer: Timer,
+    draws: Draws | None,
     compare: Compare,
 ) -> Ratios:
     """Compare graphs with one another, and what cannot be captured with the baseline on the clock that is left.
@@ -271,12 +310,15 @@ def compare_on_device(
     budget_s /= 2.0 if has_pairs and uncaptured else 1.0
     if has_pairs:
         copy = graphs[_TWIN].candidate if twin else None
-        for name, ratio in compare(by_graph, copy, timer, budget_s).items():
+        calls = {name: named[name] for name in by_graph} | twin
+        graph_draws = _draws_of_graphs(graphs, calls, device, draws)
+        for name, ratio in compare(by_graph, copy, timer, budget_s, graph_draws).items():
             members = (baseline, _TWIN if name == baseline else name)
             results[name] = _doubting(ratio, [text for member in members for text in graphs[member].doubts])
     if uncaptured:
         clock, kind = device.fallback()
-        ratios = compare({baseline: named[baseline]} | uncaptured, noise_floor, clock, budget_s)
+        moving = None if draws is NOTHING_MOVES else draws
+        ratios = compare({baseline: named[baseline]} | uncaptured, noise_floor, clock, budget_s, moving)
         for name, ratio in ratios.items():
             if name not in results:
                 results[name] = _doubting(ratio, [_refusal_doubt(name, baseline, refusals, refused_reference, kind)])

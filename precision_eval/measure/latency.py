@@ -5,8 +5,9 @@ one process, in short blocks, in random order per round; ratios are formed withi
 planned times, and measuring stops when every verdict is settled; the rate of false alarms is kept over all looks and
 all candidates. Nothing is dropped.
 
-A process fixes its memory layout for as long as it lives, so a process is one draw: two copies of the same weights can
-differ by several per cent in one and not in the next. `run --set processes=5` makes that part of the interval.
+Where tensors lie is drawn once when they are made: two copies of the same weights can differ by several per cent for as
+long as they live. So tensors that candidates do not share are laid elsewhere several times while they are timed, and
+these placements are the independent units of the interval (:mod:`precision_eval.measure.placement`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 import scipy.special  # noqa: F401 - here, as a first comparison would import it within its budget
 
 from precision_eval.core.errors import ParameterError, check_known
+from precision_eval.core.formatting import duration_text
 from precision_eval.measure.allocator import (
     GROWN,
     MEMORY_STATES,
@@ -40,6 +42,7 @@ from precision_eval.measure.blocks import (
 )
 from precision_eval.measure.candidates import check_candidate, check_resolvable
 from precision_eval.measure.graphs import CudaDevice, compare_on_device
+from precision_eval.measure.placement import NOTHING_MOVES, Draws, draws_of
 from precision_eval.measure.timers import (
     CPU_PER_CALL_UP_TO,
     Cache,
@@ -51,8 +54,7 @@ from precision_eval.measure.timers import (
 )
 from precision_eval.stats.doubts import MIN_BLOCKS
 from precision_eval.stats.intervals import CONFIDENCE
-from precision_eval.stats.paired import ERROR_RATE, PairedRatio, paired_log_ratios, paired_ratio
-from precision_eval.stats.robust import student_location
+from precision_eval.stats.paired import ERROR_RATE, PairedRatio, paired_ratio
 from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, LOOKS, decide, look_errors, student_quantile
 
 __all__ = ["Candidate", "Candidates", "compare_latency"]
@@ -69,8 +71,10 @@ _SIZING_SHARE = 0.01
 _LEAST_IN_PAIRS = 5  # four overlapping pairs, whose median forgives one call
 _FIRST_PART = 0.1
 _MOST_FOR_ANALYSIS = 0.5
-_PADDING_BYTES = 1 << 16
-_PADDINGS = 64
+_IN_GROUP = 3  # rounds, whose location forgives one
+_LEAST_GROUPS = 3
+_GROUPS_A_SECOND = 6.0
+_SHARES_FOR_DRAWS = (0.34, 0.5)  # of the budget, the second where the first is too little
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +116,7 @@ def compare_latency(
     threads: int | None = None,
     min_rounds: int = MIN_BLOCKS,
     memory: str = GROWN,
+    redraw: bool | None = None,
 ) -> dict[str, PairedRatio]:
     """Compare the latency of several calls by interleaved, paired blocks.
 
@@ -153,6 +158,10 @@ def compare_latency(
         State of the C library's allocator (:mod:`precision_eval.measure.allocator`), which decides what a call's large
         temporaries cost: *grown*, as a process that has loaded a model leaves it; *kept*, freed blocks are never given
         back. A process stays in the state.
+    redraw : bool, optional
+        Lay the tensors that candidates carry (arguments of a partial, variables of a closure, tensors of their modules)
+        elsewhere in memory several times, each value as it is, and take what that changes into the interval. By default
+        where not all candidates carry the same; of graphs always, as each capture has memory of its own.
 
     Returns
     -------
@@ -186,6 +195,10 @@ def compare_latency(
         )
     graphs = CudaDevice(device) if graph else None
     timer = timer or (timer_for(device, cache=cache) if graphs is None else graphs.graph_timer(cache))
+    carrying = [*named.values(), *([] if noise_floor is None else [noise_floor])]
+    draws = draws_of(carrying, seed, wanted=redraw if graphs is None or redraw is False else True)
+    if draws is None and graphs is not None and redraw is not False:
+        draws = NOTHING_MOVES  # a graph's own memory is drawn with each capture
     for name, candidate in named.items() if check else ():
         check_candidate(name, candidate)
     compare = partial(
@@ -193,9 +206,11 @@ def compare_latency(
         min_rounds=min_rounds, memory=memory,
     )  # fmt: skip
     if graphs is None:
-        return compare(named, noise_floor, timer, budget_s, end_s=end_s)
+        return compare(named, noise_floor, timer, budget_s, draws, end_s=end_s)
     left_s = max(end_s - time.perf_counter(), 1e-3)
-    return compare_on_device(named, noise_floor, graphs, left_s, baseline=baseline, timer=timer, compare=compare)
+    return compare_on_device(
+        named, noise_floor, graphs, left_s, baseline=baseline, timer=timer, draws=draws, compare=compare
+    )
 
 
 def _compare(
@@ -203,6 +218,7 @@ def _compare(
     noise_floor: Candidate | None,
     timer: Timer,
     budget_s: float,
+    draws: Draws | None,
     *,
     baseline: str,
     margin: float,
@@ -232,8 +248,14 @@ def _compare(
     )
     looks = LOOKS if stop_early else (1.0,)
     with take_large_room(memory):
-        look = _measure(rounds, rules, looks, end_s=end_s)
-    return _results(rounds, rules, rules.errors(look, looks), budget_s=budget_s)
+        planned, doubts = _plan_groups(rounds, rules, draws, left_s=end_s - time.perf_counter())
+        if draws is not None and planned > 1:
+            looks = _looks_between(planned) if stop_early else looks
+            look, doubts = _measure_groups(rounds, rules, looks, draws, planned, end_s=end_s)
+        else:
+            look = _measure(rounds, rules, looks, end_s=end_s)
+    doubts += _budget_doubts(rounds, budget_s)
+    return _results(rounds, rules, rules.errors(look, looks), doubts)
 
 
 def _ready(named: Mapping[str, Candidate], timer: Timer, noise_floor: Candidate | None) -> dict[str, Candidate]:
@@ -309,6 +331,60 @@ def _measure(rounds: Rounds, rules: _Rules, looks: tuple[float, ...], *, end_s: 
     return len(looks) - 1
 
 
+def _plan_groups(rounds: Rounds, rules: _Rules, draws: Draws | None, *, left_s: float) -> tuple[int, tuple[str, ...]]:
+    """Return in how many placements to measure, after as many rounds as one needs; and a doubt where it is only one."""
+    if draws is None:
+        return 1, ()
+    start_s = time.perf_counter()
+    rounds.run_until(0.0, min_rounds=_IN_GROUP)
+    round_s = max((time.perf_counter() - start_s) / _IN_GROUP, 1e-9)
+    time_s = max(left_s, rules.min_rounds * round_s)  # which the least of rounds may exceed
+    wanted = min(time_s / round_s // _IN_GROUP, max(MIN_BLOCKS, _GROUPS_A_SECOND * time_s))
+    affordable = [1 + int(share * time_s / max(draws.cost_s, 1e-9)) for share in _SHARES_FOR_DRAWS]
+    planned = int(min(wanted, next((count for count in affordable if count >= _LEAST_GROUPS), 1)))
+    if planned >= _LEAST_GROUPS:
+        return planned, ()
+    needed_s = (_LEAST_GROUPS - 1) * draws.cost_s / _SHARES_FOR_DRAWS[-1]
+    return 1, (
+        "one placement: copies of a tensor can differ by several per cent, and laying them elsewhere takes "
+        f"{duration_text(draws.cost_s)} each time; with {duration_text(needed_s)} and more it is done",
+    )
+
+
+def _looks_between(planned: int) -> tuple[float, ...]:
+    """Return the planned looks, each after the group in which it falls."""
+    return tuple(sorted({max(_LEAST_GROUPS, math.ceil(look * planned)) / planned for look in LOOKS}))
+
+
+def _measure_groups(
+    rounds: Rounds, rules: _Rules, looks: tuple[float, ...], draws: Draws, planned: int, *, end_s: float
+) -> tuple[int, tuple[str, ...]]:
+    """Measure one placement after the other; return the index of the last look, and doubts."""
+    per_group, after = max(_IN_GROUP, math.ceil(rules.min_rounds / planned)), [round(look * planned) for look in looks]
+    kept_s, cost_s = 0.0, draws.cost_s
+    for done in range(planned):
+        start_s, is_enough = time.perf_counter(), len(rounds.order) >= rules.min_rounds
+        if done >= _LEAST_GROUPS and is_enough and start_s + cost_s + kept_s >= end_s:
+            break
+        if done:
+            try:
+                draws.draw()
+            except Exception as error:  # noqa: BLE001 - what was measured is kept, whatever a new place raises
+                return len(looks) - 1, (f"placement: drawn {done} times, then {type(error).__name__}: {error}",)
+            rounds.begin_group()
+            cost_s = time.perf_counter() - start_s
+        to_come = planned - done - 1
+        share_s = (end_s - time.perf_counter() - kept_s - to_come * cost_s) / (to_come + 1)
+        least = per_group if done == 0 else len(rounds.order) + per_group
+        rounds.run_until(rounds.elapsed_s + share_s if done else share_s, min_rounds=least)
+        kept_s = kept_s or 1.2 * planned * _analysis_s(rounds, rules)
+        if done + 1 in after and len(rounds.order) >= rules.min_rounds:
+            errors = rules.errors(after.index(done + 1), looks)
+            if all(_settled(rounds, rules, name, errors) for name in rules.judged):
+                return after.index(done + 1), ()
+    return len(looks) - 1, ()
+
+
 def _analysis_s(rounds: Rounds, rules: _Rules) -> float:
     """Time the statistics of one candidate on the rounds that there are, once warm; return the seconds for all."""
     for _ in range(2):
@@ -319,8 +395,7 @@ def _analysis_s(rounds: Rounds, rules: _Rules) -> float:
 
 def _settled(rounds: Rounds, rules: _Rules, name: str, errors: tuple[float, float]) -> bool:
     """Whether a verdict is reached and its interval is as narrow as the margin."""
-    times = rounds.times_s[choose_clock(rounds, name, rules.baseline)]
-    location = student_location(paired_log_ratios(times[name], times[rules.baseline]))
+    location = rounds.location(name, rules.baseline, choose_clock(rounds, name, rules.baseline))
     degrees = location.size - 1
     half = student_quantile(1.0 - CONFIDENCE, degrees) * location.standard_error
     verdict = decide(
@@ -333,9 +408,10 @@ def _settled(rounds: Rounds, rules: _Rules, name: str, errors: tuple[float, floa
     return verdict != "undecided" and half <= math.log1p(rules.margin)
 
 
-def _results(rounds: Rounds, rules: _Rules, errors: tuple[float, float], *, budget_s: float) -> dict[str, PairedRatio]:
+def _results(
+    rounds: Rounds, rules: _Rules, errors: tuple[float, float], doubts: tuple[str, ...]
+) -> dict[str, PairedRatio]:
     """Summarise every candidate; under the baseline's name its noise floor."""
-    doubts = _budget_doubts(rounds, budget_s)
     results: dict[str, PairedRatio] = {}
     if _NOISE_FLOOR in rules.judged:
         noise_floor = results[rules.baseline] = _result(rounds, rules, errors, _NOISE_FLOOR, doubts)
@@ -364,6 +440,7 @@ def _result(
         clock=clock,
         elapsed_s=rounds.elapsed_s,
         preempted_fraction=taken,
+        groups=rounds.groups,
         doubts=doubts
         + _load_doubts(clock, taken)
         + _memory_doubts(rounds, rules, name)
@@ -424,10 +501,3 @@ def _noise_floor_doubts(noise_floor: PairedRatio) -> tuple[str, ...]:
         f"the noise floor is off: the baseline against itself gave {noise_floor.ratio:.4f} "
         f"[{noise_floor.ratio_low:.4f}, {noise_floor.ratio_high:.4f}], not 1 ± {noise_floor.margin:g}",
     )
-
-
-def take_random_memory(seed: int) -> list[np.ndarray]:
-    """Take small and large pieces of memory of random size; they last as long as the list is held."""
-    rng = np.random.default_rng(seed)
-    sizes = [*rng.integers(1, _PADDING_BYTES, _PADDINGS), *rng.integers(1, 64 * _PADDING_BYTES, 4)]
-    return [np.ones(int(size), dtype=np.uint8) for size in sizes]

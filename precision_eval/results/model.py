@@ -38,8 +38,9 @@ ONE_INPUT = 0.10
 """Relative difference below which two drifts from one seeded input each are not told apart."""
 
 ONE_PROCESS = 0.05
-"""Relative difference in time below which one process alone tells nothing apart: it draws its memory layout once, which
-is worth up to several per cent for as long as it lives. A judgement; the choice bench puts it to the test."""
+"""Relative difference in time below which one process alone tells nothing apart: what it draws once, where its code and
+memory lie, is worth up to several per cent for as long as it lives, and places drawn within it do not show all of
+that. A judgement; the choice bench puts it to the test."""
 
 FRESH_MEMORY = 1.0
 """Relative difference in time below which one process tells nothing apart where a call takes fresh memory: the state of
@@ -109,11 +110,11 @@ class Row:
     """Everything about one fix (or reference, noise floor, control) of a group.
 
     `status` is one word for all its measures and `reason` the message that came with it. `time` is the ratio to the
-    baseline's time, exactly 1 for the baseline; `time_logs` are its logarithms, one per process, or one per round where
-    one process measured; only within one `session` are they paired. `processes` is 0 where time was not measured. A
-    drift that is not `paired_drift` is of one input, and its interval a convention. `diverged` counts free-running
-    streams that left the reference's tokens, `survival` is the fraction that did not (Kaplan–Meier), and `sound` the
-    verdict on what is heard, None where nothing was. `missing` says for an axis
+    baseline's time, exactly 1 for the baseline; `time_logs` are its logarithms, one per process, or per placement or
+    round where one process measured; only within one `session` are they paired. `processes` is 0 where time was not
+    measured. A drift that is not `paired_drift` is of one input, and its interval a convention. `diverged` counts
+    free-running streams that left the reference's tokens, `survival` is the fraction that did not (Kaplan–Meier), and
+    `sound` the verdict on what is heard, None where nothing was. `missing` says for an axis
     (``time``, ``drift``, ``memory``) why it has no figure. A row that did not pass has no figures, only records.
     """
 

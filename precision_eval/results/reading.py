@@ -254,8 +254,8 @@ def figure_doubts(group: Group) -> list[str]:
     timed = [row for row in group.curing if row.processes == 1 and row.fix != group.baseline]
     if timed:
         doubts.append(
-            f"time was measured in one process, which draws its memory layout once: differences below "
-            f"{100 * ONE_PROCESS:.0f} % are not called; run with --set processes=5 or more"
+            f"time was measured in one process, and the next may differ in what lasts as long as it does: differences "
+            f"below {100 * ONE_PROCESS:.0f} % are not called; run with --set processes=5 or more"
         )
     drifting = [row for row in group.curing if row.drift is not None]
     if drifting and not any(row.paired_drift for row in drifting):
@@ -356,8 +356,7 @@ def _missing(records: Mapping[str, Record], data: Mapping[str, Figures | None]) 
 
 def ratio_estimate(latency: LatencyFigures) -> Estimate:
     """Return a ratio of times with its interval."""
-    processes = len(latency.process_ratios)
-    degrees = (processes if processes > 1 else latency.blocks) - 1
+    degrees = (len(latency.unit_ratios) or latency.blocks) - 1
     return Estimate(
         value=latency.ratio,
         low=latency.ratio if latency.ratio_low is None else latency.ratio_low,
@@ -368,9 +367,9 @@ def ratio_estimate(latency: LatencyFigures) -> Estimate:
 
 
 def log_ratios(latency: LatencyFigures) -> tuple[float, ...]:
-    """Return the log-ratios of a latency: one per process, or per round of a single one."""
-    if len(latency.process_ratios) > 1:
-        return tuple(math.log(ratio) for ratio in latency.process_ratios)
+    """Return the log-ratios of a latency: one per process or placement, or per round where neither was drawn anew."""
+    if latency.unit_ratios:
+        return tuple(math.log(ratio) for ratio in latency.unit_ratios)
     pairs = zip(latency.block_median_s, latency.baseline_block_median_s, strict=True)
     return tuple(math.log(candidate / base) for candidate, base in pairs)
 

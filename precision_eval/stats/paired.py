@@ -11,6 +11,7 @@ candidate is faster. The margin is symmetric in the logarithm: a candidate is *e
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
@@ -20,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.stats.doubts import series_doubts
-from precision_eval.stats.intervals import CONFIDENCE, check_values
-from precision_eval.stats.robust import one_step_interval, student_location
+from precision_eval.stats.intervals import CONFIDENCE, Interval, check_values
+from precision_eval.stats.robust import Location, one_step_interval, student_location
 from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, Verdict, decide, student_quantile
 
 # Rate at which equal candidates may be called faster or slower.
@@ -68,6 +69,9 @@ class PairedRatio:
         Share of the two candidates' blocks in which the system took the processor away; 0 where the clock cannot tell.
     process_ratios : tuple of float
         Ratio of each process; empty where one process measured.
+    placement_ratios : tuple of float
+        Ratio in each placement of the tensors, which are the independent units of the interval; empty where they stayed
+        in one place.
     settling_s : float or None
         Seconds of rounds, at this noise, after which `minimum_detectable_effect` is twice the margin: a change of that
         size is then called in 80 % of repetitions, and equal candidates are settled as equivalent in about 90 %. None
@@ -103,6 +107,7 @@ class PairedRatio:
     elapsed_s: float = 0.0
     preempted_fraction: float = 0.0
     process_ratios: tuple[float, ...] = ()
+    placement_ratios: tuple[float, ...] = ()
     settling_s: float | None = None
     page_faults_per_call: float | None = None
     memory: str = "as found"
@@ -137,6 +142,36 @@ def paired_log_ratios(candidate_s: ArrayLike, baseline_s: ArrayLike) -> NDArray[
             "a block median is not above 0 s; the clock is too coarse for the call: make blocks longer"
         )
     return np.asarray(np.log(candidate) - np.log(baseline))
+
+
+def locations_by_group(log_ratios: ArrayLike, groups: Sequence[int]) -> list[Location]:
+    """Locate the log-ratios of each group of rounds that follow each other."""
+    values = check_values("log_ratios", log_ratios)
+    return [student_location(part) for part in np.split(values, np.flatnonzero(np.diff(groups)) + 1)]
+
+
+def over_groups(groups: Sequence[Location]) -> tuple[Location, Interval]:
+    """Locate what differs from group to group: the groups are the independent units, alike in weight.
+
+    The standard error is that of the mean of their estimates, and no less than what they scatter within.
+    """
+    estimates = np.array([group.estimate for group in groups])
+    within = math.sqrt(sum(group.standard_error**2 for group in groups)) / len(groups)
+    middle, spread = float(estimates.mean()), float(estimates.std(ddof=1))
+    location = Location(middle, max(spread / math.sqrt(len(groups)), within), spread, len(groups))
+    half = student_quantile(1.0 - CONFIDENCE, len(groups) - 1) * location.standard_error
+    return location, Interval(middle, middle - half, middle + half)
+
+
+def _locate(
+    log_ratios: NDArray[np.float64], groups: Sequence[int], *, seed: int, resamples: int
+) -> tuple[list[Location], Location, Interval]:
+    """Locate log-ratios group by group and over all, by bootstrap where there is one group only."""
+    by_group = locations_by_group(log_ratios, groups or [0] * log_ratios.size)
+    if len(by_group) > 1:
+        return by_group, *over_groups(by_group)
+    location = by_group[0]
+    return by_group, location, one_step_interval(log_ratios, seed=seed, resamples=resamples, location=location)
 
 
 def minimum_detectable_effect(standard_error: float, *, margin: float, direction_t: float, power: float = 0.8) -> float:
@@ -197,17 +232,18 @@ def paired_ratio(
     preempted_fraction: float = 0.0,
     doubts: tuple[str, ...] = (),
     resamples: int = 2000,
+    groups: Sequence[int] = (),
 ) -> PairedRatio:
-    """Summarise the block times of one candidate against its baseline's."""
+    """Summarise the block times of one candidate against its baseline's; `groups` number the rounds' placements."""
     log_ratios = paired_log_ratios(candidate_s, baseline_s)
     candidate, base = np.asarray(candidate_s, dtype=np.float64), np.asarray(baseline_s, dtype=np.float64)
-    location = student_location(log_ratios)
-    interval = one_step_interval(log_ratios, seed=seed, resamples=resamples, location=location)
+    by_placement, location, interval = _locate(log_ratios, groups, seed=seed, resamples=resamples)
+    sizes, middles = zip(*((group.size, group.estimate) for group in by_placement), strict=True)
     return PairedRatio(
         **judgement(
             location.estimate,
             location.standard_error,
-            log_ratios.size - 1,
+            location.size - 1,
             margin=margin,
             direction_error=direction_error,
             equivalence_error=equivalence_error,
@@ -225,8 +261,9 @@ def paired_ratio(
         calls_per_block=calls_per_block,
         block_median_s=tuple(candidate.tolist()),
         baseline_block_median_s=tuple(base.tolist()),
-        doubts=doubts + series_doubts(log_ratios, margin=margin),
+        doubts=doubts + series_doubts(log_ratios - np.repeat(middles, sizes), margin=margin),
         threads=threads,
         clock=clock,
         preempted_fraction=preempted_fraction,
+        placement_ratios=tuple(map(math.exp, middles)) if len(middles) > 1 else (),
     )

@@ -53,13 +53,15 @@ def over_processes(ratios: Sequence[PairedRatio], *, candidates: int = 1) -> Pai
         preempted_fraction=float(np.mean([ratio.preempted_fraction for ratio in ratios])),
         page_faults_per_call=_middle([ratio.page_faults_per_call for ratio in ratios]),
         process_ratios=tuple(ratio.ratio for ratio in ratios),
+        placement_ratios=tuple(chain.from_iterable(ratio.placement_ratios for ratio in ratios)),
     )
 
 
 def _squared_error(ratio: PairedRatio) -> float:
     """Squared standard error of one process's log-ratio, from its interval."""
     half = (math.log(ratio.ratio_high) - math.log(ratio.ratio_low)) / 2.0
-    return (half / student_quantile(1.0 - ratio.confidence, ratio.blocks - 1)) ** 2
+    units = len(ratio.placement_ratios) or ratio.blocks
+    return (half / student_quantile(1.0 - ratio.confidence, units - 1)) ** 2
 
 
 def _middle(values: Sequence[float | None]) -> float | None:

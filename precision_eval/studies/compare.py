@@ -34,6 +34,7 @@ from precision_eval.measure.float64_reference import check_available, reference_
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_bytes
 from precision_eval.measure.model_calls import CallOutcome, attempt, output_error, run_fresh, subject_of
+from precision_eval.measure.placement import sharing
 from precision_eval.report.loading import FixComparison, LoadedChoice, paragraphs
 from precision_eval.results.model import Group, Row, exact
 from precision_eval.results.reading import drift_estimate, figure_doubts, log_ratios, ratio_estimate, row_doubts
@@ -300,7 +301,11 @@ def _timed(
     candidates = {name: Candidate(ready[name].call, ready[name].block) for name in passed}
     if len(candidates) < 2:
         return {}, ("time was not measured: it is a ratio of two, and one candidate passes",)
-    ratios = compare_latency(candidates, baseline=baseline, budget_s=budget_s, device=device, seed=seed)
+    on_device = device.startswith("cuda")
+    with sharing(candidates, baseline):
+        ratios = compare_latency(
+            candidates, baseline=baseline, budget_s=budget_s, device=device, seed=seed, graph=on_device, redraw=True
+        )
     doubts = {doubt.partition(":")[0]: doubt for ratio in ratios.values() for doubt in ratio.doubts}  # one of a kind
     return {name: replace(passed[name], latency=ratio) for name, ratio in ratios.items()}, tuple(doubts.values())
 

@@ -82,7 +82,7 @@ class MachineDevice(CudaDevice):
         for _ in range(3):
             call()
 
-    def capture(self, call):
+    def capture(self, call, *, again=False):
         machine = self.machine
         machine.is_capturing, machine.recorded_s = True, 0.0
         try:
