@@ -252,7 +252,7 @@ def _of_pair(target: str, model: Any, inputs: Any) -> OwnCase:
     return OwnCase(model=model, inputs=inputs)
 
 
-def built(target: str, size: str, *, device: str, seed: int) -> BuiltCase:
+def built(target: str | Callable[[], Any], size: str, *, device: str, seed: int) -> BuiltCase:
     """Build the case of a target: a module that takes tensors, and those tensors."""
     from precision_eval.fixes.packing import pack
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -119,10 +120,21 @@ def _examine_and_print(name: str, case: OwnCase, *, as_json: bool, **examination
 
 
 def _write_patch(diagnosis: Diagnosis, path: Path) -> None:
-    patch = next((patch for patch in diagnosis.patches if patch.diff), None)
-    if patch is None:
-        typer.echo(f"nothing written to {path}: no change of a source line cures the model", err=True)
+    """Write a change of the source that cures by itself; no half of one."""
+    patch = next((patch for patch in diagnosis.patches if patch.diff and patch.verified and not patch.code), None)
+    if patch is not None:
+        path.write_text(patch.diff, encoding="utf-8")
+        elsewhere = [name for name in re.findall("(?m)^--- a/(.+)$", patch.diff) if not Path(name).exists()]
+        how = f"git apply {path}" if not elsewhere else f"patch -p1 in the folder that {elsewhere[0]} is below"
+        typer.echo(f"wrote {path} (no fault left when run); apply it with {how}", err=True)
         return
-    path.write_text(patch.diff, encoding="utf-8")
-    result = "no fault left when run" if patch.verified else f"left when run: {'; '.join(patch.left[:3])}"
-    typer.echo(f"wrote {path} ({result}); apply it with git apply {path}", err=True)
+    change, why = diagnosis.patch, "no change of a source line cures the model"
+    if change is None and not diagnosis.faults:
+        why = "there is no fault"
+    elif change is not None and change.verified and change.diff:
+        why = "the change above is of the source and of what is stored, and needs both"
+    elif change is not None and change.verified:
+        why += "; the lines above that store or set something do, and go where the model is built"
+    elif change is not None and change.diff:
+        why += f" by itself; left: {'; '.join(change.left[:3])}"
+    typer.echo(f"nothing written to {path}: {why}", err=True)

@@ -95,6 +95,7 @@ def gate(
         fixes=_fixes(split(fix, _FIXES), split(candidate)),
         modes=matching("mode", settings["mode"], MODES),
         device=checked_device(settings["device"]),
+        are_defaults=not fix and not candidate,
         budget_s=settings["budget"],
         **{name: settings[name] for name in ("size", "threads", "seed", "processes")},
     )

@@ -24,7 +24,8 @@ HELP = """\
 Each module alone runs in half, between two casts, and the modules are ranked by drift to float64. Then the modules that
 save most bytes per squared drift run in half together, as many as keep the limit. OUT/policy.py contains that policy in
 plain PyTorch, and is a candidate of `run`. It is timed against float32, then measured with every fix on seeds that were
-not used to choose it, in OUT/held-out. A module that is never called stays float32.
+not used to choose it, in OUT/held-out. A module that is never called stays float32. Modules of like layers share a row;
+--verbose lists each.
 
 Trials are appended to OUT/modules.jsonl; the same command resumes there.
 
@@ -51,12 +52,13 @@ def modules(
         float | None, typer.Option(min=0.0, help="[dim]Default: half of the drift with all modules in half.[/dim]")
     ] = None,
     setting: Annotated[list[str] | None, set_option(MODULES)] = None,
+    verbose: options.Verbose = False,
 ) -> None:
     console, settings = Console(emoji=False), read_settings(setting, MODULES)
     seed = settings["seed"]
     try:
         has_parts = find_policy(
-            factory, out, format=settings["format"], seed=seed, max_drift=max_drift, console=console
+            factory, out, format=settings["format"], seed=seed, max_drift=max_drift, console=console, every=verbose
         )
         if settings["held_out"] and has_parts:
             _measure_held_out(factory, out, seed=seed + HELD_OUT_FIRST, console=console)
@@ -65,8 +67,10 @@ def modules(
         sys.exit(EXIT_INTERRUPTED)
 
 
-def find_policy(target: str, out: Path, *, format: str, seed: int, max_drift: float | None, console: Console) -> bool:
-    """Choose a policy, write and print it; returns whether any module is in half."""
+def find_policy(
+    target: str, out: Path, *, format: str, seed: int, max_drift: float | None, console: Console, every: bool
+) -> bool:
+    """Choose a policy, write and print it, `every` module by itself; returns whether any is in half."""
     from precision_eval.studies.modules import FORMATS, advice, policy_table, search_modules, time_policy, write_policy
 
     check_known("format:", format, FORMATS)
@@ -80,7 +84,7 @@ def find_policy(target: str, out: Path, *, format: str, seed: int, max_drift: fl
         policy = search_modules(case, size, seeds=seeds, format=format, file=file, max_drift=max_drift, progress=show)
         write_policy(policy, target, path)
         time = time_policy(policy, case.build(size, device="cpu", seed=seed)) if policy.parts else None
-    print_table(policy_table(policy), console)
+    print_table(policy_table(policy, every=every), console, compact=True)
     print_lines(map(one_line, (policy.sentence, advice(policy, time))), console, style="bold")
     print_lines([f"written: {path}"], console, style="dim")
     return bool(policy.parts)

@@ -16,6 +16,7 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import to_json
 from precision_eval.core.formatting import bytes_of
 from precision_eval.core.table import print_lines, print_table
+from precision_eval.core.targets import is_target
 from precision_eval.fixes.catalog import ALL_FIXES, Fix, fix_by_id
 
 HELP = """\
@@ -27,17 +28,26 @@ that does not fit is a result.
 
 [cyan]precision-eval plan my_case.py:factory[/cyan]  your own model, with the inputs that it returns
 
+[cyan]precision-eval plan my_case.py:factory --length 8192[/cyan]  where it is written `def factory(length=2048)`
+
 [cyan]precision-eval plan config.json --device t4 --length 8192[/cyan]  a causal language model of Hugging Face
 
 [cyan]precision-eval plan config.json --set kv_dtype=float16 --fix kv_to_query,float16 --device 8GiB --json[/cyan]
 """
 HELP += settings_help(PLAN)
 
+_OF_SHIPPED = ("dynamo_fallback", "upstream")  # nothing that a plan of a user's model could say
+
 Model = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="file.py:FACTORY, a case's id, or config.json of a causal language model."),
 ]
-Length = Annotated[int | None, typer.Option(min=1, help="Slots of the cache; [dim]default: the config's longest[/dim]")]
+Length = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Slots of the cache, and what a factory's `length` is; [dim]default: the model's own[/dim]"
+    ),
+]
 PlannedDevice = Annotated[
     str | None,
     typer.Option(
@@ -63,7 +73,8 @@ def plan(
     from precision_eval.studies.memory.models import PlannedCall, planned_model
     from precision_eval.studies.memory.plan import Planner, device_line, plan_all, plan_notes, plan_table
 
-    candidates, planned = _fixes(fix), planned_model(model)
+    planned = planned_model(model, length=length)
+    candidates = [each for each in _fixes(fix) if fix or not is_target(model) or each.id not in _OF_SHIPPED]
     memory = None if device is None else bytes_of(device)
     target = None if device is None or memory is not None else device_named(device)
     memory = target.memory_bytes if target else memory

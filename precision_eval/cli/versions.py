@@ -19,7 +19,8 @@ _STYLES = {"passed": "green", "raised": "red", "failed": "red", "non_finite": "r
 
 HELP = """\
 Reads asv's results and prints what changed beyond its margin: any status, bytes by 1 %, drift by half, latency
-ratios by a quarter. asv detects the steps. A terminal gets tables, a pipe gets Markdown.
+ratios by a quarter. asv detects the steps. Fixes that changed alike share a row; --verbose shows each at every version.
+A terminal gets tables, a pipe gets Markdown.
 
 [bold]Examples[/bold]
 
@@ -39,15 +40,16 @@ def versions(
     as_json: options.Json = False,
     figure: Annotated[Path | None, typer.Option(help="Also draw a heatmap to this PNG or SVG file.")] = None,
     setting: Annotated[list[str] | None, set_option(VERSIONS)] = None,
+    verbose: options.Verbose = False,
 ) -> None:
     from precision_eval.history.asv_results import read_results
     from precision_eval.history.versions import history_of
-    from precision_eval.report.versions import as_data, versions_table
+    from precision_eval.report.versions import as_data, changes_table, versions_table
 
     settings = read_settings(setting, VERSIONS)
     sets = read_results(results or Path("results/torch-versions"), machine=settings["machine"])
     history = history_of(sets, axis=by, cases=split(case, ("*",)), metrics=settings["metric"])
-    console, table = Console(emoji=False), versions_table(history)
+    console, table = Console(emoji=False), (versions_table if verbose else changes_table)(history)
     if figure is not None:
         from precision_eval.report.versions import draw_heatmap
 

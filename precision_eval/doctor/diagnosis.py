@@ -329,6 +329,7 @@ class Diagnosis:
 
 WIDTH = 110
 MOST_NOTES = 8  # to_dict has them all
+_SELDOM = ("dynamo_fallback", "upstream")  # of the compiler, and of shipped systems
 _STATUSES = {"passed": "runs", "raised": "raises", "non_finite": "gives values that are not finite"}
 _KINDS = {
     "raise": "raised",
@@ -491,7 +492,7 @@ def _remedies(diagnosis: Diagnosis) -> Iterator[str]:
         columns = ("fix", "cures" if diagnosis.faults else "works", "drift", "latency", "peak", "stored")
         yield from to_text(make_table(columns, map(_row, tried), align="llrrrr")).splitlines()
     for remedy in diagnosis.remedies:
-        if remedy.reason:
+        if remedy.reason and not (remedy.status == "unsupported" and remedy.fix in _SELDOM):
             status = "" if remedy.status == "passed" else f"{remedy.status}: "
             yield from _wrap(f"{remedy.fix} {status}{remedy.reason}")
     baseline = next((remedy.latency_baseline for remedy in diagnosis.remedies if remedy.latency_baseline), "")

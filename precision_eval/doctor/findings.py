@@ -246,7 +246,7 @@ def operands_of(event: Event, base: torch.dtype) -> tuple[OperandHistory, ...]:
             dtype=short(record.dtype),
             shape=shape,
             expression=text,
-            brought_by=_words_of(origin_of(record)),
+            brought_by=_bringer(record, base),
             history=history_of(record, base),
         )
         for name, (_, shape, record), text in zip(names, event.operands, written, strict=True)
@@ -298,6 +298,13 @@ def declared_formats(model: nn.Module) -> Iterator[tuple[str, torch.dtype]]:
 def left_faults(observer: DtypeFlow, outputs: tuple[torch.Tensor, ...]) -> list[str]:
     findings, _ = findings_of(observer, outputs, None, broken=False)
     return [f"{finding.kind} at {finding.place}" for finding in findings if finding.severity == "fault"]
+
+
+def _bringer(record: Provenance, base: torch.dtype) -> str:
+    """Name what brought a dtype; where nearly every weight has it, none of them did by itself."""
+    origin = origin_of(record)
+    is_usual = origin.kind == "parameter" and origin.dtype is base and origin is not record
+    return "the model's weights" if is_usual else _words_of(origin)
 
 
 def _words_of(record: Provenance) -> str:

@@ -50,8 +50,12 @@ def judge_pairs(
     doubts: Sequence[str] = (),
     settled: Sequence[FigureChange] = (),
     unchanged: Sequence[str] = (),
+    are_defaults: bool = False,
 ) -> GateResult:
-    """Judge what the processes measured of each cell; what an earlier look settled stays."""
+    """Judge what the processes measured of each cell; what an earlier look settled stays.
+
+    `are_defaults`: where nobody named the fixes and head cures a case as shipped, what that costs another is shown.
+    """
     check_kinds(required)
     changes = {(cell, "status"): _status_change(cell, pairs) for cell, pairs in measured.items()}
     changes |= _noisy_changes(measured, margins)
@@ -61,6 +65,15 @@ def judge_pairs(
             base, head = getattr(pairs[0].base, metric), getattr(pairs[0].head, metric)
             if base is not None and head is not None:
                 changes[cell, metric] = exact_change(cell, metric, base, head, margin=margins.memory)
+    if are_defaults:
+        cured = {
+            cell.case for cell, _ in changes if _is_cured(changes.get((cell._replace(fix="as_shipped"), "status")))
+        }
+        changes |= {
+            key: replace(change, verdict="shown", note="not judged: base fails as shipped")
+            for key, change in changes.items()
+            if key[0].case in cured and key[1] != "status" and change.verdict in ("regression", "undecided")
+        }
     return GateResult(
         base=names[0],
         head=names[1],
@@ -71,6 +84,10 @@ def judge_pairs(
         doubts=(*doubts, *_shared_slowdowns(changes)),
         required=tuple(required),
     )
+
+
+def _is_cured(status: FigureChange | None) -> bool:
+    return status is not None and status.verdict == "improvement"
 
 
 def split_by_look(result: GateResult) -> tuple[frozenset[GateCell], list[FigureChange]]:

@@ -103,8 +103,9 @@ def gate_trees(
         plan = replace(plan, cases=tuple(case for case in plan.cases if case not in unchanged))
         figures: list[ProcessFigures] = []
         result = partial(
-            _result, figures, trees=trees, margins=margins, required=tuple(required), unchanged=tuple(unchanged)
-        )
+            _result, figures, trees=trees, margins=margins, required=tuple(required), unchanged=tuple(unchanged),
+            are_defaults=plan.are_defaults,
+        )  # fmt: skip
         if not plan.cases:
             return result()
         began_s = time.monotonic()
@@ -161,6 +162,7 @@ def _result(
     margins: Margins,
     required: tuple[str, ...],
     unchanged: tuple[str, ...],
+    are_defaults: bool,
     settled: Sequence[FigureChange] = (),
 ) -> GateResult:
     measured: dict[GateCell, list[PairFigures]] = {}
@@ -176,6 +178,7 @@ def _result(
         doubts=tuple(dict.fromkeys(note for process in figures for note in process.notes)),
         settled=settled,
         unchanged=unchanged,
+        are_defaults=are_defaults,
     )
 
 

@@ -60,6 +60,7 @@ class GatePlan:
     seed: int = 0
     processes: int = 10
     budget_s: float = 5.0
+    are_defaults: bool = False  # nobody named the fixes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,6 +59,7 @@ def verdict_line(result: GateResult) -> str:
     if worse:
         cells = len({change.place for change in worse})
         line = f"Regression: {counted(len(worse), 'figure')} of {counted(cells, 'cell')} worse beyond the margin"
+        line += "".join(f"; {change.place.case} is fixed under {change.place.fix}" for change in fixed)
     elif result.gaps:
         line = f"Could not tell: {none_worse}; {'; '.join(result.gaps)}"
     elif fixed:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
-from precision_eval.core.formatting import MISSING, counted, factor_text, memory_text, scientific, status_text
+from precision_eval.core.formatting import MISSING, counted, factor_text, grouped, memory_text, scientific, status_text
 from precision_eval.core.table import Table, make_table
 from precision_eval.history.versions import History, Step, VersionSeries
 from precision_eval.report.drawing import INK, STATUS_STYLES, NotDrawn, new_figure, save_as
@@ -33,6 +33,28 @@ def versions_table(history: History) -> Table:
     """Return a row per series that changed, with its value at each position."""
     columns = ("case", "mode, size", "fix", "metric", *history.positions, "changed")
     return make_table(columns, map(_row, history.changed), title=heading(history))
+
+
+def changes_table(history: History) -> Table:
+    """Return a row per change that several fixes share, with the range of their factors."""
+    steps = grouped(
+        ((key.case, f"{key.mode}, {key.size}", key.metric, step.at, _direction(step)), (key.fix, step))
+        for key, step in ((series.key, step) for series in history.changed for step in series.steps)
+    )
+    rows = []
+    for (case, place, metric, at, direction), of in steps.items():
+        factors = sorted(step.factor for _, step in of if step.factor is not None)
+        ends = dict.fromkeys(factor_text(factor) for factor in (factors[:1] + factors[-1:]))
+        fixes = of[0][0] if len(of) == 1 else f"{len(of)} fixes"
+        rows.append((case, place, metric.replace("_", " "), at, " to ".join(ends) or direction, fixes))
+    return make_table(("case", "mode, size", "metric", "at", "change", "of"), rows, title=heading(history))
+
+
+def _direction(step: Step) -> str:
+    """Return what tells changes that are named apart from others of their place."""
+    if step.factor is None:
+        return f"{status_text(str(step.old))} → {status_text(str(step.new))}"
+    return "more" if step.factor > 1.0 else "less"
 
 
 def _row(series: VersionSeries) -> tuple[str, ...]:

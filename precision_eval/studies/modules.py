@@ -11,6 +11,7 @@ reaches stays float32: nothing was measured of it.
 from __future__ import annotations
 
 import copy
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -28,6 +29,7 @@ from precision_eval.cases.own import digest_of
 from precision_eval.core.cells import failure_of
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import TrialFile, written_whole
+from precision_eval.core.formatting import grouped
 from precision_eval.core.table import Table, make_table
 from precision_eval.core.targets import is_target
 from precision_eval.core.workers import one_thread
@@ -287,15 +289,33 @@ def advice(policy: ModulePolicy, time: PairedRatio | None) -> str:
     return f"The policy saves memory; its time is {time.verdict}: {interval}."
 
 
-def policy_table(policy: ModulePolicy) -> Table:
-    """Return the parts by the drift that each adds alone, the largest first."""
+def policy_table(policy: ModulePolicy, *, every: bool = True) -> Table:
+    """Return the parts by the drift that each adds alone, the largest first; else those of like layers as one."""
     chosen = {part.names for part in policy.parts}
-    rows = []
-    for part in sorted(policy.tried, key=lambda part: -(part.drift or float("inf"))):
-        drift = "–" if part.drift is None else f"{part.drift:.2e}"
-        verdict = "yes" if part.names in chosen else f"no: {part.reason[:80]}" if part.reason else "no"
-        rows.append((" = ".join(part.names), f"{part.saved_bytes:,}", drift, verdict))
+    ranked = sorted(policy.tried, key=lambda part: -(part.drift or float("inf")))
+    if every:
+        rows = [_part_row([part], chosen) for part in ranked]
+    else:
+        like = grouped(((tuple(map(_any_layer, part.names)), part.reason), part) for part in ranked)
+        rows = [_part_row(parts, chosen) for parts in like.values()]
     return make_table(("part", "bytes saved", "drift alone", f"in {policy.format}"), rows, align="lrrl")
+
+
+def _any_layer(name: str) -> str:
+    return re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
+
+
+def _part_row(parts: Sequence[Part], chosen: set[tuple[str, ...]]) -> tuple[str, ...]:
+    """Write parts as one row: their largest drift first, and how many of them are in half."""
+    name, first = " = ".join(parts[0].names), parts[0]
+    drift = "–" if first.drift is None else f"{first.drift:.2e}"
+    is_in = [part.names in chosen for part in parts]
+    verdict = "yes" if all(is_in) else f"no: {first.reason[:80]}" if first.reason else "no"
+    if len(parts) > 1:
+        name = f"{' = '.join(map(_any_layer, first.names))} ({len(parts)})"
+        drift += "" if first.drift is None else f" to {parts[-1].drift:.2e}"
+        verdict = f"{sum(is_in)} of {len(parts)}" if any(is_in) and not all(is_in) else verdict
+    return name, f"{sum(part.saved_bytes for part in parts):,}", drift, verdict
 
 
 def write_policy(policy: ModulePolicy, target: str, path: Path) -> None:

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from precision_eval.core.formats import short
+from validation.doctor.fixed_point import count_settled, settle, settled_figures, targets
 from validation.doctor.scenes import BRAIN, HALF, SINGLE
 from validation.doctor.trials import MOST, SIZES, alarms, clean_models, cost, score
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.report import share_text
 
 LEAST_LOCATED, LEAST_SILENT, LEAST_VERIFIED = 0.95, 0.85, 0.90
-_PARTS = ("seventh", "clean", "cost")
+_PARTS = ("seventh", "fixed-point", "clean", "cost")
 
 
 def _trials(options: Options) -> list[Trial]:
@@ -36,6 +37,8 @@ def _of_part(part: str, round_: str) -> list[Trial]:
         return [Trial(f"cost/{dtype}/{w}/{n}", ("cost", (dtype, w, n))) for dtype, (w, n) in sizes]
     from validation.doctor.seventh import SET  # loads transformers and diffusers
 
+    if part == "fixed-point":
+        return [Trial(f"fixed-point/{target.rpartition('/')[2]}", ("settled", (target,))) for target in targets(SET)]
     trials = [Trial(f"{round_}/plant/{plant.name}", ("plant", (round_, plant))) for plant in SET.plants()]
     for (name, make), dtype in product(SET.clean(), (HALF, BRAIN, SINGLE)):
         words = f"{name} in {short(dtype)}"
@@ -50,6 +53,7 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
         "plant": lambda round_, plant: {"round": round_, **score(plant)},
         "twin": lambda round_, name, make: {"round": round_, **alarms(name, make)},
         "clean": alarms,
+        "settled": lambda target: {"target": target.rpartition("/")[2], **settle(target)},
         "cost": lambda *size: cost(*size, budget_s=options["budget_s"]),
     }
     for key, (kind, spec), _ in trials:
@@ -62,6 +66,8 @@ def _summary(lines: list[Data], options: Options) -> Data:
         for row in (line[kind] for line in lines if kind in line):
             content.setdefault("rounds", {}).setdefault(row["round"], {}).setdefault(name, []).append(row)
     content |= {"rounds": {round_: count(**parts) for round_, parts in content.get("rounds", {}).items()}}
+    if settled := [line["settled"] for line in lines if "settled" in line]:
+        content["fixed_point"] = count_settled(settled)
     if clean := [line["clean"] for line in lines if "clean" in line]:
         content["clean"] = {"total": len(clean), "alarms": [row for row in clean if row["faults"]]}
     if costs := [line["cost"] for line in lines if "cost" in line]:
@@ -88,6 +94,7 @@ def count(plants: Sequence[Data] = (), twins: Sequence[Data] = ()) -> Data:
 
 def _figures(content: Data) -> list[Figure]:
     figures = [figure for name, round_ in content.get("rounds", {}).items() for figure in round_figures(name, round_)]
+    figures += settled_figures(content.get("fixed_point", {}))
     if clean := content.get("clean"):
         alarmed = len(clean["alarms"])
         figures.append(Figure("clean models called faulty", f"{alarmed} of {clean['total']}", "0", alarmed == 0))

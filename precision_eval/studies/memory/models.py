@@ -8,9 +8,10 @@ A plan is of one call. Caches are buffers, so that a fix stores them as it store
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -20,11 +21,12 @@ from torch import nn
 from torch._guards import detect_fake_mode
 
 from precision_eval.cases.base import BuiltCase, Case
+from precision_eval.cases.own import built
 from precision_eval.cases.systems import CASES, case_by_id
 from precision_eval.core.errors import ParameterError, UnsupportedError, check_known
 from precision_eval.core.files import read_json
 from precision_eval.core.formats import short
-from precision_eval.core.targets import first_line, is_target
+from precision_eval.core.targets import first_line, is_target, loaded
 
 DTYPES = ("as_shipped", "float16", "bfloat16", "float32")
 MOST_LAYERS = 1000
@@ -66,7 +68,7 @@ class PlannedModel:
     as_built: bool = False
 
     def check(self, call: PlannedCall) -> None:
-        if self.as_built and (call.length, call.batch, call.tokens) != (1, 1, 1):
+        if self.as_built and (call.length, call.batch, call.tokens) != (self.default_length, 1, 1):
             raise ParameterError(
                 f"{self.name} is planned with its own inputs; leave out --length and the settings batch and tokens"
             )
@@ -95,31 +97,53 @@ def is_cache(name: str) -> bool:
     return _CACHE_NAME.fullmatch(name.rpartition(".")[2].lower()) is not None
 
 
-def planned_model(name: str) -> PlannedModel:
-    """Build a case, weights included, or describe the model of a Hugging Face ``config.json``."""
+def planned_model(name: str, *, length: int | None = None) -> PlannedModel:
+    """Build a case, weights included, or describe the model of a Hugging Face ``config.json``.
+
+    A user's factory that takes a `length` is called with it.
+    """
     if name.endswith(".json"):
         return _model_of_config(Path(name))
+    if is_target(name) and length is not None:
+        return _model_of_case(_case_of_length(name, length), length)
     if is_target(name) or name in (case.id for case in CASES):
         return _model_of_case(case_by_id(name))
     raise ParameterError(f"no model '{name}'; give FILE.py:FACTORY, a case's id, or a Hugging Face config.json")
 
 
-def _model_of_case(case: Case) -> PlannedModel:
+def _case_of_length(target: str, length: int) -> Case:
+    factory = loaded(target)
+    if not callable(factory) or "length" not in inspect.signature(factory).parameters:
+        name = target.rpartition(":")[2]
+        raise ParameterError(
+            f"{target} takes no length; write `def {name}(length=...)` and build the cache and inputs by it, or leave "
+            "out --length"
+        )
+
+    def of_length() -> Any:
+        return factory(length=length)
+
+    of_length.__name__ = target
+    return replace(case_by_id(target), make=lambda size, **place: built(of_length, size, **place))
+
+
+def _model_of_case(case: Case, length: int = 1) -> PlannedModel:
     """Plan a case with the inputs that it has; its real tensors are exchanged for some without memory."""
-    built = case.build(case.default_sizes[0], device="cpu", seed=0)
+    case_built = case.build(case.default_sizes[0], device="cpu", seed=0)
 
     @cache
     def faked() -> BuiltCase:
         mode: Any = detect_fake_mode()
-        for module in built.model.modules():
+        for module in case_built.model.modules():
             for tensors in (module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
                 for name, tensor in list(tensors):
                     setattr(module, name, mode.from_tensor(tensor))  # a shared tensor stays shared
-        return BuiltCase(built.model, tuple(mode.from_tensor(tensor) for tensor in built.inputs))
+        return BuiltCase(case_built.model, tuple(mode.from_tensor(tensor) for tensor in case_built.inputs))
 
     return PlannedModel(
-        name=case.id, source=case.source, layers=1, default_length=1, as_built=True, make=lambda call, layers: faked()
-    )
+        name=case.id, source=case.source, layers=1, default_length=length, as_built=True,
+        make=lambda call, layers: faked(),
+    )  # fmt: skip
 
 
 class _DecoderCall(nn.Module):

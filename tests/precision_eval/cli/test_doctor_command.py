@@ -3,11 +3,15 @@
 import json
 import re
 import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from precision_eval.cases.own import on_device
-from precision_eval.cli.examine import case_to_examine
+from precision_eval.cli.examine import _write_patch, case_to_examine
+from precision_eval.doctor.diagnosis import Patch
 
 FACTORIES = """import os, threading
 
@@ -115,6 +119,33 @@ def test_a_slip_is_one_line_and_exits_with_2(refused, factory, message):
 def test_no_command_ends_with_0_because_a_model_does(refused, words):
     command, *factories = words
     refused("ends the program", command, *(f"doctor_factories:{factory}" for factory in factories))
+
+
+WHOLE = Patch(place=None, diff="--- a/here.py\n+++ b/here.py\n", code="", origin="", verified=True, left=())
+STORED = replace(WHOLE, diff="", code="model.k.data = model.k.data.float()")
+PARTIAL = replace(WHOLE, verified=False, left=("promotion at here.py:3",))
+
+
+@pytest.mark.parametrize(
+    ("patches", "faults", "says"),
+    [
+        ((STORED, WHOLE), 1, "wrote fix.patch"),
+        ((replace(WHOLE, diff="--- a/lib/far.py\n"),), 1, "patch -p1 in the folder that lib/far.py is below"),
+        ((replace(WHOLE, code=STORED.code),), 1, "needs both"),
+        ((STORED,), 1, "go where the model is built"),
+        ((PARTIAL,), 1, "no change of a source line cures the model by itself; left: promotion at here.py:3"),
+        ((), 1, "no change of a source line cures the model"),
+        ((), 0, "there is no fault"),
+    ],
+)
+def test_a_whole_change_is_written_or_refused_in_a_line(patches, faults, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here.py").touch()
+    diagnosis = SimpleNamespace(patches=patches, patch=next(iter(patches), None), faults=("a fault",) * faults)
+    _write_patch(diagnosis, Path("fix.patch"))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert Path("fix.patch").exists() == line.startswith("wrote")
 
 
 def test_a_checkpoint_folder(program, tmp_path):

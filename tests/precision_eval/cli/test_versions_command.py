@@ -27,7 +27,9 @@ def run(*arguments):
 
 
 def test_markdown_in_a_pipe_and_files(folder, tmp_path):
-    result = run("--results", folder, "--figure", tmp_path / "map.svg")
+    short = run("--results", folder)
+    assert "| dia-decode | eager, tiny | status | 2.8.0 | raised → passed | kv_to_query |" in short.stdout
+    result = run("--results", folder, "--verbose", "--figure", tmp_path / "map.svg")
     assert result.exit_code == 0, result.output
     assert (
         "| dia-decode | eager, tiny | kv_to_query | status | raised | passed | raised → passed at 2.8.0 |"

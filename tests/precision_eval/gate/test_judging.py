@@ -46,6 +46,25 @@ def verdict(result, metric="latency", fix="a"):
     return change_of(result, metric, fix).verdict
 
 
+RAISES, PASSES = {"status": "raised"}, {"status": "passed"}
+
+
+@pytest.mark.parametrize(("base", "head"), [(RAISES, PASSES), (RAISES, RAISES), (PASSES, PASSES), (PASSES, RAISES)])
+@pytest.mark.parametrize("are_defaults", [False, True])
+@pytest.mark.parametrize(("change", "scatter"), [(0.05, 0.002), (0.0, 0.05)])
+def test_what_a_cure_costs_a_fix_that_nobody_named_is_shown(base, head, are_defaults, change, scatter):
+    shipped = [PairFigures(base=SideFigures(**base), head=SideFigures(**head)) for _ in range(10)]
+    measured = {cell("as_shipped"): shipped, cell("full_float32"): pairs(change, scatter=scatter)}
+    result = judged(measured, are_defaults=are_defaults)
+    is_cured = (base, head) == (RAISES, PASSES)
+    is_shown = is_cured and are_defaults
+    assert (verdict(result, fix="full_float32") == "shown") == is_shown
+    assert bool(result.fixed) == is_cured
+    assert (result.outcome == "no regression") == is_shown
+    undecided, _ = split_by_look(result)
+    assert bool(undecided) == (not change and not is_shown)  # nothing more is measured of what is not judged
+
+
 @pytest.mark.parametrize(("change", "expected"), [(0.0, "no worse"), (0.05, "regression"), (-0.05, "improvement")])
 def test_latency_of_ten_fixes(change, expected):
     result = judged({cell(fix): pairs(change, seed=seed) for seed, fix in enumerate(FIXES)})

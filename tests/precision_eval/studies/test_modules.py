@@ -12,7 +12,17 @@ from precision_eval.cases.systems import case_by_id
 from precision_eval.core.files import TrialFile
 from precision_eval.fixes import fix_by_id
 from precision_eval.measure.system_drift import relative_error, system_drift
-from precision_eval.studies.modules import NOT_CALLED, advice, fix_of, module_of, parts_of, policy_table, search_modules
+from precision_eval.studies.modules import (
+    NOT_CALLED,
+    ModulePolicy,
+    Part,
+    advice,
+    fix_of,
+    module_of,
+    parts_of,
+    policy_table,
+    search_modules,
+)
 
 CASE = """
 import torch
@@ -98,6 +108,28 @@ def test_the_policy_keeps_to_its_limit_and_is_the_longest_that_does(case, found)
     bare = next(part for part in policy.tried if part.names == ("bare",))
     assert (bare.drift, bare.reason) == (None, NOT_CALLED)  # its weight is used without calling it
     assert ("bare", "128", "–", f"no: {NOT_CALLED}") in policy_table(policy).rows
+
+
+def test_modules_of_like_layers_share_a_row():
+    parts = [
+        Part(names=(name,), saved_bytes=10, drift=drift, reason=reason)
+        for name, drift, reason in (
+            ("blocks.0.up", 3e-4, ""), ("blocks.1.up", 5e-4, ""), ("blocks.0.down", 1e-4, ""),
+            ("blocks.1.down", 2e-4, ""),
+            ("head.0", 7e-4, ""), ("head.2", 6e-4, ""), ("blocks.2.up", None, NOT_CALLED),
+        )
+    ]  # fmt: skip
+    chosen = (parts[0], parts[2], parts[3])
+    policy = ModulePolicy(parts=chosen, tried=tuple(parts), format="float16", drift=0, float32=0, all_half=1, limit=1)
+    assert sorted(policy_table(policy, every=False).rows) == [
+        ("blocks.*.down (2)", "20", "2.00e-04 to 1.00e-04", "yes"),
+        ("blocks.*.up (2)", "20", "5.00e-04 to 3.00e-04", "1 of 2"),
+        ("blocks.2.up", "10", "–", f"no: {NOT_CALLED}"),
+        ("head.0", "10", "7.00e-04", "no"),
+        ("head.2", "10", "6.00e-04", "no"),
+    ]
+    assert [row[0] for row in policy_table(policy).rows][1] == "head.0"
+    assert len(policy_table(policy).rows) == len(parts)
 
 
 def test_what_was_run_is_not_run_again(case, found, monkeypatch):

@@ -229,6 +229,47 @@ def test_a_factory_with_tied_weights_and_a_tensor_that_is_no_buffer(tmp_path, pr
     assert "t4: its format is float16; float16 native, bfloat16 emulated, float32 native" in out
 
 
+CACHED = """
+import torch
+from torch import nn
+
+
+class Cached(nn.Module):
+    def __init__(self, length):
+        super().__init__()
+        self.project = nn.Linear(8, 8)
+        self.register_buffer("keys", torch.zeros(1, length, 8, dtype=torch.float16))
+
+    def forward(self, x):
+        return self.project(x) @ self.keys.to(x.dtype).transpose(1, 2)
+
+
+def factory(length=4):
+    return Cached(length).eval(), (torch.randn(1, 1, 8),)
+
+
+def fixed():
+    return factory()
+"""
+
+
+@pytest.mark.parametrize(("asked", "length"), [((), 4), (("--length", "64"), 64)])
+def test_a_factory_is_planned_at_a_length(tmp_path, program, asked, length):
+    (tmp_path / "cached.py").write_text(CACHED, encoding="utf-8")
+    document = json.loads(program("plan", f"{tmp_path / 'cached.py'}:factory", *asked, "--json")[1])
+    fixes = {fix["fix"]: fix for fix in document["fixes"]}
+    assert fixes["as_shipped"]["cache_bytes"] == 2 * 8 * length
+    assert fixes["full_float32"]["cache_bytes"] == 4 * 8 * length
+    assert not {"dynamo_fallback", "upstream"} & fixes.keys()  # what only shipped systems have
+
+
+def test_a_factory_without_a_length_is_refused_with_the_remedy(tmp_path, refused):
+    (tmp_path / "cached.py").write_text(CACHED, encoding="utf-8")
+    place = f"{tmp_path / 'cached.py'}:fixed"
+    refused("takes no length; write `def fixed(length=...)`", "plan", place, "--length", "64")
+    refused("leave out --length", "plan", "metavoice-decode", "--length", "64")
+
+
 def test_the_format_to_take_on_a_device():
     names = {device.name: device.best_format() for device in DEVICES}
     assert names.pop("t4") == "float16"
