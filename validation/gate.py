@@ -17,6 +17,8 @@ from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
+
 from precision_eval.core.environment import cpu_model
 from precision_eval.core.errors import unknown_name
 from precision_eval.core.formatting import MISSING, grouped
@@ -42,6 +44,7 @@ FAULTS: dict[str, dict[str, float]] = {
     "drift": {"drift": 1.2},
     "memory": {"scratch": 1_020_050},  # of the peak, with what a call allocates besides, 2 %
     "own_none": {"own": True},
+    "comment_none": {"own": True, "comment": True},
     "own_slower_5": {"own": True, "units": 105, "all": True},
 }
 
@@ -53,6 +56,7 @@ TITLES = {
     "drift": "drift × 1.2 in one fix",
     "memory": "2 % more memory in one fix",
     "own_none": "a user's model, unchanged",
+    "comment_none": "a user's model, another comment",
     "own_slower_5": "a user's model, 5 % more work",
 }
 
@@ -61,6 +65,7 @@ METRIC = {"memory": "peak_bytes", "drift": "drift"}
 TARGETS = {
     "none": (0.01, False),
     "own_none": (0.01, False),
+    "comment_none": (0.01, False),
     "slower_1": (0.8, True),
     "slower_2": (0.95, True),
     "own_slower_5": (0.95, True),
@@ -149,13 +154,14 @@ def amounts(fault: str) -> str:
 
 
 def make_repository(folder: Path, fault: str) -> None:
-    """Write a repository whose commit HEAD~1 is plain, and HEAD has the fault and other code, so that it is timed."""
+    """Write a repository whose commit HEAD~1 is plain; HEAD has the fault, and other code, or another comment."""
     (folder / "case.py").write_text(_CASE, encoding="utf-8")
     (folder / "planted.py").write_text(amounts("none"), encoding="utf-8")
+    change = "# changed\n" if FAULTS[fault].get("comment") else "CHANGED = True\n"
     _git(folder, "init", "--quiet")
     _git(folder, "add", ".")
     _git(folder, "commit", "--quiet", "--message=base")
-    (folder / "planted.py").write_text(amounts(fault) + "CHANGED = True\n", encoding="utf-8")
+    (folder / "planted.py").write_text(amounts(fault) + change, encoding="utf-8")
     _git(folder, "commit", "--quiet", "--all", "--message=head")
 
 
@@ -210,7 +216,7 @@ def _read(text: str) -> Data:
         "worse": [[change["case"], change["fix"].rpartition(":")[2], change["metric"]] for change in red],
         "decided": sum(change["verdict"] != "undecided" for change in latencies),
         "cells": len(latencies),
-        "detectable": sorted(change["detectable"] for change in latencies)[len(latencies) // 2],
+        "detectable": float(np.median([change["detectable"] for change in latencies] or [0.0])),
     }
 
 

@@ -163,12 +163,12 @@ def _parts(diff: str) -> list[tuple[str, str]]:
 
 def _copied(name: str, home: Path) -> Path:
     """Copy a file with the package around it, links for what is not changed; return the copy."""
+    if (home / Path(name).name).exists():  # a file by itself
+        return home / Path(name).name
     top = Path(name).parts[0]
     if top == "validation":
         shutil.copytree(ROOT / top, home / top, dirs_exist_ok=True)
         return home / name
-    if (home / Path(name).name).exists():  # a file by itself, by its last two parts
-        return home / Path(name).name
     root = home / "site-packages"
     root.mkdir(exist_ok=True)
     (package,) = (Path(at) / top for at in site.getsitepackages() if (Path(at) / top).exists())
