@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 """A cache that is narrower than what is written to it: both halves of a change are needed."""
 
 import torch
