@@ -192,6 +192,11 @@ def signal_flags(table: HalfWindowTable, index: int, name: str) -> list[Flag]:
     if len(alone):
         other = f" in which the {SIGNALS[1 - index]} is not" if table.n_signals > 1 else ""
         message = f"{name} is digital silence in {len(alone)} windows of 1 s{other}"
+        if other and silent.all():
+            message += (
+                ": it holds nothing at all; NaN becomes 0 where samples are written as integers, so check before that "
+                "whether what the model returns is finite, as that of a codec that overflows float16 is not"
+            )
         flags.append(_flag("silent", name, message, time_s=_window_s(table, alone[0]), count=len(alone)))
     first_bad = table.first_bad_sample[index]
     if first_bad is not None:
