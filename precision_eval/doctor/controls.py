@@ -98,6 +98,8 @@ def find_zeros(seen: CallOutcome, reference: Reference, observer: DtypeFlow) -> 
     made = [at for record in records for at in (record, *ancestors(record))]
     if share < MOST_ZEROS or not any(at.kind == "outside" or at.name == "grad" for at in made):
         return None
+    if not all(at.finite for at in made):  # divided by infinity, such as a norm that overflows
+        return None
     reason = (
         f"{percent(share)} of the gradients are 0, and up to {largest:.2g} in float64: they underflow; scale the loss "
         "(torch.amp.GradScaler), or use bfloat16"

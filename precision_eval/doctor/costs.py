@@ -28,10 +28,12 @@ from precision_eval.doctor.remedies import Trials, prices_of
 from precision_eval.doctor.repairs import Repair, Stored, any_layer
 from precision_eval.doctor.source import (
     Insertion,
+    cast_target,
     imports_torch,
     with_backend,
     with_calls,
     with_result_cast,
+    with_single,
     without_call,
 )
 from precision_eval.doctor.suspects import Suspect, line_of, make_edit
@@ -49,7 +51,7 @@ from precision_eval.trace.attention import why_unfused
 from precision_eval.trace.dtype_flow import CodeLine, Event, Operation, is_internal
 from precision_eval.trace.host_waits import WaitFlow, is_on_device
 from precision_eval.trace.observer import ModuleCall
-from precision_eval.trace.operations import FLOATS, Key, OperationKind
+from precision_eval.trace.operations import FLOATS, PART_DTYPES, Key, OperationKind
 from precision_eval.trace.provenance import Provenance
 
 # Share of the time, or of what is stored, below which a saving is none: two copies of a model differ by as much.
@@ -61,6 +63,8 @@ MOST_SUSPECTS = 8
 MORE_DRIFT = 1.5
 
 _HALVES = (torch.float16, torch.bfloat16)
+# Costs that are told where this device saves nothing: others have units for half, and few for float64.
+_OF_OTHER_DEVICES = ("wide_product", "double")
 _PRODUCTS = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN)
 
 
@@ -92,6 +96,7 @@ class CostFlow(WaitFlow):
         super().__init__(*args, **named)
         self.casts: list[CastSeen] = []
         self.wide: list[WideProduct] = []
+        self.doubles: list[tuple[Event, frozenset[Key]]] = []  # what computes in float64, and its complex operands
         self.unfused: list[Unfused] = []
         self.wide_attention: list[Event] = []  # in the memory-efficient kernel, on a device
         self.uncached: Counter[str] = Counter()  # uses of parameters whose casts autocast does not keep
@@ -99,6 +104,9 @@ class CostFlow(WaitFlow):
     def _follow(self, operation: Operation, results: tuple[torch.Tensor, ...]) -> None:
         if operation.kind in _PRODUCTS and results:
             self._note_product(operation, results[0])
+        if results and self.base is not torch.float64 and PART_DTYPES[results[0].dtype] is torch.float64:
+            complex_keys = frozenset(key for key, tensor in operation.operands if tensor.is_complex())
+            self.doubles.append((self._event("wide", operation, torch.float64), complex_keys))
         super()._follow(operation, results)
         source = operation.args[0] if operation.kind is OperationKind.CAST else None
         if source is not None and source.dtype is not results[0].dtype and source.numel():
@@ -141,8 +149,8 @@ def _changes_to_fuse(given: list[tuple[Key, torch.Tensor]]) -> dict[Key, str]:
     return changes | {key: ".detach()" for key, tensor in given[3:] if tensor.requires_grad}
 
 
-def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[tuple[SilentCost, ...], tuple[str, ...]]:
-    """Return what a change saves, and what a change would do on other devices though it saves nothing here."""
+def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[SilentCost, ...]:
+    """Return what a change saves here, the most time first; then what one may save on other devices."""
     model = copy_model(subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own were shown when it first ran
@@ -164,22 +172,22 @@ def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[tuple[SilentCost, 
     costs = [
         (suspect, _cost(suspect, repair, savings.get(id(suspect))))
         for suspect, repair in tried
-        if id(suspect) in savings or suspect.is_fact
+        if id(suspect) in savings or suspect.is_fact or (repair is not None and suspect.kind in _OF_OTHER_DEVICES)
     ]
     costs.sort(key=lambda pair: _rank(pair[1].price))
     kept: list[tuple[Suspect, SilentCost]] = []
     for suspect, cost in costs:  # of two changes of one line, the one that saves more
         if not any(suspect.lines & other.lines for other, _ in kept):
             kept.append((suspect, cost))
-    wide = [suspect for suspect, _ in repairs if suspect.kind == "wide_product" and id(suspect) not in savings]
-    return tuple(cost for _, cost in kept), tuple(map(_without_saving, wide))
+    return tuple(cost for _, cost in kept)
 
 
 def _suspects(observer: CostFlow, subject: ExaminedModel) -> list[Suspect]:
     suspects = [
         *_repeated_casts(observer),
         *_there_and_back(observer),
-        *_wide_products(observer),
+        *_wide_products(observer, subject),
+        *_doubles(observer),
         *_unfused_attention(observer),
         *_autocast_casts(observer),
         *_eager_attention(subject),
@@ -196,11 +204,6 @@ def _rank(price: Price | None) -> tuple[float, float]:
     return min(price.latency_ratio or 1.0, price.launched_ratio or 1.0), -price.saved_bytes
 
 
-def _without_saving(suspect: Suspect) -> str:
-    place = "" if suspect.line is None else f" at {place_of(suspect.line)}"
-    return f"{suspect.reason}{place}: to keep them in half saves nothing on this device; others may be faster in half"
-
-
 def _saves(price: Price, stored: int) -> bool:
     if price.latency_high is not None and price.latency_ratio is not None and price.latency_ratio > 1.0:
         return False
@@ -211,9 +214,11 @@ def _saves(price: Price, stored: int) -> bool:
 
 def _cost(suspect: Suspect, repair: Repair | None, price: Price | None) -> SilentCost:
     place = None if suspect.line is None else place_of(suspect.line)
-    is_kept = repair is not None and (price is not None or suspect.kind == "host_wait")
+    elsewhere = price is None and suspect.kind in _OF_OTHER_DEVICES
+    is_kept = repair is not None and (price is not None or suspect.kind == "host_wait" or elsewhere)
+    reason = suspect.reason + ("; to keep it narrow saves nothing here, others may be faster so" if elsewhere else "")
     return SilentCost(
-        kind=suspect.kind, reason=suspect.reason, module=suspect.call.path if suspect.call else "", place=place,
+        kind=suspect.kind, reason=reason, module=suspect.call.path if suspect.call else "", place=place,
         count=suspect.count, patch=repair.as_patch(place, "", price) if repair and is_kept else None, price=price,
     )  # fmt: skip
 
@@ -275,7 +280,11 @@ def _kinds_of(outputs: tuple[torch.Tensor, ...] | None) -> list[tuple[torch.dtyp
 
 def _repeated_casts(observer: CostFlow) -> Iterator[Suspect]:
     """Casts of what is stored, which every call repeats, and of one tensor several times in a call."""
-    large = [cast for cast in observer.casts if cast.elements >= LEAST_ELEMENTS]
+    large = [
+        cast
+        for cast in observer.casts
+        if cast.elements >= LEAST_ELEMENTS and (cast.record.event is None or cast.record.event.deliberate)
+    ]  # what follows a promotion goes with it
     tensors = grouped(((id(c.record.parents[0]), c.address, c.elements, c.record.dtype), c) for c in large)
     stored: dict[Any, list[CastSeen]] = {}
     made: dict[Any, list[CastSeen]] = {}
@@ -333,20 +342,20 @@ def _there_and_back(observer: CostFlow) -> Iterator[Suspect]:
 # Products in float32 --------------------------------------------------------------------------------------------------
 
 
-def _sources(record: Provenance) -> list[Provenance]:
-    """Walk back through what is float32: casts from half, what is stored, what is made."""
+def _sources(record: Provenance, dtype: torch.dtype = torch.float32) -> list[Provenance]:
+    """Walk back through what is in a wide format: casts from a narrower one, what is stored, what is made."""
     found, pending, seen = [], [record], {id(record)}
     while pending:
         at = pending.pop()
         if at.is_stored or at.kind in ("cast", "made", "outside") or not at.parents:
             found.append(at)
             continue
-        pending += [parent for parent in at.parents if parent.dtype is torch.float32 and id(parent) not in seen]
+        pending += [parent for parent in at.parents if parent.dtype is dtype and id(parent) not in seen]
         seen.update(map(id, at.parents))
     return found
 
 
-def _wide_products(observer: CostFlow) -> Iterator[Suspect]:
+def _wide_products(observer: CostFlow, subject: ExaminedModel) -> Iterator[Suspect]:
     """Products in float32 whose input was half, or under autocast; those that share an input or a line are one."""
     groups: list[tuple[set[Any], list[tuple[WideProduct, list[Provenance]]]]] = []
     for product in observer.wide:
@@ -363,7 +372,7 @@ def _wide_products(observer: CostFlow) -> Iterator[Suspect]:
         members = [member for _, of_group in joined for member in of_group]
         groups.append((keys.union(*(k for k, _ in joined)), [*members, (product, sources)]))
     for _, members in groups:
-        yield _wide_suspect([product for product, _ in members], [s for _, of_one in members for s in of_one])
+        yield _wide_suspect([product for product, _ in members], [s for _, of_one in members for s in of_one], subject)
 
 
 def _elements(shape: tuple[int, ...]) -> int:
@@ -380,7 +389,7 @@ def _is_silent(sources: list[Provenance]) -> bool:
     return any(source.parents[0].kind not in ("parameter", "buffer", "attribute") for source in widened)
 
 
-def _wide_suspect(products: list[WideProduct], sources: list[Provenance]) -> Suspect:
+def _wide_suspect(products: list[WideProduct], sources: list[Provenance], subject: ExaminedModel) -> Suspect:
     events, narrow, autocast = [p.event for p in products], products[0].narrow, products[0].under_autocast
     wide = [s for s in sources if s.kind == "parameter" and s.dtype is torch.float32]
     stored: Stored = {("parameter", source.name): narrow for source in wide}
@@ -394,17 +403,76 @@ def _wide_suspect(products: list[WideProduct], sources: list[Provenance]) -> Sus
     else:
         drops = [inserted for s in casts if s.code for inserted in without_call(s.code, s.instruction)]
         ways = [
+            *(partial(_with_attribute, subject, name, narrow) for name in _attributes(casts)),
             lambda: make_edit(drops, stored),
             lambda: make_edit([*drops, *_cast_results(events)], stored),
             lambda: make_edit([*_cast_operands(events, narrow, weights=True), *_cast_results(events)], stored),
         ]
     names = ", ".join(dict.fromkeys(event.name for event in events))
     reason = f"{names} in float32 where {'autocast is' if autocast else 'all around is'} {short(narrow)}"
+    reason += "".join(f"; {name} is float32" for name in _attributes(casts) if not autocast)
     elements = sum(_elements(shape) for event in events for _, shape, _ in event.operands)
     lines = {line_of(*event.line) for event in events}
     line = (casts[0].code, casts[0].instruction) if casts and casts[0].code and not autocast else events[0].line
     kind: CostKind = "autocast_ignored" if autocast else "wide_product"
     return Suspect(kind, reason, line, events[0].call, ways, elements, len(events), lines)
+
+
+def _attributes(casts: list[Provenance]) -> tuple[str, ...]:
+    """Name the attributes of modules that say what casts bring about, such as ``compute_dtype``."""
+    names: dict[str, None] = {}
+    for cast in casts:
+        target = "" if cast.code is None else cast_target(cast.code, cast.instruction)
+        owner, _, name = target.rpartition(".")
+        module = cast.call.module if cast.call is not None else None
+        if owner == "self" and isinstance(getattr(module, name, None), torch.dtype):
+            names[name] = None
+    return tuple(names)
+
+
+def _with_attribute(subject: ExaminedModel, name: str, dtype: torch.dtype) -> Repair | None:
+    """Say another format in the modules that say which they compute in."""
+    paths = [path for path, module in subject.named_modules() if getattr(module, name, None) is torch.float32]
+
+    def change(model: ExaminedModel) -> None:
+        for path in paths:
+            setattr(model.get_submodule(path), name, dtype)
+
+    lines = (
+        "for module in model.modules():", f'    if hasattr(module, "{name}"):',
+        f"        module.{name} = torch.{short(dtype)}",
+    )  # fmt: skip
+    return Repair(setting="\n".join(lines), change=change) if paths else None
+
+
+def _doubles(observer: CostFlow) -> Iterator[Suspect]:
+    """Work in float64 on what a line widened to it by hand; what it meets there is in float64 too."""
+    casts = {
+        id(cast.record): cast
+        for cast in observer.casts
+        if cast.record.dtype is torch.float64 and cast.elements >= LEAST_ELEMENTS and cast.record.code is not None
+    }
+    if not casts:
+        return
+    change = [i for c in casts.values() if c.record.code for i in with_single(c.record.code, c.record.instruction)]
+    names: dict[str, None] = {}
+    for event, complex_keys in observer.doubles:
+        widened = [any(id(s) in casts for s in _sources(record, torch.float64)) for _, _, record in event.operands]
+        if event.sort is OperationKind.CAST or not any(widened):
+            continue
+        names[event.name] = None
+        texts = zip(written_operands(event), event.operands, widened, strict=True)
+        met = {text: key in complex_keys for text, (key, _, _), is_wide in texts if text and not is_wide}
+        calls = {text: f".to(torch.{'complex64' if is_complex else 'float32'})" for text, is_complex in met.items()}
+        change += with_calls(*event.line, calls)
+    record = next(iter(casts.values())).record
+    reason = (
+        f"{', '.join(names) or record.name} in float64 of what is {short(record.parents[0].dtype)}: float32 holds all "
+        "the digits that come in"
+    )
+    line = (record.code, record.instruction) if record.code is not None else None
+    lines, elements = set(_lines(list(casts.values()))), sum(cast.elements for cast in casts.values())
+    yield Suspect("double", reason, line, record.call, [partial(make_edit, change)], elements, len(casts), lines)
 
 
 def _cast_operands(events: list[Event], narrow: torch.dtype, *, weights: bool = False) -> list[Insertion]:

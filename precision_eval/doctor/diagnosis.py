@@ -20,10 +20,10 @@ from precision_eval.core.table import make_table, to_text
 Severity = Literal["fault", "risk", "note"]
 Kind = Literal[
     "raise", "promotion", "downcast", "mixed_norm", "mixed_mask", "kept_narrowed", "widening", "first_non_finite",
-    "drift", "declared", "bits",
+    "drift", "declared", "bits", "followed",
 ]  # fmt: skip
 CostKind = Literal[
-    "repeated_cast", "there_and_back", "wide_product", "autocast_ignored", "slow_attention", "host_wait"
+    "repeated_cast", "there_and_back", "wide_product", "double", "autocast_ignored", "slow_attention", "host_wait"
 ]  # fmt: skip
 
 
@@ -205,7 +205,8 @@ class SilentCost:
 
     `place` is None where it is a setting of the model, or what autocast does. Waits of the host for a GPU, and
     attention that no fused kernel takes there, are reported without a `patch` too, where no change of a line could be
-    made, and without a `price` where it saves nothing beyond noise.
+    made, and without a `price` where it saves nothing beyond noise, as is work in a format that is wider than it need
+    be, which other devices may do faster.
     """
 
     kind: CostKind
@@ -343,6 +344,7 @@ _KINDS = {
     "drift": "drift beyond the format",
     "declared": "a format declared and not used",
     "bits": "bits taken for those of another format",
+    "followed": "silent promotion that the weights follow",
 }
 
 
@@ -370,7 +372,7 @@ def answer_lines(diagnosis: Diagnosis) -> Iterator[str]:
         yield "No fault: every meeting of unlike dtypes is on purpose, or harmless."
         return
     if first.severity == "risk":
-        yield "No fault here; a risk:"
+        yield f"No fault here; {_headline(first)}:"
     if raised is not None and raised is not first:
         yield from _label("error", _where(raised))
     yield from _label("where", _where(first))
@@ -383,7 +385,7 @@ def other_lines(diagnosis: Diagnosis) -> Iterator[str]:
         yield from _patch(patch, "patch" if index == 0 else "or")
     first, raised = diagnosis.first_split, diagnosis.raised
     others = [f for f in (raised, *diagnosis.faults, *diagnosis.of("risk")) if f is not None and f is not first]
-    costs = "Costs, apart from the fault" if diagnosis.faults else "Costs: nothing is wrong here, and a change saves"
+    costs = "Costs, apart from the fault" if diagnosis.faults else "Costs: nothing is wrong here, and a change may save"
     sections = {
         "": [] if first is None else [_headline(first).capitalize(), *finding_lines(first, history=True)],
         "Also": [line for finding in dict.fromkeys(others) for line in finding_lines(finding, history=False)],
@@ -411,7 +413,7 @@ def _label(label: str, text: str) -> list[str]:
 
 def _headline(first: Finding) -> str:
     if first.severity != "fault":
-        return "a risk"
+        return "a cost" if first.kind == "followed" else "a risk"
     return "dtypes first split" if len({operand.dtype for operand in first.operands}) > 1 else "a fault"
 
 

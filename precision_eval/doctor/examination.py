@@ -155,8 +155,7 @@ def examine(
     )
     keeps_stale_casts = any(patch.code == CACHE_OFF for patch in diagnosis.patches)
     if costs and diagnosis.status == "passed" and not repeats.carries_state and not keeps_stale_casts:
-        priced, unsaved = costs_of(subject, trials)
-        diagnosis = replace(diagnosis, costs=priced, doubts=(*diagnosis.doubts, *unsaved))
+        diagnosis = replace(diagnosis, costs=costs_of(subject, trials))
     if not fixes:
         return diagnosis
     remedies, more = try_fixes(subject, trials, repairs)
@@ -221,7 +220,7 @@ def _diagnose(
     outcome = replace(repeats.outcome, inside=seen.inside)
     broken, total = outcome.broken(reference.outputs, meant=reference.inside)
     judged = _judge_call(subject, observer, seen, raised, outcome, reference)
-    findings = judged.findings
+    findings = judged.findings if broken or raised is not None else judged.with_costs
     doubts = (*_doubts(subject, repeats, seen, reference), *_infinity_doubts(outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
         model=type(subject.unwrapped).__name__,
@@ -266,6 +265,17 @@ class _Judged(NamedTuple):
     drifts: bool
     in_float64_too: bool
     patch: Patch | None
+
+    @property
+    def with_costs(self) -> tuple[Finding, ...]:
+        """The findings, where nothing raised; a promotion that the weights follow is right by its numbers then."""
+        followed = {index for index, event in enumerate(self.events) if event.is_followed and not event.deliberate}
+        return tuple(
+            replace(finding, kind="followed", severity="risk")
+            if index in followed and finding.kind == "promotion"
+            else finding
+            for index, finding in enumerate(self.findings)
+        )
 
     @property
     def updated(self) -> tuple[tuple[str, str], ...]:

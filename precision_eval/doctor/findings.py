@@ -186,7 +186,9 @@ def _judge(event: Event) -> tuple[Severity, str]:
     if event.kind == "promotion":
         if event.leaked:
             asked = "an operand was brought to its dtype by the code" if event.deliberate else "nothing asked for it"
-            return "fault", f"the result is {short(event.result)}: {asked}, and it {event.leaked}"
+            follows = ", whose weights are cast to it: nothing refuses it, and it costs time and memory"
+            reason = f"the result is {short(event.result)}: {asked}, and it {event.leaked}"
+            return "fault", reason + (follows if event.is_followed else "")
         if event.deliberate and event.reached_output:
             return (
                 "risk",
@@ -211,10 +213,21 @@ def _judge(event: Event) -> tuple[Severity, str]:
     if event.kind == "first_non_finite":
         reason = "the first result that is not finite though its operands are"
         divides = event.name != "div" or len(event.operands) > 1
+        if is_of_optimizer(event) and event.name == "addcdiv_" and event.result is torch.float16:
+            return "fault", (
+                f"{reason}; it is a step of the optimizer, and what it divides by may be zero: float16 flushes less "
+                "than 6e-8, as Adam's eps of 1e-8 and the square of a gradient below 2e-4 are; optimise a float32 copy "
+                "(master weights), cast where the model reads it"
+            )
         if event.name in _OF_ZERO and divides and event.result is torch.float16:
             reason += "; what it divides by may be zero here: float16 flushes less than 6e-8, as an epsilon of 1e-8 is"
         return "fault", reason
     return "note", "a wider destination: exact"
+
+
+def is_of_optimizer(event: Event) -> bool:
+    """Whether an operation is torch's own inside ``optimizer.step()``."""
+    return event.name.endswith("_") and callee(*event.line).endswith(".step") and bool(event.operands)
 
 
 def finding_of(group: list[Event], severity: Severity, reason: str, base: torch.dtype) -> Finding:

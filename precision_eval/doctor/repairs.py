@@ -13,8 +13,10 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
@@ -22,7 +24,7 @@ from precision_eval.core.formats import short
 from precision_eval.core.targets import first_line
 from precision_eval.doctor.accuracy import HARDLY_A_DIGIT, excess_drift, is_storage, of_numbers
 from precision_eval.doctor.diagnosis import Finding, Patch, Price, SourceLine
-from precision_eval.doctor.findings import findings_of, owner_of, raised_event, written_operands
+from precision_eval.doctor.findings import findings_of, is_of_optimizer, owner_of, raised_event, written_operands
 from precision_eval.doctor.patched import PatchedSource
 from precision_eval.doctor.source import (
     Insertion,
@@ -30,6 +32,7 @@ from precision_eval.doctor.source import (
     dtype_of,
     expressions,
     imports_torch,
+    is_written_there,
     source_line,
     variables,
     with_cast_for_numpy,
@@ -39,6 +42,7 @@ from precision_eval.doctor.source import (
     with_keyword_cast,
     with_number_that_fits,
     with_result_cast,
+    with_scale_first,
     without_call,
 )
 from precision_eval.fixes.packing import ExaminedModel
@@ -54,10 +58,11 @@ from precision_eval.measure.model_calls import (
 )
 from precision_eval.trace.dtype_flow import CodeLine, Event, inside_event, is_internal
 from precision_eval.trace.operations import ASSIGNMENTS, EIGHT_BITS, SLOTS, OperationKind, loses, operand_names
-from precision_eval.trace.provenance import Provenance, ancestors, named_tensors, origin_of
+from precision_eval.trace.provenance import Provenance, ancestors, dtype_chain, named_tensors, origin_of
 
 # Faults that are cured one after the other before a way is given up.
 MOST_STEPS = 16
+MOST_ALIKE = 4  # meetings of a line that are alike
 
 # Kind and name of a stored tensor → the dtype it is kept in.
 Stored = dict[tuple[str, str], torch.dtype]
@@ -71,6 +76,8 @@ class Repair:
     outputs: tuple[torch.Tensor, ...] | None = None
     setting: str = ""
     change: Callable[[ExaminedModel], None] | None = None
+    undoes: bool = False  # a cast ahead of what is wrong
+    keeps_wide: bool = False  # what the code widened on purpose, until it meets what refuses it
 
     @property
     def verified(self) -> bool:
@@ -132,22 +139,37 @@ def repairs_of(
         repairs = [] if drifts else _repairs_of_dtypes(subject, reference)
         if any(repair.verified for repair in repairs):
             return repairs
-        widened = _follow("widened", _widen, subject, reference)
-    return [widened] if widened.verified else repairs
+        scaled = _follow("scaled", _scale_first, subject, reference)
+        undone = _follow("undone", _undo_or_widen, subject, reference)
+        is_last = undone.verified or not undone.undoes
+        widened = undone if is_last else _follow("widened", _widen, subject, reference)
+    scales = scaled.verified and (
+        _is_explained(scaled, subject, reference) or (widened.verified and _as_exact(scaled, widened, reference))
+    )
+    verified = [*([scaled] if scales else []), *([widened] if widened.verified else [])]
+    return verified or repairs
 
 
 def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Repair]:
-    meeting, origin, stored = (
-        _follow(way, step, subject, reference)
-        for way, step in (("meeting", _at_meeting), ("origin", _at_origin), ("stored", _as_stored))
+    late = _follow("late", partial(_at_meeting, late=True), subject, reference)
+    if not (late.source or late.verified) and all(left.startswith("first_non_finite") for left in late.left):
+        return []  # no dtypes meet there
+    origin, stored = (
+        _follow(way, step, subject, reference) for way, step in (("origin", _at_origin), ("stored", _as_stored))
     )
+    meeting = late if late.verified else _follow("meeting", _at_meeting, subject, reference)
     shorter = origin.source.size < meeting.source.size or (
         origin.source.only_removes and origin.source.size == meeting.source.size
     )
-    if origin.verified and (
-        not meeting.verified
-        or (shorter and _as_exact(origin, meeting, reference))
-        or not _as_exact(meeting, origin, reference)
+    widened = meeting.verified and meeting.keeps_wide and _as_exact(meeting, origin, reference)
+    if (
+        origin.verified
+        and not widened
+        and (
+            not meeting.verified
+            or (shorter and _as_exact(origin, meeting, reference))
+            or not _as_exact(meeting, origin, reference)
+        )
     ):
         meeting = origin
     changes = [repair for repair in (meeting, stored) if repair.source or repair.stored]
@@ -177,33 +199,44 @@ def _is_explained(repair: Repair, subject: ExaminedModel, reference: Reference) 
 
 def _as_exact(one: Repair, other: Repair, reference: Reference) -> bool:
     """Whether a change drifts no more than another does, or nothing is known of it."""
-    one_error, other_error = (output_error(repair.outputs, reference.outputs) for repair in (one, other))
-    return one_error is None or other_error is None or one_error <= 2 * other_error
+    return not _drift(one, reference) > 2 * _drift(other, reference)
+
+
+def _drift(repair: Repair, reference: Reference) -> float:
+    """The drift that a change leaves; no number where nothing is known of it."""
+    error = output_error(repair.outputs, reference.outputs)
+    return float("nan") if error is None else error
 
 
 def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference) -> Repair:
     """Cure one fault after the other until none is left, or until one cannot be cured this way."""
     repair = Repair()
-    cured: set[object] = set()
+    cured: Counter[object] = Counter()  # several meetings of a line may be alike, as in `q * cos + p * sin`
     base = base_dtype(subject)
     for _ in range(MOST_STEPS + 1):
         with repair.source.active():
             model = repair.copy(subject)
-            faults, outcome = _observe(model, base, reference, numbers=way == "widened")
+            faults, outcome = _observe(model, base, reference, numbers=way in _OF_NUMBERS)
             if not faults:
                 repair.outputs, repair.left = outcome.outputs, _still_wrong(outcome, reference)
                 return repair
-            event = _last_meeting(faults) if way == "widened" else _to_cure(faults)
+            event = _last_meeting(faults) if way in _OF_NUMBERS else _to_cure(faults, late=way == "late")
+            repair.keeps_wide |= way == "late" and event is not faults[0][1] and faults[0][0].kind == "promotion"
             at = None if event is None else _identity(event)
-            tries = event is not None and (event.kind in _INSIDE or at not in cured)
+            tries = event is not None and (event.kind in _INSIDE or cured[at] < MOST_ALIKE)
             if event is not None and event.kind == "raise" and not event.operands:
                 tries = False  # it knows none of what it was given, and nothing of it floats
             change = step(event, base) if event is not None and tries else ()
+            if cured[at] and isinstance(change, tuple) and any(map(is_written_there, change)):
+                change = ()  # it did not cure
         repair.left = tuple(dict.fromkeys(f"{finding.kind} at {finding.place}" for finding, _ in faults))
         if not change:
             return repair
-        cured.add(at)
+        cured[at] += 1
+        repair.undoes |= not isinstance(change, dict) and not any(inserted.text for inserted in change)
         if isinstance(change, dict):
+            if event is not None and is_of_optimizer(event):
+                change |= _trained(subject, event.result)
             repair.stored |= _alike(change, subject)
             continue
         try:
@@ -237,6 +270,8 @@ def _observe(
             writes = [e for e in observer.events if event is not None and (e.line, e.kind) == (event.line, "downcast")]
             if event is not None and writes:  # where it is written to is known of the write
                 event.operands, event.stored = writes[0].operands, writes[0].stored
+            elif event is not None and event.line in observer.targets:
+                event.stored = observer.targets[event.line]
     return faults, seen
 
 
@@ -252,14 +287,17 @@ def _still_wrong(outcome: CallOutcome, reference: Reference) -> tuple[str, ...]:
     return (f"a drift of {drift:.2g}",) if drift is not None and drift > HARDLY_A_DIGIT else ()
 
 
-def _to_cure(faults: Faults) -> Event | None:
-    """The first fault; where that is a write into what is stored and something raised, what raised."""
+def _to_cure(faults: Faults, *, late: bool) -> Event | None:
+    """The first fault; where that is a write into what is stored and something raised, what raised; and late also where
+    it is a mixing on purpose, so that what the code widened stays wide until then.
+    """
     first = faults[0][1]
     if first is None:
         return None
     raised = next((event for finding, event in faults if finding.kind == "raise"), None)
     writes = first.sort is OperationKind.WRITE and first.kind == "downcast"
-    return raised if writes and raised is not None else first
+    widened = late and first.kind == "promotion" and first.deliberate
+    return raised if (writes or widened) and raised is not None else first
 
 
 def _last_meeting(faults: Faults) -> Event | None:
@@ -291,6 +329,16 @@ def _alike(change: Stored, subject: ExaminedModel) -> Stored:
     }
 
 
+def _trained(subject: ExaminedModel, dtype: torch.dtype) -> Stored:
+    """Keep every trained parameter of a dtype in float32: an optimizer steps them all."""
+    named = dict(subject.named_parameters())
+    stored = [name for kind, name, _ in named_tensors(subject, (), prefix=subject.prefix) if kind == "parameter"]
+    trained = {
+        name.removeprefix(subject.prefix): p for name, p in named.items() if p.requires_grad and p.dtype is dtype
+    }
+    return {("parameter", name): torch.float32 for name in stored if name in trained}
+
+
 def _in_objects(subject: ExaminedModel) -> list[tuple[str, torch.Tensor]]:
     """List the floating tensors inside objects among the inputs, such as caches."""
     return [pair for name, value in subject.objects() for pair in tensors_in(name, value)]
@@ -304,7 +352,7 @@ def any_layer(name: str) -> str:
 # At the meeting -------------------------------------------------------------------------------------------------------
 
 
-def _at_meeting(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+def _at_meeting(event: Event, base: torch.dtype, *, late: bool = False) -> tuple[Insertion, ...]:
     path = event.call.path if event.call else ""
     if is_internal((event.caller or event.line)[0].co_filename):
         return ()  # torch's own modules one after the other: there is no line of anybody's to change
@@ -324,7 +372,7 @@ def _at_meeting(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
     if event.kind == "downcast" and event.name not in ASSIGNMENTS:
         return ()  # a cast of what is added would hide that the sum is held in less
     written = written_operands(event)
-    keep = _index_to_keep(event, base)
+    keep = _index_to_keep(event, base, late=late)
     to = event.operands[keep][2].dtype
     if to in EIGHT_BITS and event.sort is not OperationKind.WRITE:  # nothing computes in float8
         to = base
@@ -393,8 +441,12 @@ def _weight_dtype(event: Event, owner: str, file: str) -> str:
     return f"next({owner}.parameters()).dtype"
 
 
-def _index_to_keep(event: Event, base: torch.dtype) -> int:
+def _index_to_keep(event: Event, base: torch.dtype, *, late: bool) -> int:
+    """Which operand's dtype the others are cast to; late, a query that the code widened is cast and no cache."""
     dtypes = [record.dtype for _, _, record in event.operands]
+    widened = late and event.operands[0][2].event
+    if widened and widened.deliberate and event.sort is OperationKind.ATTENTION and dtypes[1:3] == [base, base]:
+        return 1
     if event.sort is OperationKind.WRITE or event.sort is OperationKind.ATTENTION:
         return 0
     if base in dtypes:
@@ -406,6 +458,28 @@ def _index_to_keep(event: Event, base: torch.dtype) -> int:
 
 WIDE = "torch.float32"
 _INSIDE = ("drift", "first_non_finite")
+_OF_NUMBERS = ("scaled", "undone", "widened")  # ways that also cure what the numbers say
+
+
+def _scale_first(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
+    """Have a product that overflows before it is scaled be one of scaled factors."""
+    return with_scale_first(*event.line) if event.kind == "first_non_finite" else ()
+
+
+def _undo_or_widen(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
+    return _without_narrowing(event, {torch.float32, torch.float64}) or _widen(event, base)
+
+
+def _without_narrowing(event: Event, wide: set[torch.dtype]) -> tuple[Insertion, ...]:
+    """Take out the casts by hand that brought operands down from some dtypes: no cast back brings the digits back."""
+    change: dict[Insertion, None] = {}
+    for _, _, record in event.operands:
+        first, *later = dtype_chain(record)
+        is_cast = first.kind == "cast" and first.parents and loses(first.parents[0].dtype, first.dtype)
+        alone = all(len(at.parents) == 1 for at in later)  # a product with weights is one of the narrow format
+        if is_cast and alone and first.parents[0].dtype in wide and _is_written(first) and first.code is not None:
+            change |= dict.fromkeys(without_call(first.code, first.instruction))
+    return tuple(change)
 
 
 def _widen(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
@@ -414,13 +488,11 @@ def _widen(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
         return _wide(event)  # it stays wide until a module with weights of its own
     if event.kind not in _INSIDE:
         return _at_meeting(event, base)
-    at: Event | None = event
-    for _ in range(MOST_STEPS):
-        if at is None:
-            return ()
+    pending = [event]
+    for at in pending:
         if change := _wide(at):
             return change
-        at = _producer(at)
+        pending += _producers(at)[: MOST_STEPS - len(pending)]
     return ()
 
 
@@ -429,6 +501,8 @@ def _wide(event: Event) -> tuple[Insertion, ...] | Stored:
     file = event.line[0].co_filename
     if event.of_module or is_internal(file) or not imports_torch(file):
         return ()
+    if is_of_optimizer(event):
+        return _wide_leaf(event)
     if event.sort is OperationKind.WRITE:
         return _wide_destination(event)
     if event.sort is OperationKind.CAST:
@@ -442,15 +516,17 @@ def _wide(event: Event) -> tuple[Insertion, ...] | Stored:
     return with_casts(*event.line, dict.fromkeys(written, WIDE)) if written else ()
 
 
-def _producer(event: Event) -> Event | None:
-    """What made the first operand that is, or was, narrow."""
-    for _, _, record in event.operands:
+def _producers(event: Event) -> list[Event]:
+    """What made the operands that are, or were, narrow, a divisor first; a product with weights keeps its format."""
+    producers = []
+    for _, _, record in reversed(event.operands) if event.name == "div" else event.operands:
         before = record
         while not loses(torch.float32, before.dtype) and before.parents:
             before = before.parents[0]
-        if loses(torch.float32, before.dtype) and before.code is not None:
-            return inside_event(event.kind, before, event.number)
-    return None
+        of_weights = any(parent.kind == "parameter" and parent.dtype is before.dtype for parent in before.parents[1:])
+        if loses(torch.float32, before.dtype) and before.code is not None and not of_weights:
+            producers.append(inside_event(event.kind, before, event.number))
+    return producers
 
 
 def _wide_destination(event: Event) -> tuple[Insertion, ...] | Stored:
@@ -462,6 +538,18 @@ def _wide_destination(event: Event) -> tuple[Insertion, ...] | Stored:
         return ()
     line = made.code, made.instruction
     return with_dtype(*line, WIDE) or with_result_cast(*line, WIDE)
+
+
+def _wide_leaf(event: Event) -> tuple[Insertion, ...] | Stored:
+    """Keep what an optimizer trains in float32: as it is stored, or where it is made."""
+    trained = event.operands[0][2]
+    while trained.parents and (trained.code, trained.instruction) == event.line:  # as weight decay has it
+        trained = trained.parents[0]
+    if trained.is_stored:
+        return {(trained.kind, trained.name): torch.float32}
+    if trained.code is None or not _is_written(trained):
+        return ()
+    return with_result_cast(trained.code, trained.instruction, WIDE)
 
 
 # At the origin, and as stored -----------------------------------------------------------------------------------------
@@ -478,6 +566,8 @@ def _at_origin(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
     """Take out the cast that brought the stray dtype; else cast what is narrower where it is made, and what is wider
     as late as possible, after what is computed in it.
     """
+    if undone := _without_narrowing(event, {record.dtype for _, _, record in event.operands}):
+        return undone
     stray = _stray(event, base)
     operand = next((record for _, _, record in event.operands if record.dtype is not base), stray)
     if stray is None or operand is None:

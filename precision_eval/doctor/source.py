@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -333,6 +333,88 @@ def with_full(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     )
 
 
+def with_scale_first(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
+    """Scale a factor before the product in place of the product: ``(q @ k) / s`` becomes ``((q / s) @ k)``."""
+    node, file = _node(code, instruction), code.co_filename
+    scaling = None if node is None else _scaling_of(node, file)
+    first = None if node is None else _first_factor(node, file)
+    if node is None or scaling is None or first is None or first.end_lineno is None or first.end_col_offset is None:
+        return ()
+    sign = "*" if isinstance(scaling.op, ast.Mult) else "/"
+    if isinstance(scaling, ast.AugAssign):
+        scale, removed = scaling.value, _as_nothing(scaling, file)
+    else:
+        product, scale = scaling.left, scaling.right
+        product, scale = (scale, product) if scale is node else (product, scale)
+        removed = _without_factor(scaling, product, scale, sign, file)
+    is_simple = isinstance(first, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
+    around = first not in getattr(node, "args", ())
+    number = _text(file, scale) if isinstance(scale, ast.Constant) else _parenthesize(_text(file, scale))
+    text = f"{'' if is_simple else ')'} {sign} {number}{')' if around else ''}"
+    opened = "(" * ((not is_simple) + around)
+    starts = (Insertion(file, first.lineno, first.col_offset, opened),) if opened else ()
+    return removed and (*starts, Insertion(file, first.end_lineno, first.end_col_offset, text), *removed)
+
+
+def _first_factor(node: ast.AST, file: str) -> ast.expr | None:
+    """Find the first factor of a product of matrices."""
+    if isinstance(node, ast.BinOp):
+        return node.left if isinstance(node.op, ast.MatMult) else None
+    if not isinstance(node, ast.Call):
+        return None
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    owner = _owner_of_method(node, name, file)
+    factors = [part for part in node.args if not isinstance(part, ast.Constant)]
+    first = owner or (factors[0] if factors else None)
+    return first if name in ("matmul", "bmm", "mm", "einsum") and not isinstance(first, ast.Starred) else None
+
+
+def _scaling_of(node: ast.AST, file: str) -> ast.BinOp | ast.AugAssign | None:
+    """Find where a product is multiplied or divided: around it, or where the name stands that it is given to."""
+    nodes = _parsed(file)[1]
+    scalings = [n for n in nodes if isinstance(n, ast.BinOp | ast.AugAssign) and isinstance(n.op, ast.Mult | ast.Div)]
+    for scaling in scalings:
+        if isinstance(scaling, ast.BinOp) and (
+            scaling.left is node or (scaling.right is node and isinstance(scaling.op, ast.Mult))
+        ):
+            return scaling
+    given = [n for n in nodes if isinstance(n, ast.Assign) and n.value is node and isinstance(n.targets[0], ast.Name)]
+    if not given:
+        return None
+    inside = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.lineno <= given[0].lineno <= (n.end_lineno or 0)]
+    last = min((n.end_lineno or 0 for n in inside), default=0)
+    name = _text(file, given[0].targets[0])
+    after = [n for n in scalings if given[0].lineno < n.lineno <= last]
+    scaled = [n for n in after if _text(file, n.target if isinstance(n, ast.AugAssign) else n.left) == name]
+    return min(scaled, key=lambda n: n.lineno, default=None)
+
+
+def _as_nothing(statement: ast.AugAssign, file: str) -> tuple[Insertion, ...]:
+    """Have a statement give its target to itself."""
+    if statement.end_lineno != statement.lineno or statement.end_col_offset is None:
+        return ()
+    target = _text(file, statement.target)
+    length = statement.end_col_offset - statement.col_offset
+    return (Insertion(file, statement.lineno, statement.col_offset, f"{target} = {target}", removed=length),)
+
+
+def _without_factor(
+    scaling: ast.BinOp, product: ast.expr, scale: ast.expr, sign: str, file: str
+) -> tuple[Insertion, ...]:
+    """Take the scale out of ``(q @ k) * scale`` or ``scale * (q @ k)``, and leave the parentheses of the product."""
+    line = linecache.getline(file, scaling.lineno if scale is scaling.left else scaling.end_lineno or 0).encode()
+    assert scaling.end_col_offset is not None
+    assert product.end_col_offset is not None
+    if scale is scaling.left and scaling.lineno == product.lineno:
+        end = line.index(sign.encode(), scale.end_col_offset) + 1
+        end += len(line[end:]) - len(line[end:].lstrip())
+        return (Insertion(file, scaling.lineno, scaling.col_offset, "", removed=end - scaling.col_offset),)
+    if scale is scaling.right and scaling.end_lineno == product.end_lineno == scale.lineno:
+        start = len(line[: line.index(sign.encode(), product.end_col_offset)].rstrip())
+        return (Insertion(file, scale.lineno, start, "", removed=scaling.end_col_offset - start),)
+    return ()
+
+
 def with_dtype(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
     """Write another dtype where a call names one: ``zeros(n, dtype=x.dtype)``."""
     node = _node(code, instruction)
@@ -357,6 +439,20 @@ def with_cast_to(code: CodeType, instruction: int, dtype: str) -> tuple[Insertio
     return (Insertion(file, literal.lineno, literal.col_offset, dtype, removed=length),)
 
 
+def with_single(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
+    """Cast to float32 where a line casts to float64 by name: ``x.double()`` becomes ``x.float()``."""
+    node = _node(code, instruction)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "double":
+        return with_cast_to(code, instruction, "torch.float32")
+    return tuple(replace(insertion, text=".float()") for insertion in without_call(code, instruction))
+
+
+def cast_target(code: CodeType, instruction: int) -> str:
+    """Write the dtype that a cast names: ``self.compute_dtype`` of ``x.to(self.compute_dtype)``."""
+    node = _node(code, instruction)
+    return _text(code.co_filename, node.args[0]) if isinstance(node, ast.Call) and len(node.args) == 1 else ""
+
+
 def dtype_argument(code: CodeType, instruction: int) -> str:
     """Write the `dtype=` argument of a call and, of an attribute, the expression that the file gives it."""
     node, file = _node(code, instruction), code.co_filename
@@ -379,6 +475,12 @@ def with_keyword_cast(code: CodeType, instruction: int, words: tuple[str, ...], 
 def imports_torch(file: str) -> bool:
     imports = [node for node in _parsed(file)[1] if isinstance(node, ast.Import)]
     return any(alias.name == "torch" and alias.asname is None for node in imports for alias in node.names)
+
+
+def is_written_there(insertion: Insertion) -> bool:
+    """Whether a text stands already where it is to be put."""
+    before = linecache.getline(insertion.file, insertion.line).encode()[: insertion.column]
+    return len(insertion.text) > 1 and before.endswith(insertion.text.encode())
 
 
 def _append_call(file: str, part: ast.expr, call: str) -> tuple[Insertion, ...]:

@@ -36,7 +36,7 @@ from precision_eval.trace.operations import (
     name_of,
     python_body,
 )
-from precision_eval.trace.provenance import Provenance, ProvenanceMap
+from precision_eval.trace.provenance import Provenance, ProvenanceMap, origin_of
 from precision_eval.trace.value_counts import ValueCounts
 
 # A code object and an instruction in it.
@@ -92,6 +92,7 @@ class Event:
     deliberate: bool = False
     stored: Provenance | None = None
     leaked: str = ""
+    is_followed: bool = False  # what it went on into casts its weights to it, and refuses nothing
     was_cast_back: bool = False
     reached_output: bool = False
     caller: CodeLine | None = None
@@ -139,6 +140,14 @@ def line_outside(frame: Any) -> tuple[CodeType, int, bool]:
         of_module = of_module or code is _MODULE_CALL
         frame = frame.f_back
     return first.f_code, first.f_lasti, False
+
+
+def _is_in_python(error: BaseException) -> bool:
+    """Whether an error of autograd was raised in a line of Python outside torch."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is not None and not is_internal(last.tb_frame.f_code.co_filename)
 
 
 def floating_operands(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[tuple[Key, torch.Tensor]]:
@@ -198,6 +207,7 @@ class DtypeFlow(TorchFunctionMode):
         # Address of a storage read as integers → the format of its bits, and the storage, so that none takes its place.
         self.bits: dict[int, tuple[torch.dtype, torch.UntypedStorage]] = {}
         self.narrowed: list[Event] = []  # modules that the call itself casts to a narrower format
+        self.targets: dict[CodeLine, Provenance] = {}  # what an operation in place changes
         self.written: set[CodeLine] = set()  # casts to the narrower format of what is stored, to be written to it
         self.dead: Counter[tuple[str, str, CodeType, int]] = Counter()  # casts that the next one undoes
         self.backend = ""  # of the last attention
@@ -242,11 +252,22 @@ class DtypeFlow(TorchFunctionMode):
                 self.narrowed.append(event)
             return result
 
+        make = nn.Parameter.__new__
+
+        def made(cls: Any, data: Any = None, requires_grad: bool = True) -> nn.Parameter:
+            """Have a parameter that the call makes keep the record of its data."""
+            parameter = make(cls, data, requires_grad)
+            if cls is nn.Parameter and isinstance(data, torch.Tensor) and data.dtype in PART_DTYPES:
+                self.tensors.pass_on(data, (parameter,))
+            return parameter
+
         nn.Module._apply = apply  # type: ignore[method-assign]
+        nn.Parameter.__new__ = made  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
             nn.Module._apply = original  # type: ignore[method-assign]
+            nn.Parameter.__new__ = make  # type: ignore[method-assign]
 
     # Running ----------------------------------------------------------------------------------------------------------
 
@@ -310,8 +331,8 @@ class DtypeFlow(TorchFunctionMode):
             names["has_torch_function"] = original
 
     def _note_raised(self, error: BaseException, func: Any, kind: OperationKind, args: Any, kwargs: Any) -> None:
-        if any(known is error for known, _ in self.raised):
-            return  # the operation inside this one
+        if any(known is error for known, _ in self.raised) or (name_of(func) == "grad" and _is_in_python(error)):
+            return  # the operation inside this one, or a line of an autograd function's backward
         operation = self._operation(func, kind, args, kwargs)
         result = operation.records[0].dtype if operation.records else self.base
         self.raised.append((error, self._event("raise", operation, result)))
@@ -375,6 +396,7 @@ class DtypeFlow(TorchFunctionMode):
         if not event.leaked and not event.deliberate:
             if kind in _CARRIERS and not self._is_stored_so(event, records):
                 event.leaked = f"went on into {kind.name.lower()}"
+                event.is_followed = any(r.giver is not None and r.parents[0].kind == "parameter" for r in records)
             elif call is not event.call and any(other.dtype is not record.dtype for other in records):
                 event.leaked = "met the model's dtype again in another module"
         return event
@@ -439,6 +461,8 @@ class DtypeFlow(TorchFunctionMode):
             self.events.append(self._event("mixed_norm", operation, result, counting=counting))
             return event
         deliberate = any(record.deliberate and record.dtype is not self.base for _, record in counting)
+        is_complex = any(tensor.is_complex() for (_, tensor), _ in counting) or results[0].is_complex()
+        deliberate |= self.base is torch.bfloat16 and is_complex  # of which there are no complex numbers
         new = self._event("promotion", operation, result, deliberate=deliberate, counting=counting)
         self.events.append(new)
         return new if event is None or (event.deliberate and not deliberate) else event
@@ -468,6 +492,8 @@ class DtypeFlow(TorchFunctionMode):
             return True
         assigns = operation.name in ASSIGNMENTS
         destination, target = operands[0][1], records[0]
+        if not assigns and operation.line not in self.targets:
+            self.targets[operation.line] = self.tensors.stored_behind(destination) or origin_of(target)
         others = [
             record for (_, tensor), record in list(operation.pairs())[1:] if tensor.dim() > 0 or destination.dim() == 0
         ]

@@ -150,6 +150,50 @@ def test_autocast_that_a_product_ignores_and_weights_that_it_casts_at_each_call(
     assert any("first.weight" in cost.patch.code for cost in costs)
 
 
+class Dequantises(Model):
+    def __init__(self, compute_dtype):
+        super().__init__()
+        self.compute_dtype = compute_dtype
+        self.register_buffer("codes", torch.randint(-8, 8, (D, D), dtype=torch.int8))
+
+    def forward(self, x):
+        wide = self.first(x).to(self.compute_dtype)
+        return F.linear(wide, self.codes.to(self.compute_dtype) / 64).to(x.dtype)
+
+
+def test_a_compute_dtype_that_is_wider_than_the_model_is_told_where_this_device_saves_nothing(timed):
+    timed(0.99, 1.01, "equivalent")
+    x = torch.randn(2 * D, D, dtype=BRAIN)
+    (cost,) = costs_of(Dequantises(torch.float32).to(BRAIN), x)
+    assert (cost.kind, cost.patch.verified) == ("wide_product", True)
+    assert "module.compute_dtype = torch.bfloat16" in cost.patch.code
+    assert "compute_dtype is float32" in cost.reason
+    assert costs_of(Dequantises(BRAIN).to(BRAIN), x) == ()
+
+
+class InDouble(Model):
+    def __init__(self, to):
+        super().__init__()
+        self.to_wide = to
+
+    def forward(self, x):
+        turn = torch.polar(torch.ones(D // 2).double(), torch.arange(D // 2).double())
+        if self.to_wide == "double":
+            pairs = torch.view_as_complex(self.first(x).double().unflatten(-1, (-1, 2)))
+            return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
+        pairs = torch.view_as_complex(self.first(x).float().unflatten(-1, (-1, 2)))
+        return torch.view_as_real(pairs * turn.to(torch.complex64)).flatten(-2).to(x.dtype)
+
+
+def test_half_that_is_widened_to_float64_works_in_float32_with_what_it_meets(timed):
+    x = torch.randn(2 * D, D, dtype=BRAIN)
+    (cost,) = costs_of(InDouble("double").to(BRAIN), x)
+    assert (cost.kind, cost.patch.verified) == ("double", True)
+    assert "self.first(x).float()" in cost.patch.diff
+    assert "pairs * turn.to(torch.complex64)" in cost.patch.diff
+    assert costs_of(InDouble("float").to(BRAIN), x) == ()
+
+
 def test_nothing_is_shown_where_nothing_is_saved(timed):
     x = torch.randn(2 * D, D)
     timed(0.99 - LEAST_SAVING, 1.01 - LEAST_SAVING)

@@ -483,9 +483,8 @@ def _equation(x):
 def test_what_loses_digits_or_range_in_half_is_widened_there_and_cast_back(carried, changes):
     torch.manual_seed(0)
     model, x = Narrowing(carried).half(), torch.randn(2, D).half()
-    patch = told(model, x).patches[0]
-    assert patch.verified
-    assert all(change in patch.diff for change in changes)
+    verified = [patch for patch in told(model, x).patches if patch.verified]
+    assert any(all(change in patch.diff for change in changes) for patch in verified)
     assert torch.finfo(torch.float16).bits == torch.finfo(model(x).dtype).bits  # no file was changed
 
 
