@@ -194,7 +194,7 @@ def _with_fix(diagnosis: Diagnosis) -> Diagnosis:
     cures = [remedy for remedy in diagnosis.remedies if remedy.cures and remedy.relative_error is not None]
     best = min(cures, key=lambda remedy: (remedy.relative_error, remedy.stored_bytes or 0), default=None)
     first = diagnosis.first_split
-    if best is None or first is None or first.severity != "fault":
+    if best is None or first is None or first.severity != "fault" or first.kind == "bits":
         return diagnosis
     patch = Patch(
         place=first.place, diff="", code=f'model = precision_eval.fixed(model, "{best.fix}")', origin="",

@@ -622,6 +622,9 @@ def _as_stored(event: Event, base: torch.dtype) -> Stored:
 
 def origin_text(event: Event, base: torch.dtype) -> str:
     records = [record for _, _, record in event.operands]
+    if event.kind == "bits":
+        name = short(event.result)
+        return f"convert the values with .to(torch.{name}) before their bits are copied, or keep both in one format"
     if event.kind == "kept_narrowed":
         return (
             f"load {records[-1].name} in float32, and do not call .half() or .to(float16) on the whole model afterwards"

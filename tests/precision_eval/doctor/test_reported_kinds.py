@@ -270,3 +270,58 @@ def test_an_error_in_a_backward_under_autocast_is_told_at_its_line_and_cast_ther
     assert diagnosis.first_split.place.text.endswith("# here")
     assert diagnosis.patch.verified
     assert "gradient.to(weight.dtype) @ weight.t()" in diagnosis.patch.diff
+
+
+class Clips(nn.Module):
+    """Gradients over their norm, whose square overflows."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(D, D)
+
+    def forward(self, x):
+        with torch.enable_grad():
+            loss = (self.net(x) * 40).square().sum()
+        (gradient,) = torch.autograd.grad(loss, [self.net.weight])
+        return gradient * (1.0 / gradient.pow(2).sum().sqrt())  # here
+
+
+def test_gradients_that_are_zero_by_a_norm_that_overflows_do_not_underflow():
+    torch.manual_seed(0)
+    diagnosis = told(Clips().half(), torch.randn(9, D).half())
+    assert "GradScaler" not in diagnosis.first_split.reason
+    assert diagnosis.first_split.place.text.endswith("# here")
+    assert diagnosis.patch.verified
+    assert "gradient.to(torch.float32).pow(2)" in diagnosis.patch.diff
+
+
+class Unit(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(D, D, bias=False)
+
+    def forward(self, x):
+        x = self.project(x)
+        return x / (x.norm(dim=-1, keepdim=True) + 1e-12)
+
+
+def test_an_epsilon_that_is_zero_in_half_is_added_in_float32():
+    rows = torch.ones(3, D).half()
+    rows[1] = 0
+    patch = told(Unit().half(), rows).patch
+    assert patch.verified
+    assert "x.norm(dim=-1, keepdim=True).to(torch.float32) + 1e-12" in patch.diff
+
+
+class Inverse(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.size, self.phase = nn.Linear(D, 9), nn.Linear(D, 9)
+
+    def forward(self, x):
+        return torch.fft.irfft(self.size(x) * torch.exp(1j * self.phase(x)))
+
+
+def test_complex_numbers_of_bfloat16_are_no_silent_promotion():
+    torch.manual_seed(0)
+    assert told(Inverse().to(BRAIN), torch.randn(2, D).to(BRAIN)).faults == ()
