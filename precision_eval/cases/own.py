@@ -101,9 +101,9 @@ class OwnCase:
     def not_applicable(self) -> tuple[str, ...]:
         """What cannot be measured of it, each with what to add."""
         decoding = (
-            "Not measured: drift over steps and divergence (add decode_step and state to your OwnCase, or sample)."
+            "Not measured: drift over steps and divergence (add decode_step and state to your OwnCase, or sample)"
         )
-        sound = "Not measured: sound (add synthesize to your OwnCase)."
+        sound = "Not measured: sound (add synthesize to your OwnCase)"
         lacks = ((self.decodes, decoding), (self.synthesize is not None, sound))
         return tuple(text for supported, text in lacks if not supported)
 
