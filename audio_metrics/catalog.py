@@ -100,7 +100,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(detectors.repeat_fraction, "", "stretches of 50 ms that occurred before bit for bit / stretches over -60 dB",
            "definition; stretches chosen by their content", high=1.0, n_signals=1),
     Metric(detectors.loop_score, "",
-           "max over 20 s windows and lags of 0.3 to 8 s of the normalised autocorrelation of c_1..c_24", "definition",
+           "max over 20 s windows and lags of 0.3 to 8 s of the normalized autocorrelation of c_1..c_24", "definition",
            low=-1.0, high=1.0, n_signals=1),
     Metric(tokens.first_token_divergence, "token", "first n with r[n] != e[n]", "definition", direction="higher",
            aligned=True, takes="tokens"),

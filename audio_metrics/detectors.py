@@ -327,7 +327,7 @@ class Loops:
 
 
 def loop_score_of(features: np.ndarray, used: np.ndarray, *, lags: tuple[int, int]) -> tuple[float, float]:
-    """Largest normalised autocorrelation of vectors over time, and its lag."""
+    """Largest normalized autocorrelation of vectors over time, and its lag."""
     n_frames = len(used)
     longest = min(lags[1], n_frames - 1)
     if used.sum() < _LEAST_ACTIVE * n_frames or longest < lags[0]:

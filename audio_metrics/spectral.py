@@ -325,7 +325,7 @@ def resolution_sums(
     pad = max(resolution.n_fft for resolution in resolutions) // 2 if centred else 0
     if reference.n_samples <= pad:
         raise AudioParameterError(
-            f"the signals have {reference.n_samples} samples; centred frames need more than {pad}"
+            f"the signals have {reference.n_samples} samples; centered frames need more than {pad}"
         )
     window_samples = round(WINDOW_S * reference.sample_rate_hz)
     n_windows = -(-reference.n_samples // window_samples)

@@ -34,6 +34,19 @@ def test_every_link_leads_somewhere_and_no_block_is_empty(page):
     assert [name for name, inside in BLOCK.findall(text) if not inside.strip()] == []
 
 
+BRITISH = re.compile(
+    r"\b\w*(?:behaviour|colour|normalis|quantis|synthesise|recognis|optimis|neighbour|summaris|minimis|favour)\w*"
+    r"|\b(?:grey|centred?|artefacts?)\b"
+)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.stem)
+def test_the_spelling_is_american(page):
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    prose = re.sub(r"^```.*?^```|`[^`]*`", "", text, flags=re.M | re.S)
+    assert BRITISH.findall(prose) == []
+
+
 def shown_commands():
     lines = []
     for page in PAGES:

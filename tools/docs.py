@@ -22,7 +22,6 @@ from precision_eval.core.table import Table, make_table, to_markdown
 from precision_eval.report.doubts import Footnotes
 from precision_eval.report.guide import environment_line, environment_markdown
 from precision_eval.report.writer import notes_markdown, tables_of
-from precision_eval.results.model import Group
 from precision_eval.results.reading import Run, load_run
 from tools import h200
 
@@ -30,7 +29,7 @@ SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", 
 PAGES = ("gpu.md", "reports.md", "results.md", "whisper.md", *SYSTEM_PAGES)
 ENVIRONMENT = "environment"
 FIGURES_SHOWN = ("tradeoff-",)
-COLUMNS_SHOWN = ("fix", "result", "time ratio", "call", "memory", "drift", "diverged", "sound", "casts of a call")
+COLUMNS_SHOWN = ("fix", "result", "time ratio", "call", "memory", "drift", "diverged", "sound")
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 
 
@@ -40,7 +39,7 @@ def run_markdown(folder: Path, page: Path) -> str:
     parts = [f"From the records in `{place}`. {environment_line(run.environment)}".strip()]
     notes = Footnotes()
     groups = [section for section in run.sections if section.curing]
-    tables = [table for group in groups for table in tables_of(run, group, notes)]
+    tables = [table for group in groups for table in tables_of(run, group, notes) if len(table.columns) > 1]
     parts.append(_markdown([_shown(table) if table.columns[0] == "fix" else table for table in tables], notes))
     parts.append(f"All tables and columns: [{place}/report.md]({place}/report.md).")
     drawn = sorted((folder / "figures").glob("*.png"))
@@ -49,21 +48,15 @@ def run_markdown(folder: Path, page: Path) -> str:
     return "\n\n".join(parts)
 
 
-def _tables_markdown(run: Run, groups: Sequence[Group]) -> str:
-    """Return the tables of groups and the notes of their cells."""
-    notes = Footnotes()
-    return _markdown([table for group in groups for table in tables_of(run, group, notes)], notes)
-
-
 def _markdown(tables: Sequence[Table], notes: Footnotes) -> str:
     written = [to_markdown(table, heading=True) for table in tables]
     return "\n\n".join([*written, *([notes_markdown(notes)] if notes.lines else [])])
 
 
 def _shown(table: Table) -> Table:
-    """Return the table with the columns that pages show."""
+    """Return the table with the columns that pages show; a table of a plugin's measure has others, and keeps them."""
     kept = [number for number, name in enumerate(table.columns) if name.partition(" [")[0] in COLUMNS_SHOWN]
-    return _with_columns(table, kept)
+    return _with_columns(table, kept) if len(kept) > len(("fix", "result")) else table
 
 
 def _with_columns(table: Table, kept: Sequence[int]) -> Table:
@@ -96,8 +89,10 @@ def _with_mode(table: Table, other: Table, mode: str) -> Table:
 
 def fixes_markdown(folder: Path, page: Path) -> str:
     """Return a table of fixes per case of a run."""
-    run = load_run(folder)
-    return f"{_tables_markdown(run, run.sections)}\n\n{environment_markdown(run)}"
+    run, notes = load_run(folder), Footnotes()
+    groups = [section for section in run.sections if section.curing]
+    tables = [_shown(table) for group in groups for table in tables_of(run, group, notes) if table.columns[0] == "fix"]
+    return f"{_markdown(tables, notes)}\n\n{environment_markdown(run)}"
 
 
 def case_markdown(run: Run, case: str) -> str:
@@ -152,13 +147,13 @@ def reports_markdown(file: Path, page: Path) -> str:
     seconds = {line["key"]: line["seconds"] for line in map(json.loads, file.read_text(encoding="utf-8").splitlines())}
     rows = [
         (
-            f"[{_thread(case['source'])}]({case['source']})", case["tool"], case["symptom"], case["answer"],
+            f"[{_thread(case['source'])}]({case['source']})", case["tool"], case["symptom"],
             verdicts[case["id"]]["verdict"], verdicts[case["id"]].get("since", ""), verdicts[case["id"]]["remark"],
             f"{seconds[case['id']]:.0f}",
         )
         for case in sorted(cases, key=lambda case: (case["set"] != "held", case["id"]))
     ]  # fmt: skip
-    head = ("report", "command", "symptom", "what its thread settled on", "verdict", "since", "what was said", "s")
+    head = ("report", "command", "symptom", "verdict", "since", "what was said", "s")
     return to_markdown(make_table(head, rows)).replace("\\](", "](")  # these links are meant
 
 

@@ -107,7 +107,7 @@ _NARROW_CACHES = [
 _CHANGES = "a candidate of your own does it: see docs/extending.md"
 
 FIXES: Mapping[str, str] = {
-    **dict.fromkeys(_NARROW_CACHES, "caches keep the dtype of the storage; measure a quantised cache as your own case"),
+    **dict.fromkeys(_NARROW_CACHES, "caches keep the dtype of the storage; measure a quantized cache as your own case"),
     **dict.fromkeys(("layercast", "weights_int8", "weights_int4", "torchao_int8", "torchao_int4"), _CHANGES),
     **dict.fromkeys(("batch_invariant", "deterministic", "matmul_high", "matmul_medium"), _CHANGES),
     **dict.fromkeys(("flex_lowp_cache", "half_reductions"), _CHANGES),

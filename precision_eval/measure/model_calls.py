@@ -52,8 +52,8 @@ def subject_of(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
         value: Any = tensor  # mypy takes no tensor for a subclass
         if is_traceable_wrapper_subclass(value):
             raise ParameterError(
-                f"the {role} '{name}' is a {type(value).__name__}, such as shards and quantised weights are; expected "
-                "a plain tensor: gather it (full_tensor()) or dequantise it before the examination"
+                f"the {role} '{name}' is a {type(value).__name__}, such as shards and quantized weights are; expected "
+                "a plain tensor: gather it (full_tensor()) or dequantize it before the examination"
             )
     return subject
 

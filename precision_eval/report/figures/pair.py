@@ -153,5 +153,5 @@ def _mark(rows: list[Axes], comparison: AudioComparison, flags: tuple[Flag, ...]
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0},
         )
     if len(undefined_s):
-        note = "grey: no value (digital silence or samples that are not finite)"
+        note = "gray: no value (digital silence or samples that are not finite)"
         rows[-1].annotate(note, (1.0, 1.04), xycoords="axes fraction", ha="right", fontsize=8.5, color=FAINT)
