@@ -40,11 +40,22 @@ class BuiltCase:
         Stored inputs, seeded, as shipped.
     own : OwnCase, optional
         What a case from outside was built from (:mod:`precision_eval.cases.own`).
+    kept : dict, optional
+        Where a process measures the case several times: what depends on the case alone, by name.
     """
 
     model: nn.Module
     inputs: tuple[torch.Tensor, ...]
     own: Any = None
+    kept: dict[str, Any] | None = None
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what `make` returns, a tensor or several, calculated once where the case is kept."""
+        if self.kept is None:
+            return make()
+        if name not in self.kept:
+            self.kept[name] = make()
+        return self.kept[name]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +133,7 @@ class Case:
         ----------
         size : str
         available_bytes : int
-            Main memory: weights are drawn there, on every device, each in float32 and cast at once.
+            Of the memory in which weights are drawn, each in float32 and cast at once.
         copies : float
             Bytes per parameter that are held beside the weights as shipped.
         holder : str
@@ -151,7 +162,8 @@ class Case:
         size : str
             One of ``sizes``.
         device : str
-            Such as ``"cpu"`` or ``"cuda"``. Values are drawn on the CPU, so they are the same on every device.
+            Such as ``"cpu"`` or ``"cuda"``. Values are drawn on the CPU, so they are the same on every device; those
+            of the size ``full`` on a CUDA device itself, where they depend on the kind of card.
         seed : int
             Of weights, caches and inputs.
 

@@ -44,6 +44,10 @@ class MeasurementError(PrecisionEvalError, RuntimeError):
     """A call runs and could not be measured: the suite's own failure, which says nothing about the fix."""
 
 
+class OtherNumbersError(PrecisionEvalError, RuntimeError):
+    """A case that was built again holds other numbers than before, so what is measured of it is not comparable."""
+
+
 class UnsupportedError(PrecisionEvalError, RuntimeError):
     """The device or build lacks what a cell needs; becomes the status *unsupported*, never a crash."""
 

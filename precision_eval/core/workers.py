@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Literal
 
 from precision_eval.core.cells import is_out_of_memory
@@ -107,6 +108,7 @@ class WorkerAnswer:
     remote_traceback: str = ""
     raised: bytes | None = None  # pickled, as not every exception can be made again
     out_of_memory: bool = False
+    is_last: bool = False
 
     def result(self) -> Any:
         """Return the value, or raise what the worker reports."""
@@ -118,8 +120,15 @@ class WorkerAnswer:
         raise WorkerRaisedError(self.error, self.remote_traceback) from raised
 
 
+@dataclass(frozen=True)
+class LastAnswer:
+    """What a call returns in the place of a value where its process must not go on to another call."""
+
+    value: Any
+
+
 class Worker:
-    """A fresh process for one call."""
+    """A fresh process for one call; where it `stays`, for further ones until one of them ends it."""
 
     def __init__(
         self,
@@ -130,12 +139,13 @@ class Worker:
         *,
         timeout_s: float | None = None,
         memory_limit_bytes: int | None = None,
+        stays: bool = False,
     ) -> None:
         context: Any = context_of(start)
         ours, theirs = context.Pipe(duplex=True)
         copied = ours if context.get_start_method() == "fork" else None
         self.process = context.Process(
-            target=_run_call, args=(theirs, copied, memory_limit_bytes, function, arguments, keywords or {})
+            target=_run_calls, args=(theirs, copied, memory_limit_bytes, stays, function, arguments, keywords or {})
         )
         try:
             with _without_main() if copied is None else nullcontext():
@@ -146,7 +156,17 @@ class Worker:
         self.connection: Connection = ours
         self.timeout_s = timeout_s
         self.deadline_s: float | None = time.monotonic() + _START_LIMIT_S
-        self._begun = False
+        self.goes_on = False
+        self._begun, self._stays = False, stays
+
+    def hand(self, function: Function, arguments: tuple[Any, ...]) -> bool:
+        """Hand a further call to a worker that goes on; say whether it has begun with it, or is gone."""
+        self._begun, self.goes_on, self.deadline_s = False, False, time.monotonic() + _START_LIMIT_S
+        try:
+            self.connection.send((function, arguments, {}))
+            return self.take(ready=self.connection.poll(_START_LIMIT_S)) is None
+        except (OSError, WorkerError):
+            return False
 
     @property
     def waited_on(self) -> tuple[Any, ...]:
@@ -164,7 +184,9 @@ class Worker:
             self._begun = True
             self.deadline_s = None if self.timeout_s is None else time.monotonic() + self.timeout_s
             return None
-        self.process.join(_GRACE_S)
+        self.goes_on = self._stays and answer is not None and answer.error is None and not answer.is_last
+        if not self.goes_on:
+            self.process.join(_GRACE_S)
         if answer is None:
             raise _death(self.process.exitcode)
         return answer
@@ -317,15 +339,14 @@ def _kill_group(number: int) -> None:
         os.killpg(number, signal.SIGKILL)
 
 
-def _run_call(
+def _run_calls(
     connection: Connection,
     copied: Connection | None,
     memory_limit_bytes: int | None,
-    function: Function,
-    arguments: tuple[Any, ...],
-    keywords: dict[str, Any],
+    stays: bool,
+    *call: Any,
 ) -> None:
-    """Run one call in the new process and send its answer."""
+    """Run a call in the new process and send its answer; where it stays, the calls that come after it too."""
     if copied is not None:
         copied.close()  # the parent's end, copied by forking: held open here, it would never tell that the parent died
     for number in STOPPING:
@@ -333,18 +354,27 @@ def _run_call(
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_THE_TERMINAL)
     os.setpgid(0, 0)  # its own group: Ctrl-C reaches the parent only, and the group can be killed as a whole
-    threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
+    calls: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_hear_parent, args=(connection, calls), daemon=True).start()
     _be_killed_with_the_starter()
     _be_the_first_to_go()
     if memory_limit_bytes is not None:
         _limit_memory(memory_limit_bytes)
+    while _answer_call(connection, *call) and stays:
+        call = pickle.loads(calls.get())  # noqa: S301 - our own parent's bytes
+
+
+def _answer_call(connection: Connection, function: Function, arguments: Any, keywords: Any) -> bool:
+    """Run one call and send its answer; say whether another may follow it."""
     _send(connection, WorkerAnswer(begun=True))
     answer = _answer_of(function, arguments, keywords)
     try:
         _send(connection, answer)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         name = getattr(function, "__qualname__", function)
-        _send(connection, WorkerAnswer(error=f"the result of {name} cannot be sent: {error}"))
+        answer = WorkerAnswer(error=f"the result of {name} cannot be sent: {error}")
+        _send(connection, answer)
+    return answer.error is None and not answer.is_last
 
 
 def _send(connection: Connection, answer: WorkerAnswer) -> None:
@@ -358,7 +388,9 @@ def _send(connection: Connection, answer: WorkerAnswer) -> None:
 def _answer_of(function: Function, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> WorkerAnswer:
     try:
         called = imported(function) if isinstance(function, str) else function
-        return WorkerAnswer(value=called(*arguments, **keywords))
+        value = called(*arguments, **keywords)
+        is_last = isinstance(value, LastAnswer)
+        return WorkerAnswer(value=value.value if is_last else value, is_last=is_last)
     except Exception as error:  # noqa: BLE001 - the boundary of the process: it goes on in the parent
         return WorkerAnswer(
             error=f"{type(error).__name__}: {error}",
@@ -378,10 +410,11 @@ def _pickled(error: Exception) -> bytes | None:
     return content if same else None
 
 
-def _end_with_parent(connection: Connection) -> None:
-    """Wait for the parent's end of the pipe to close without the worker being reaped: then the parent is gone."""
+def _hear_parent(connection: Connection, calls: SimpleQueue[bytes]) -> None:
+    """Take further calls, until the parent's end of the pipe closes without the worker being reaped: it is gone."""
     try:
-        connection.recv_bytes()
+        while True:
+            calls.put(connection.recv_bytes())
     except (EOFError, OSError):
         _kill_group(os.getpgrp())
 

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 
 from precision_eval.cases.base import BuiltCase
-from precision_eval.cases.systems import case_by_id
 from precision_eval.cases.systems.system import CachedAttention
 from precision_eval.core.cells import Cell, Outcome, cause_of, failed, failure_of, is_out_of_memory, passed
 from precision_eval.core.errors import (
@@ -34,6 +33,7 @@ from precision_eval.fixes.catalog import Fix, fix_by_id
 from precision_eval.fixes.packing import floating_leaves
 from precision_eval.fixes.pins import set_tf32, unlike_pin
 from precision_eval.measure.allocator import GROWN
+from precision_eval.measure.kept import built_case
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.placement import sharing, take_random_memory
 from precision_eval.measure.timers import LaunchedTimer
@@ -309,8 +309,7 @@ def _only_fix(cell: Cell) -> str:
 
 
 def _built(cell: Cell, seed: int | None = None) -> BuiltCase:
-    seed = cell.options.seed if seed is None else seed
-    return case_by_id(cell.case).build(cell.size, device=cell.device, seed=seed)
+    return built_case(cell, cell.options.seed if seed is None else seed)
 
 
 def check_format(fix: Fix, device: str) -> None:

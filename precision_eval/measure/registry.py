@@ -28,6 +28,9 @@ from precision_eval.core.targets import imported, plugins
 from precision_eval.fixes.pins import PINS, set_tf32
 from precision_eval.measure.isolation import IsolationError, watch_device
 
+CASE_BITS = "case_bits"
+"""Name in a record's data of the sum over all bits of a kept case: parameters, buffers, inputs."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
@@ -181,6 +184,7 @@ class CellResult:
     started_at: str
     wall_s: float
     raised: bool = False
+    is_lost: bool = False  # the device answers every further call with an error
 
 
 def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) -> CellResult:

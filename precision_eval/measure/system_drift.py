@@ -89,8 +89,12 @@ def exact_output(built: BuiltCase) -> torch.Tensor:
 
 
 def _reference(built: BuiltCase) -> Tensors:
-    with _keep_wide(built.model):
-        return _outputs(run_in_float64(in_float64(built.model), in_dtype(built.inputs, torch.float64))[0])
+    def calculate() -> Tensors:
+        with _keep_wide(built.model):
+            return _outputs(run_in_float64(in_float64(built.model), in_dtype(built.inputs, torch.float64))[0])
+
+    reference: Tensors = built.once("reference", calculate)
+    return reference
 
 
 def relative_error(built: BuiltCase, applied: AppliedFix, reference: torch.Tensor | None = None) -> float:
@@ -257,9 +261,8 @@ def attention_drift(built: BuiltCase, applied: AppliedFix) -> Drift:
     cast_operands = _operands(built, cast)
     operands = [tensor.to(output.dtype) for tensor in cast_operands]
     exact = _plain_attention(built, *map(wide, cast_operands))
-    drift = tensor_drift(
-        output, exact_attention(built), yardstick=_plain_attention(built, *operands), on_cast_inputs=exact
-    )
+    reference = built.once("reference", lambda: exact_attention(built))
+    drift = tensor_drift(output, reference, yardstick=_plain_attention(built, *operands), on_cast_inputs=exact)
     model: Any = built.model
     query, key, value = (tensor.to(built.inputs[0].device) for tensor in operands)
     assessment = assess_attention(output, exact, (query, key, value), mask=model.mask, scale=model.scale)

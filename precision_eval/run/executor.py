@@ -1,4 +1,4 @@
-"""A ``concurrent.futures`` executor that runs every call in a fresh process, and outlives whatever happens there.
+"""``concurrent.futures`` executors that run calls in processes of their own, and outlive whatever happens there.
 
 Conventions: a call that returns or raises behaves as on any executor, except that every failure arrives as one of the
 errors of :mod:`precision_eval.core.workers`.
@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -25,6 +26,7 @@ from precision_eval.core.workers import (
     OF_THE_TERMINAL,
     Function,
     Worker,
+    WorkerAnswer,
     WorkerRaisedError,
     WorkerStoppedError,
     context_of,
@@ -47,10 +49,14 @@ def modules_to_preload(*names: str, compiled: bool) -> tuple[str, ...]:
     return ("torch", "torch._dynamo", *WORKER_MODULES, *names, *compiler)
 
 
-def environment_seen_by(executor: Executor, device: str) -> dict[str, Any]:
-    """Describe the environment in a worker, as this process never loads torch; refuse a device that is not there."""
+def environment_seen_by(executor: Executor, device: str, *, first: str = "") -> dict[str, Any]:
+    """Describe the environment in a worker, as this process never loads torch; refuse a device that is not there.
+
+    Where workers are kept, it is the one that is called `first`.
+    """
+    submit = partial(executor.submit_to, first) if isinstance(executor, KeptExecutor) else executor.submit
     try:
-        environment: dict[str, Any] = executor.submit(collect_here, device).result()
+        environment: dict[str, Any] = submit(collect_here, device).result()
     except WorkerRaisedError as error:
         raise (error.__cause__ if isinstance(error.__cause__, ParameterError) else error) from None
     return environment
@@ -135,18 +141,60 @@ class IsolatedExecutor(Executor):
             self.stop()
 
     def _supervise(self, fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Start a process for one call and wait for whichever comes first: answer, death, lateness, stop."""
-        worker = Worker(
-            "forkserver", fn, args, kwargs, timeout_s=self.timeout_s, memory_limit_bytes=self.memory_limit_bytes
-        )
+        """Start a process for one call, and end it."""
+        worker = self._start(fn, args, kwargs)
         try:
-            answer = None
-            while answer is None:
-                left_s = None if worker.deadline_s is None else max(0.0, worker.deadline_s - time.monotonic())
-                ready = wait([*worker.waited_on, self._stopped], timeout=left_s)
-                if self._stopped in ready:
-                    raise WorkerStoppedError("stopped before it had answered")
-                answer = worker.take(ready=bool(ready))
+            return self._answer(worker).result()
         finally:
             worker.end()
-        return answer.result()
+
+    def _start(self, fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any], *, stays: bool = False) -> Worker:
+        limits: dict[str, Any] = {"timeout_s": self.timeout_s, "memory_limit_bytes": self.memory_limit_bytes}
+        return Worker("forkserver", fn, args, kwargs, **limits, stays=stays)
+
+    def _answer(self, worker: Worker) -> WorkerAnswer:
+        """Wait for whichever comes first: answer, death, lateness, stop."""
+        answer = None
+        while answer is None:
+            left_s = None if worker.deadline_s is None else max(0.0, worker.deadline_s - time.monotonic())
+            ready = wait([*worker.waited_on, self._stopped], timeout=left_s)
+            if self._stopped in ready:
+                raise WorkerStoppedError("stopped before it had answered")
+            answer = worker.take(ready=bool(ready))
+        return answer
+
+
+class KeptExecutor(IsolatedExecutor):
+    """Runs the calls of one name, one after the other, in one worker, until a call of another name or one that fails.
+
+    A worker that dies, hangs, raises or gives a :class:`LastAnswer` is lost, and the next call has a new one.
+    """
+
+    def __init__(self, **limits: Any) -> None:
+        super().__init__(1, **limits)
+        self._kept: tuple[str, Worker] | None = None
+
+    def submit_to(self, name: str, fn: Function, /, *args: Any) -> Future[Any]:
+        """Schedule ``fn(*args)`` in the worker of that name."""
+        return self._supervisors.submit(self._supervise_kept, name, fn, args)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        super().shutdown(wait, cancel_futures=cancel_futures)
+        if wait:
+            self._end_kept()
+
+    def _end_kept(self) -> None:
+        if self._kept is not None:
+            self._kept[1].end()
+        self._kept = None
+
+    def _supervise_kept(self, name: str, fn: Function, args: tuple[Any, ...]) -> Any:
+        if self._kept is None or self._kept[0] != name or not self._kept[1].hand(fn, args):
+            self._end_kept()
+            self._kept = (name, self._start(fn, args, {}, stays=True))
+        worker = self._kept[1]
+        try:
+            return self._answer(worker).result()
+        finally:
+            if not worker.goes_on:
+                self._end_kept()

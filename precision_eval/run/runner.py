@@ -13,16 +13,19 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import replace
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Protocol
 
-from precision_eval.core.cells import Cell, Outcome, failed, is_out_of_memory
-from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.cells import Cell, Outcome, failed, failure_of, is_out_of_memory, passed
+from precision_eval.core.errors import OtherNumbersError, ParameterError, RecordError
 from precision_eval.core.files import intact
 from precision_eval.core.records import Record, RecordFile, latest
+from precision_eval.core.targets import is_target
 from precision_eval.core.workers import WorkerCrashedError, WorkerError
 from precision_eval.measure.isolation import IsolationError
-from precision_eval.measure.registry import CellResult, log_path, measure_by_name, run_cell
+from precision_eval.measure.registry import CASE_BITS, CellResult, log_path, measure_by_name, run_cell
+from precision_eval.run.executor import KeptExecutor
 from precision_eval.run.plan import Plan
 
 
@@ -87,6 +90,7 @@ class _Run:
     ) -> None:
         self.timed_alone = timed_alone
         self.plan = plan
+        self.kept = executor if isinstance(executor, KeptExecutor) else None
         self.executor = executor
         self.records = records
         self.progress = progress
@@ -96,6 +100,7 @@ class _Run:
         self.settled: list[Record] = []
         self._status: dict[str, Record] = {}  # by record id
         self._done: set[str] = set()  # ids of cells
+        self._bits: dict[tuple[str, str, str], str] = {}  # of each case that was built
         self._after: dict[str, tuple[str, ...]] = dict(plan.after)
         self._timed = {measure.name: measure.timed for measure in plan.measures}
 
@@ -110,12 +115,15 @@ class _Run:
             fitting = [record for record in found if record is not None and self._fits(cell, record)]
             if len(fitting) == len(cell.fixes) and all(self._stands(cell, record, timeout_s) for record in fitting):
                 self.pending.remove(cell)
+                for record in fitting:
+                    self._compared(cell, passed(record.fix, record.data or {}))
                 self._settle(cell, tuple(fitting), resumed=True)
 
     def launch(self, max_parallel: int) -> None:
         """Hand out what may begin now; a timed cell that is ready keeps later cases waiting."""
-        turns = {case: turn for turn, case in enumerate(dict.fromkeys(cell.case for cell in self.plan.cells))}
-        for cell in sorted(self.pending, key=lambda cell: (turns[cell.case], self._timed[cell.measure])):
+        place = worker_name if self.kept else attrgetter("case")
+        turns = {name: turn for turn, name in enumerate(dict.fromkeys(map(place, self.plan.cells)))}
+        for cell in sorted(self.pending, key=lambda cell: (turns[place(cell)], self._timed[cell.measure])):
             if not self._ready(cell):
                 continue
             if self._occupied(self._timed[cell.measure], max_parallel):
@@ -151,7 +159,11 @@ class _Run:
         if not left.fixes:
             self._finish(cell)
             return
-        future = self.executor.submit(run_cell, left, self.run_dir.resolve(), self.plan.measures)
+        arguments = (left, self.run_dir.resolve(), self.plan.measures)
+        if self.kept is not None:
+            future = self.kept.submit_to(worker_name(left), "precision_eval.measure.kept:run_kept_cell", *arguments)
+        else:
+            future = self.executor.submit(run_cell, *arguments)
         self.running[future] = (left, time.perf_counter(), _now())
         self._after[left.id] = self._after[cell.id]
         if left.id != cell.id:
@@ -212,9 +224,19 @@ class _Run:
 
     def _record(self, cell: Cell, result: CellResult) -> None:
         """Append the records of a cell in one write."""
-        records = tuple(self._as_record(cell, outcome, result) for outcome in result.outcomes)
+        records = tuple(self._as_record(cell, self._compared(cell, outcome), result) for outcome in result.outcomes)
         self.records.append(records)
         self._settle(cell, records, resumed=False)
+
+    def _compared(self, cell: Cell, outcome: Outcome) -> Outcome:
+        """Refuse figures of a case that holds other numbers than under the fixes before."""
+        bits = (outcome.data or {}).get(CASE_BITS)
+        before = self._bits.setdefault((cell.case, cell.size, cell.device), bits) if bits else None
+        if bits == before:
+            return outcome
+        place = f"{cell.case} at size {cell.size} on {cell.device}"
+        message = f"{place} holds other numbers ({bits}) than under the fixes before ({before}); give a new --out"
+        return failure_of(outcome.fix, OtherNumbersError(message))
 
     def _settle(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
         for record in records:
@@ -267,12 +289,20 @@ class _Run:
         )
 
 
+def worker_name(cell: Cell) -> str:
+    """Name the worker that keeps a cell's case; a user's candidate, which may change anything, has one of its own."""
+    own = filter(is_target, cell.fixes)
+    return "+".join((f"{cell.case}@{cell.device}:{cell.size}", *own))
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _is_one_fixs_doing(result: CellResult) -> bool:
-    """Say whether a measure of several fixes raised as a whole, for a reason that need not be common to all."""
+    """Say whether a measure of several fixes was lost as a whole, for a reason that need not be common to all."""
+    if result.is_lost:
+        return True
     return result.raised and any(outcome.status != "unsupported" for outcome in result.outcomes)
 
 

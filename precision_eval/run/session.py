@@ -25,10 +25,10 @@ from precision_eval.fixes.catalog import ALL_FIXES, Fix
 from precision_eval.fixes.choices import MODES
 from precision_eval.measure.registry import MEASURES, all_measures
 from precision_eval.run.cluster import ClusterExecutor, NodeLimits, open_cluster
-from precision_eval.run.executor import IsolatedExecutor, environment_seen_by, modules_to_preload
+from precision_eval.run.executor import IsolatedExecutor, KeptExecutor, environment_seen_by, modules_to_preload
 from precision_eval.run.plan import Plan, Selection, first_size, make_plan
 from precision_eval.run.resources import check_fits, default_workers, memory_limit_bytes, resolve_device
-from precision_eval.run.runner import Progress, Silent, run_plan
+from precision_eval.run.runner import Progress, Silent, run_plan, worker_name
 from precision_eval.run.tiers import DEFAULT, Tier
 
 if TYPE_CHECKING:
@@ -208,7 +208,8 @@ def _measure(plan: Plan, execution: Execution, records: RecordFile, listener: Ru
         listener.note(fault)
     with _open_pool(plan, execution) as pool:
         with listener.waiting("starting workers"):
-            environment = environment_seen_by(pool.executor, plan.cells[0].device)
+            first = plan.cells[0]
+            environment = environment_seen_by(pool.executor, first.device, first=worker_name(first))
         sha = store_environment(environment, execution.out)
         if isinstance(pool.executor, ClusterExecutor):
             pool.executor.expect(environment)
@@ -242,6 +243,10 @@ def _open_pool(plan: Plan, execution: Execution) -> Iterator[_Pool]:
         limits = NodeLimits(device=cell.device, preload=preload, timeout_s=timeout_s)
         with open_cluster(execution.executor, limits, threads=cell.threads) as (executor, size):
             yield _Pool(executor, size, timed_alone=execution.is_local and cell.device == "cpu")
+        return
+    if cell.device.startswith("cuda"):
+        with KeptExecutor(timeout_s=timeout_s, preload=preload) as kept:
+            yield _Pool(kept, 1)
         return
     workers = execution.workers or default_workers(plan)
     limit = memory_limit_bytes(cell.device)

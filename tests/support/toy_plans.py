@@ -13,6 +13,7 @@ MEASURES = (
     Measure(name="first", title="", source="", place="toy:first", after=()),
     Measure(name="second", title="", source="", place="toy:first", after=("first",), options=("seed", "minutes")),
     Measure(name="group", title="", source="", place="toy:group", after=("first",), timed=True, grouped=True),
+    Measure(name="settings", title="", source="", place="toy:settings", after=()),
 )
 
 
@@ -21,7 +22,7 @@ class Case:
     id: str = "toy"
     sizes: tuple[str, ...] = ("s",)
     default_sizes: tuple[str, ...] = ("s",)
-    measures: tuple[str, ...] = ("first", "second", "group")
+    measures: tuple[str, ...] = ("first", "second", "group", "settings")
     digest: str = "d1"
     by_default: bool = True
 
@@ -45,7 +46,7 @@ class Inline(Executor):
         return future
 
 
-def plan_of(*fixes, measures=("*",), case=None, **kwargs):
+def plan_of(*fixes, measures=("first", "second", "group"), case=None, **kwargs):
     return make_plan(
         Selection(measures=measures, **kwargs),
         cases=[case or Case()],

@@ -35,7 +35,7 @@ from precision_eval.cases.systems.cogvideo_t5 import (
     UPDATE_STD,
     T5Size,
 )
-from precision_eval.cases.systems.system import System, unfilled_linear, widened
+from precision_eval.cases.systems.system import System, drawing, unfilled_linear, widened
 
 #: How torch's C++ side names the dtypes in "expected scalar type ... but found ...".
 SCALAR_TYPES = {
@@ -285,10 +285,11 @@ def drawn_weights(
 
 def build_t5(size: str, *, device: str, seed: int, fused: bool) -> BuiltCase:
     shape = SIZES[size]
-    generator = torch.Generator().manual_seed(seed)
     model = T5Encoder(shape, fused=fused)
-    model.load_state_dict(drawn_weights(model, shape, generator, getattr(torch, DTYPE)), assign=True)
-    ids = torch.full((1, shape.tokens), PAD_ID)
-    ids[0, : shape.prompt - 1] = torch.randint(END_ID + 1, shape.vocabulary, (shape.prompt - 1,), generator=generator)
+    with drawing(size, device, seed) as generator:
+        model.load_state_dict(drawn_weights(model, shape, generator, getattr(torch, DTYPE)), assign=True)
+        ids = torch.full((1, shape.tokens), PAD_ID)
+        prompt = torch.randint(END_ID + 1, shape.vocabulary, (shape.prompt - 1,), generator=generator)
+    ids[0, : shape.prompt - 1] = prompt
     ids[0, shape.prompt - 1] = END_ID
     return BuiltCase(model.eval().requires_grad_(False).to(device), (ids.to(device),))

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import dia as constants
 from precision_eval.cases.systems.dia import DecoderSize, DiaState, EncoderSize
-from precision_eval.cases.systems.system import KeysValues, System, widened
+from precision_eval.cases.systems.system import KeysValues, System, drawing, widened
 from precision_eval.fixes.storage import store_as
 
 
@@ -403,24 +403,26 @@ def _padding(text_length: int) -> torch.Tensor:
 
 
 def build_decoder(size: str, *, device: str, seed: int, state: DiaState) -> BuiltCase:
-    generator, lengths = torch.Generator().manual_seed(seed), constants.DECODER_SIZES[size]
-    model = DiaDecoder(lengths, state)
-    fill_weights(model, generator)
-    fill_caches(model, generator, padding=_padding(lengths.text_length))
-    first = torch.full((1, 1, constants.CHANNELS), constants.BOS)
-    codes = torch.randint(constants.CODES, (1, lengths.filled - 1, constants.CHANNELS), generator=generator)
-    delayed = apply_delay(torch.cat((first, codes), dim=1), delays=constants.DELAYS, bos=constants.BOS)
+    lengths = constants.DECODER_SIZES[size]
+    with drawing(size, device, seed) as generator:
+        model = DiaDecoder(lengths, state)
+        fill_weights(model, generator)
+        fill_caches(model, generator, padding=_padding(lengths.text_length))
+        first = torch.full((1, 1, constants.CHANNELS), constants.BOS)
+        codes = torch.randint(constants.CODES, (1, lengths.filled - 1, constants.CHANNELS), generator=generator)
+        delayed = apply_delay(torch.cat((first, codes), dim=1), delays=constants.DELAYS, bos=constants.BOS)
     tokens = delayed[:, -1:].expand(constants.GUIDANCE_ROWS, 1, constants.CHANNELS).contiguous()
     return BuiltCase(model.eval().to(device), (tokens.to(device),))
 
 
 def build_encoder(size: str, *, device: str, seed: int, state: DiaState) -> BuiltCase:
-    generator, lengths = torch.Generator().manual_seed(seed), constants.ENCODER_SIZES[size]
-    model = DiaEncoder(lengths, state)
-    fill_weights(model, generator)
-    padding = _padding(lengths.text_length)
-    text = torch.randint(1, constants.BYTES, (lengths.text_length,), generator=generator) * padding
-    tokens = torch.stack((torch.zeros_like(text), text))
+    lengths = constants.ENCODER_SIZES[size]
+    with drawing(size, device, seed) as generator:
+        model = DiaEncoder(lengths, state)
+        fill_weights(model, generator)
+        padding = _padding(lengths.text_length)
+        text = torch.randint(1, constants.BYTES, (lengths.text_length,), generator=generator) * padding
+        tokens = torch.stack((torch.zeros_like(text), text))
     return BuiltCase(
         model.eval().to(device), (tokens.to(device), padding.repeat(constants.GUIDANCE_ROWS, 1).to(device))
     )

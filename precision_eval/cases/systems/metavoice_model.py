@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import metavoice as constants
 from precision_eval.cases.systems.metavoice import GUIDANCE_ROWS, MetaVoiceSize
-from precision_eval.cases.systems.system import KeysValues, System, unfilled_linear, widened
+from precision_eval.cases.systems.system import KeysValues, System, drawing, unfilled_linear, widened
 
 COLDEST = 1e-5
 """Lowest temperature that the sampler divides by."""
@@ -211,7 +211,24 @@ class MetaVoiceUnderAutocast(System):
 def build_metavoice(
     size_name: str, *, device: str, seed: int, prefill: bool, indexed: bool, weight_dtype: str, speaker_dtype: str
 ) -> BuiltCase:
-    generator, size = torch.Generator().manual_seed(seed), constants.SIZES[size_name]
+    size = constants.SIZES[size_name]
+    with drawing(size_name, device, seed) as generator:
+        model, inputs = _drawn(
+            size, generator, prefill=prefill, indexed=indexed, weight_dtype=weight_dtype, speaker_dtype=speaker_dtype
+        )
+    model = model.eval().requires_grad_(False).to(device)
+    return BuiltCase(model, tuple(tensor.to(device) for tensor in inputs))
+
+
+def _drawn(
+    size: MetaVoiceSize,
+    generator: torch.Generator,
+    *,
+    prefill: bool,
+    indexed: bool,
+    weight_dtype: str,
+    speaker_dtype: str,
+) -> tuple[MetaVoice, tuple[torch.Tensor, ...]]:
     positions = torch.arange(size.prompt) if prefill else torch.tensor([size.filled - 1])
     used = (torch.arange(size.slots) < (0 if prefill else size.filled))[:, None]  # (slots, 1)
     shape = (GUIDANCE_ROWS, size.heads, size.slots, size.head_dim)
@@ -227,8 +244,7 @@ def build_metavoice(
     tokens = torch.randint(size.vocabulary, (1, len(positions)), generator=generator).repeat(GUIDANCE_ROWS, 1)
     speaker = torch.randn((1, size.speaker_dim), generator=generator).relu()  # the encoder ends in ReLU and a norm
     speaker = (speaker / speaker.norm()).to(getattr(torch, speaker_dtype))
-    model = model.eval().requires_grad_(False).to(device)
-    return BuiltCase(model, (tokens.to(device), speaker.to(device), positions.to(device)))
+    return model, (tokens, speaker, positions)
 
 
 def build_metavoice_t4(size: str, *, device: str, seed: int) -> BuiltCase:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Self, TypeVar
 
 import torch
@@ -21,6 +21,22 @@ from precision_eval.core.errors import UnsupportedError
 from precision_eval.fixes.storage import set_dtype_attributes
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
+
+
+def place_of_draws(size: str, device: str) -> torch.device:
+    """Return where a case's numbers are drawn: on the CPU, so that they are the same on every device.
+
+    Of the size ``full`` it is a CUDA device itself: drawing billions on the host takes longer than measuring.
+    """
+    return torch.device(device if size == "full" and device.startswith("cuda") else "cpu")
+
+
+@contextmanager
+def drawing(size: str, device: str, seed: int) -> Iterator[torch.Generator]:
+    """Yield what a case's numbers are drawn from; tensors that are made in the block lie where it draws."""
+    place = place_of_draws(size, device)
+    with nullcontext() if place.type == "cpu" else place:
+        yield torch.Generator(place).manual_seed(seed)
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
