@@ -1,24 +1,37 @@
 """Who else used the device of a timed cell, as doubts of its record.
 
 Nothing is looked at while a cell is timed, which would disturb it. Of the CPU, the processor time of other processes is
-what the machine was busy less what this process used; of an NVIDIA GPU, ``nvidia-smi`` names the processes on it.
+what the machine was busy less what this process used; of an NVIDIA GPU, ``nvidia-smi`` names the processes on it, and
+NVML, where a module for it is installed, or ``nvidia-smi`` tells clocks, power, temperature and what slows it down.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from precision_eval.core.environment import output_of
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.formatting import percent
+from precision_eval.core.formatting import join, percent
 
 ISOLATIONS = ("warn", "error")
 _OTHERS = 0.05  # share of the cores' time
 _LEAST_S = 1.0  # the system counts in hundredths of a second: of less time they say nothing
+# Bits of NVML's clock event reasons that hold a clock below what the work would reach.
+_THROTTLES = {
+    0x04: "its power limit",
+    0x08: "hardware",
+    0x20: "its temperature",
+    0x40: "its temperature, in hardware",
+    0x80: "a power brake",
+}
 _NOT_BUSY = frozenset({"idle", "iowait", "guest", "guest_nice"})  # guests are inside user and nice
 
 
@@ -34,24 +47,46 @@ class CpuUse(NamedTuple):
     own_s: float
 
 
+class GpuState(NamedTuple):
+    """What an NVIDIA GPU says of itself; None where it does not."""
+
+    sm_mhz: float | None
+    memory_mhz: float | None
+    power_w: float | None
+    temperature_c: float | None
+    slowed_by: tuple[str, ...]
+
+
+@dataclass
+class Watched:
+    """What was seen of a device: doubts, and the GPU's state before and after."""
+
+    doubts: list[str] = field(default_factory=list)
+    gpu: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
 @contextmanager
-def watch_device(device: str, isolation: str | None) -> Iterator[list[str]]:
-    """Yield a list that holds the doubts in the end; with ``isolation="error"`` raise :class:`IsolationError` on any.
+def watch_device(device: str, isolation: str | None) -> Iterator[Watched]:
+    """Yield what is complete in the end; with ``isolation="error"`` raise :class:`IsolationError` on any doubt.
 
     Where `isolation` is None, nothing is watched.
     """
-    doubts: list[str] = []
+    watched = Watched()
     if isolation is None:
-        yield doubts
+        yield watched
         return
+    gpu = _gpu_of(device) if device.startswith("cuda") else None
+    states = {"before": gpu_state(gpu)}
     before = cpu_use()
-    yield doubts
-    doubts += cpu_doubts(before, cpu_use(), os.cpu_count() or 1)
-    if device.startswith("cuda"):
-        doubts += gpu_doubts(_gpu_processes(device), os.getpid())
-    if doubts and isolation == "error":
+    yield watched
+    watched.doubts += cpu_doubts(before, cpu_use(), os.cpu_count() or 1)
+    states["after"] = gpu_state(gpu)
+    watched.gpu = {when: state._asdict() for when, state in states.items() if state is not None}
+    if gpu is not None:
+        watched.doubts += gpu_doubts(_gpu_processes(gpu), os.getpid()) + throttling_doubts(states["after"])
+    if watched.doubts and isolation == "error":
         raise IsolationError(
-            f"{'; '.join(doubts)}; free the device, or give --set isolation=warn to keep it as a doubt"
+            f"{'; '.join(watched.doubts)}; free the device, or give --set isolation=warn to keep it as a doubt"
         )
 
 
@@ -73,13 +108,82 @@ def cpu_doubts(before: CpuUse, after: CpuUse, cores: int) -> list[str]:
     return [f"shared cores: others took {percent(others, decimals=0)} of the time of {cores} cores"]
 
 
-def _gpu_processes(device: str) -> str:
-    """Return the processes that compute on a GPU, as lines ``pid, name``; empty without nvidia-smi."""
+def _gpu_of(device: str) -> str:
+    """Return what NVIDIA's tools call a device: its UUID where torch knows it, as they may count in another order."""
     index = int(device.partition(":")[2] or 0)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and index < torch.cuda.device_count():
+        uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
+        if uuid is not None:
+            return f"GPU-{uuid}"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    gpu = visible[index] if index < len(visible) and visible[index] else str(index)
+    return visible[index] if index < len(visible) and visible[index] else str(index)
+
+
+def _gpu_processes(gpu: str) -> str:
+    """Return the processes that compute on a GPU, as lines ``pid, name``; empty without nvidia-smi."""
     query = "--query-compute-apps=pid,process_name"
     return output_of(["nvidia-smi", query, "--format=csv,noheader", "-i", gpu]) or ""
+
+
+def gpu_state(gpu: str | None) -> GpuState | None:
+    """Read a GPU's clocks, power and temperature, and what slows it: by NVML, else ``nvidia-smi``, else not at all."""
+    return None if gpu is None else _state_by_nvml(gpu) or _state_by_smi(gpu)
+
+
+def _state_by_nvml(gpu: str) -> GpuState | None:
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception:  # noqa: BLE001 - no module, or a library or a driver that fails in its own way
+        return None
+    try:
+        by_name = nvml.nvmlDeviceGetHandleByUUID if gpu.startswith("GPU-") else nvml.nvmlDeviceGetHandleByIndex
+        handle = by_name(gpu if gpu.startswith("GPU-") else int(gpu))
+
+        def value(name: str, *arguments: Any, scale: float = 1.0) -> float | None:
+            try:
+                return float(getattr(nvml, name)(handle, *arguments)) * scale
+            except (AttributeError, nvml.NVMLError):  # this library, or this GPU, does not tell
+                return None
+
+        reasons = value("nvmlDeviceGetCurrentClocksThrottleReasons")
+        return GpuState(
+            value("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+            value("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+            value("nvmlDeviceGetPowerUsage", scale=1e-3),
+            value("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+            _slowed_by(int(reasons or 0)),
+        )
+    except (ValueError, nvml.NVMLError):
+        return None
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _state_by_smi(gpu: str) -> GpuState | None:
+    fields = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_throttle_reasons.active"
+    line = output_of(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", "-i", gpu]) or ""
+    parts = [part.strip() for part in line.split(",")]
+    if len(parts) != len(fields.split(",")):
+        return None
+    sm_mhz, memory_mhz, power_w, temperature_c = (
+        float(part) if re.fullmatch(r"\d+(\.\d+)?", part) else None for part in parts[:-1]
+    )
+    reasons = int(parts[-1], 16) if re.fullmatch(r"0x[0-9a-fA-F]+", parts[-1]) else 0
+    return GpuState(sm_mhz, memory_mhz, power_w, temperature_c, _slowed_by(reasons))
+
+
+def _slowed_by(reasons: int) -> tuple[str, ...]:
+    return tuple(name for bit, name in _THROTTLES.items() if reasons & bit)
+
+
+def throttling_doubts(state: GpuState | None) -> list[str]:
+    """Say what slows a GPU down as the timing ends, while its clocks are still those of the work."""
+    if state is None or not state.slowed_by:
+        return []
+    clock = "" if state.sm_mhz is None else f", at {state.sm_mhz:.0f} MHz"
+    return [f"throttled GPU: slowed by {join(state.slowed_by)} as the timing ended{clock}"]
 
 
 def gpu_doubts(processes: str, pid: int) -> list[str]:

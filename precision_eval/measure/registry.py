@@ -26,7 +26,7 @@ from precision_eval.core.environment import resolved_device
 from precision_eval.core.errors import ParameterError, UnsupportedError, entry_of
 from precision_eval.core.targets import imported, plugins
 from precision_eval.fixes.pins import PINS, set_tf32
-from precision_eval.measure.isolation import IsolationError, watch_device
+from precision_eval.measure.isolation import IsolationError, Watched, watch_device
 
 CASE_BITS = "case_bits"
 """Name in a record's data of the sum over all bits of a kept case: parameters, buffers, inputs."""
@@ -197,9 +197,9 @@ def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) 
     try:
         measure = measure_by_name(cell.measure, measures)
         _prepare_torch(cell)
-        with watch_device(cell.device, cell.options.isolation if measure.timed else None) as doubts:
+        with watch_device(cell.device, cell.options.isolation if measure.timed else None) as watched:
             outcomes = {outcome.fix: _to_json_data(outcome) for outcome in measure.run(cell, run_dir)}
-        outcomes = {fix: _add_doubts(outcome, doubts) for fix, outcome in outcomes.items()}
+        outcomes = {fix: _add_watched(outcome, watched) for fix, outcome in outcomes.items()}
     except IsolationError:
         raise
     except Exception as error:  # noqa: BLE001 - the boundary of a cell: whatever was raised is the cell's result
@@ -212,10 +212,11 @@ def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) 
     return CellResult((*outcomes.values(), *missing), started_at, time.perf_counter() - start, raised)
 
 
-def _add_doubts(outcome: Outcome, doubts: list[str]) -> Outcome:
-    if outcome.data is None or not doubts:
+def _add_watched(outcome: Outcome, watched: Watched) -> Outcome:
+    if outcome.data is None or not (watched.doubts or watched.gpu):
         return outcome
-    return replace(outcome, data={**outcome.data, "doubts": [*outcome.data.get("doubts", ()), *doubts]})
+    doubts = [*outcome.data.get("doubts", ()), *watched.doubts]
+    return replace(outcome, data={**outcome.data, "doubts": doubts} | ({"gpu": watched.gpu} if watched.gpu else {}))
 
 
 def log_path(cell: Cell, run_dir: Path) -> Path:

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, check_known
-from precision_eval.core.formatting import join, memory_text, one_line, scientific, visible
+from precision_eval.core.formatting import MISSING, join, memory_text, one_line, scientific, visible
 from precision_eval.core.records import Record
 from precision_eval.core.table import make_table, to_html, to_text
 from precision_eval.report.choice_text import COLUMNS, doubt_lines, headline, table_rows, time_text
-from precision_eval.report.tables import IDENTITY, lines_of, scalars_of
+from precision_eval.report.tables import IDENTITY, launched_cell, lines_of, scalars_of
 from precision_eval.results.choose import Answer, Choice, Group, Question, Row, answer, choose_from
 from precision_eval.results.choose.comparing import constraints_of
 from precision_eval.results.reading import Run, load_run, pins_of
@@ -119,8 +119,14 @@ def _failing_lines(group: Group) -> list[str]:
 def _comparison_table(group: Group, noun: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Head and rows; an axis that no row has a figure for has no column."""
     axes = [axis for axis in _AXES if any(row.estimate(axis) is not None for row in group.fixes)]
-    heads = [f"time / {group.baseline}" if axis == "time" else axis for axis in axes]
-    return (noun, "status", *heads), [(row.fix, row.status, *_figures(row, axes)) for row in group.fixes]
+    launched = [launched_cell(group, row) for row in group.fixes]
+    clock = "device " if any(launched) else ""
+    heads = [f"{clock}time / {group.baseline}" if axis == "time" else axis for axis in axes]
+    rows = [(row.fix, row.status, *_figures(row, axes)) for row in group.fixes]
+    if any(launched):
+        heads.append("launched")
+        rows = [(*row, text or MISSING) for row, text in zip(rows, launched, strict=True)]
+    return (noun, "status", *heads), rows
 
 
 def _figures(row: Row, axes: Sequence[str]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """What candidates of one's own cost, side by side: time, drift and memory of any calls.
 
 Conventions: all candidates are called with the same inputs and without gradients. Time is the paired ratio to the
-baseline's, below 1 = faster, measured in this process (:mod:`precision_eval.measure.latency`). Drift is
+baseline's, below 1 = faster, measured in this process (:mod:`precision_eval.measure.latency`); on CUDA it is the
+device's time, of graphs, with the ratio of calls launched from Python beside it. Drift is
 ‖output − reference‖₂ / ‖reference‖₂, the largest over the floating outputs; the reference is float64. Memory is in
 bytes: what a module stores in parameters and buffers, and the allocator's peak of one call on top. A candidate that
 raises, or whose output is not finite, is a row with that status and no error. This module imports torch.
@@ -31,10 +32,12 @@ from precision_eval.fixes.outside import Fixed, in_dtype
 from precision_eval.fixes.packing import as_arguments, floating_leaves
 from precision_eval.fixes.storage import storage_bytes
 from precision_eval.measure.float64_reference import check_available, reference_of
+from precision_eval.measure.isolation import watch_device
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_bytes
 from precision_eval.measure.model_calls import CallOutcome, attempt, output_error, run_fresh, subject_of
 from precision_eval.measure.placement import sharing
+from precision_eval.measure.timers import LaunchedTimer
 from precision_eval.report.loading import FixComparison, LoadedChoice, paragraphs
 from precision_eval.results.model import Group, Row, exact
 from precision_eval.results.reading import drift_estimate, figure_doubts, log_ratios, ratio_estimate, row_doubts
@@ -55,6 +58,7 @@ class Cost:
     reason: str = ""
     drift: float | None = None
     latency: PairedRatio | None = None
+    launched: PairedRatio | None = None  # on CUDA, where `latency` is the device's time
     stored_bytes: int | None = None
     peak_bytes: int | None = None
 
@@ -62,6 +66,7 @@ class Cost:
         parts = [f"{self.status} ({shortened(self.reason, limit=_LONGEST_REASON)})" if self.reason else self.status]
         parts += [] if self.drift is None else [f"drift {self.drift:.2g}"]
         parts += [] if self.latency is None else [str(self.latency)]
+        parts += [] if self.launched is None else [f"launched from Python {self.launched.ratio:.4f} ×"]
         return f"<{self.name}: {'; '.join(parts)}>"
 
 
@@ -301,13 +306,28 @@ def _timed(
     candidates = {name: Candidate(ready[name].call, ready[name].block) for name in passed}
     if len(candidates) < 2:
         return {}, ("time was not measured: it is a ratio of two, and one candidate passes",)
-    on_device = device.startswith("cuda")
-    with sharing(candidates, baseline):
-        ratios = compare_latency(
-            candidates, baseline=baseline, budget_s=budget_s, device=device, seed=seed, graph=on_device, redraw=True
-        )
-    doubts = {doubt.partition(":")[0]: doubt for ratio in ratios.values() for doubt in ratio.doubts}  # one of a kind
-    return {name: replace(passed[name], latency=ratio) for name, ratio in ratios.items()}, tuple(doubts.values())
+    timing = partial(compare_latency, candidates, baseline=baseline, device=device, seed=seed, redraw=True)
+    on_cuda = device.startswith("cuda")
+    launched: Mapping[str, PairedRatio] = {}
+    with watch_device(device, "warn" if on_cuda else None) as watched, sharing(candidates, baseline):
+        ratios = timing(budget_s=budget_s / 2.0 if on_cuda else budget_s, graph=on_cuda)
+        if on_cuda:  # what Python adds, beside the device's own time
+            launched = timing(budget_s=budget_s / 2.0, timer=LaunchedTimer(device), check=False)
+    every = [*watched.doubts, *(doubt for ratio in ratios.values() for doubt in ratio.doubts)]
+    doubts = {doubt.partition(":")[0]: doubt for doubt in every}  # one of a kind
+    timed = {name: replace(passed[name], latency=ratio, launched=launched.get(name)) for name, ratio in ratios.items()}
+    return timed, tuple(doubts.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateRow(Row):
+    """A candidate, whose figures come from no record."""
+
+    timed: LatencyFigures | None = None
+
+    @cached_property
+    def latency(self) -> LatencyFigures | None:
+        return self.timed
 
 
 class CandidateGroup(Group):
@@ -337,13 +357,16 @@ def _row(cost: Cost, baseline: str, *, timed: bool) -> Row:
     """Return a candidate as a row of the model; what did not pass has no figures."""
     if cost.status != "passed":
         return Row(fix=cost.name, status=cost.status, reason=cost.reason or None)
-    latency = None if cost.latency is None else msgspec.convert(cost.latency.to_dict(), LatencyFigures)
+    data = {} if cost.latency is None else cost.latency.to_dict()
+    data |= {} if cost.launched is None else {"launched": cost.launched.to_dict()}
+    latency = msgspec.convert(data, LatencyFigures) if data else None
     drift = None if cost.drift is None else DriftFigures(relative_error=cost.drift)
     is_baseline = timed and cost.name == baseline
     both_bytes = cost.peak_bytes is not None and cost.stored_bytes is not None
     figures = {"time": latency or is_baseline, "drift": drift, "memory": both_bytes}
-    return Row(
+    return CandidateRow(
         fix=cost.name,
+        timed=latency if cost.launched is not None else None,
         time=exact(1.0) if is_baseline else None if latency is None else ratio_estimate(latency),
         time_logs=() if latency is None or is_baseline else log_ratios(latency),
         processes=1 if latency is not None or is_baseline else 0,

@@ -1,6 +1,7 @@
 """compare: drift by hand and by an independent computation, statuses, bytes by hand, choosing, what it refuses."""
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -8,9 +9,13 @@ from torch import nn
 
 from precision_eval.core.errors import CandidateError, ParameterError
 from precision_eval.fixes.outside import fixed
+from precision_eval.measure import latency
+from precision_eval.measure.isolation import Watched
 from precision_eval.results.choose import MissingMeasureError
 from precision_eval.stats.paired import paired_ratio
+from precision_eval.studies import compare as studies
 from precision_eval.studies.compare import Cost, Costs, compare
+from tests.precision_eval.measure.test_graphs import HALF, WIDE, Machine, MachineDevice, MachineLaunches, work
 
 W = 64
 
@@ -182,3 +187,47 @@ def test_bad_input_is_named(x):
         compare({}, x, baseline="c")
     with pytest.raises(ParameterError, match="candidate 'b' is a Tensor; expected a module or a function"):
         compare({"a": abs, "b": x}, x, baseline="a")
+
+
+def test_a_notebook_gets_one_table_of_time_memory_and_drift(linear, x):
+    candidates = {"kv_to_query": fixed(linear, "kv_to_query"), "as shipped": linear}
+    found = compare(candidates, x, baseline="kv_to_query", reference=linear, latency=False)
+    html = found._repr_html_()
+    assert html.count("<table") == 1
+    assert [name for name in ("memory", "drift", "kv_to_query", "as shipped", "raised") if name not in html] == []
+    assert found["kv_to_query"].peak_bytes > 0
+
+
+class TestOnCuda:
+    """On a machine whose host launches and whose device works, on times that we plant; no card takes part."""
+
+    @pytest.fixture
+    def timed(self, monkeypatch):
+        machine = Machine()
+        monkeypatch.setattr(latency, "CudaDevice", lambda name: MachineDevice(machine))
+        monkeypatch.setattr(studies, "LaunchedTimer", lambda name: MachineLaunches(machine, "launched"))
+        monkeypatch.setattr(
+            studies, "watch_device", lambda device, isolation: nullcontext(Watched(["throttled GPU: x"]))
+        )
+        calls = {"wide": work(machine, *WIDE), "half": work(machine, *HALF)}
+        ready = {name: studies._Ready(call, nullcontext, None) for name, call in calls.items()}
+        rows = {name: Cost(name=name, status="passed") for name in calls}
+        return studies._timed(rows, ready, baseline="wide", budget_s=2e-3, seed=0, device="cuda:0")
+
+    def test_time_is_the_devices_and_launched_stands_beside_it(self, timed):
+        rows, doubts = timed
+        half = rows["half"]
+        assert (half.latency.clock, half.launched.clock) == ("cuda-graph-warm", "launched")
+        assert half.latency.verdict == "faster"
+        assert half.launched.verdict == "slower"
+        assert "throttled GPU: x" in doubts
+        assert "launched from Python 1.0" in repr(half)
+
+    def test_the_table_has_both_ratios(self, timed):
+        rows = {"wide": Cost(name="wide", status="passed")} | timed[0]
+        found = Costs(rows=rows, baseline="wide", reference="", device="cuda:0", threads=1)
+        assert found.comparison.group.clock == "device"
+        table = repr(found)
+        assert "device time / wide" in table.splitlines()[0]
+        assert table.splitlines()[0].endswith("launched")
+        assert "1.037" in table
