@@ -25,6 +25,7 @@ FIGURES_NAME = "figures.json"
 STORED = {
     **dict.fromkeys(("latency", "memory", "overhead"), f"proof/{FIGURES_NAME}"),
     "kinds": "kinds/kinds.jsonl",
+    "device": "device/device.jsonl",
     "doctor": "doctor.json",
     "choose": "choose/choose.json",
     "gate": "gate/gate.jsonl",
