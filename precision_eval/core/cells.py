@@ -156,7 +156,21 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryError", "_ArrayMemoryError"):
         return True
     text = str(error)
-    return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "CUDA out of memory" in text)
+    return isinstance(error, RuntimeError) and any(known in text for known in _MEMORY_TEXTS)
+
+
+_MEMORY_TEXTS = (
+    *("can't allocate memory", "CUDA out of memory", "CUDA error: out of memory"),
+    *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),
+)
+
+# Where torch's messages of CUDA go on to advice for its developers, or to what its allocator holds.
+_ADVICE = (
+    " Search for `cuda",
+    " CUDA kernel errors might be",
+    " Including non-PyTorch memory",
+    " Of the allocated memory",
+)
 
 
 def is_fault_of_the_suite(error: BaseException) -> bool:
@@ -195,4 +209,8 @@ def _first_lines(error: BaseException) -> str:
     text = " ".join(str(error).split())
     for folder in (sysconfig.get_path("purelib"), str(_PACKAGE.parent)):  # a record says what failed, not on whose disk
         text = text.replace(f"{folder}/", "")
+    if "CUDA" in text:
+        text = min((text.partition(advice)[0] for advice in _ADVICE), key=len)
+    if "device-side assert" in text:
+        text += " (set CUDA_LAUNCH_BLOCKING=1 to have the call named that it comes from)"
     return shortened(text, limit=1500)

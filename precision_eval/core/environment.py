@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import subprocess
+import warnings
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -258,26 +259,83 @@ def _tf32_allowed() -> bool:
     return bool(matmul.fp32_precision == "tf32") if since_2_9 else bool(matmul.allow_tf32)
 
 
+# What torch says where it has no CUDA device, what that is, and the remedy.
+_CUDA_FAULTS = (
+    ("not compiled with CUDA", "torch {torch} is built without CUDA", "install a build of torch for your CUDA"),
+    ("no NVIDIA driver", "torch {torch} finds no NVIDIA driver", "install one"),
+    (
+        "driver on your system is too old",
+        "the NVIDIA driver is too old for torch {torch}",
+        "update it or take an older torch",
+    ),
+    ("driver initialization failed", "the NVIDIA driver does not start", "see whether `nvidia-smi` works"),
+    ("busy or unavailable", "another process has it for itself, or it is not usable", "end that process"),
+    ("out of memory", "its memory is full", "end other processes that use it"),
+)
+
+
 def resolved_device(device: str) -> str:
     """Return a device that torch has here, and refuse another; ``auto`` is CUDA where there is one. Loads torch."""
     import torch
 
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, index = device.partition(":")
-    count = torch.cuda.device_count() if kind == "cuda" and torch.cuda.is_available() else 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch's, of a driver that does not work, which is said below
+        count = torch.cuda.device_count() if kind in ("auto", "cuda") and torch.cuda.is_available() else 0
+    if kind == "auto":
+        return "cuda" if count else "cpu"
     if kind == "cuda" and int(index or 0) >= count:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        seen = f"{count} GPUs" + (f" of CUDA_VISIBLE_DEVICES={visible}" if visible else "")
-        raise ParameterError(f"device {device} is not here: torch {torch.__version__} sees {seen}; give cpu")
+        raise ParameterError(f"device {device} is not here: {_why_no_cuda(count)}")
     if kind == "mps" and not torch.backends.mps.is_available():
         raise ParameterError(f"device mps is not here: torch {torch.__version__} has no Metal device; give cpu")
     return device
 
 
+def _why_no_cuda(count: int) -> str:
+    """Say why torch has no CUDA device of that number, with the remedy."""
+    import torch
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not count:
+        try:
+            torch.cuda.init()
+        except (RuntimeError, AssertionError) as error:
+            if fault := _cuda_fault(error):
+                return f"{fault}, or give cpu"
+    seen = f"{count} GPUs" + (f" of CUDA_VISIBLE_DEVICES={visible}" if visible else "")
+    remedy = f"give cuda:{count - 1} or less, or cpu" if count else "give cpu"
+    if visible and "MIG-" in visible:
+        remedy = "a process sees one instance of MIG, as cuda:0; set CUDA_VISIBLE_DEVICES to one, or give cpu"
+    return f"torch {torch.__version__} sees {seen}; {remedy}"
+
+
+def _cuda_fault(error: Exception) -> str | None:
+    """Say in a line what torch reports of a device, and what to do; None where it reports something else."""
+    import torch
+
+    faults = (
+        f"{what.format(torch=torch.__version__)}; {remedy}" for text, what, remedy in _CUDA_FAULTS if text in str(error)
+    )
+    return next(faults, None)
+
+
+def usable_device(device: str) -> str:
+    """Return a device that torch has here and that calculates; refuse another."""
+    import torch
+
+    device = resolved_device(device)
+    if device.startswith("cuda"):
+        try:
+            torch.zeros(1, device=device).item()
+        except RuntimeError as error:
+            fault = _cuda_fault(error) or f"{str(error).partition(chr(10))[0]}; see whether `nvidia-smi` works"
+            raise ParameterError(f"device {device} does not work: {fault}, or give cpu") from error
+    return device
+
+
 def collect_here(device: str) -> dict[str, Any]:
     """Describe the machine, the build and a device that is there; another is refused."""
-    return collect(resolved_device(device))
+    return collect(usable_device(device))
 
 
 def _device(device: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.own import SIZE, built, digest_of, own_case, parts_of
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Options
-from precision_eval.core.environment import resolved_device
+from precision_eval.core.environment import usable_device
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import first_line, is_target, source_digest
 from precision_eval.fixes.apply import make_change
@@ -52,7 +52,7 @@ class AdmittedCandidate:
 
 def admit_case(target: str, device: str, seed: int) -> AdmittedCase:
     """Call a factory twice and its model several times; refuse what does not repeat."""
-    device = resolved_device(device)
+    device = usable_device(device)
     case = built(target, SIZE, device=device, seed=seed)
     digest = digest_of(target, case)
     if digest_of(target, built(target, SIZE, device=device, seed=seed)) != digest:
@@ -69,7 +69,7 @@ def admit_candidate(target: str, case_id: str, size: str, device: str, seed: int
     """Put a candidate on a case's model and call it; refuse one that leaves the model as it was."""
     fix = fix_by_id(target)
     if "eager" in fix.modes and fix.change is not None:
-        case = case_by_id(case_id).build(size, device=resolved_device(device), seed=seed)
+        case = case_by_id(case_id).build(size, device=usable_device(device), seed=seed)
         shipped, outcome = _try(case, fix_by_id("as_shipped")), _try(case, fix)
         if isinstance(outcome.error, ParameterError):
             raise outcome.error

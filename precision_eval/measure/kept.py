@@ -29,8 +29,8 @@ from torch import nn
 
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import case_by_id
-from precision_eval.core.cells import Cell, Outcome, failed
-from precision_eval.core.targets import first_line, is_target, loaded
+from precision_eval.core.cells import Cell, Outcome, failed, failure_of
+from precision_eval.core.targets import is_target, loaded
 from precision_eval.core.workers import LastAnswer
 from precision_eval.measure.candidates import bits_checksum
 from precision_eval.measure.registry import CASE_BITS, CellResult, Measure, run_cell
@@ -244,7 +244,7 @@ def _fault_of(device: str) -> str | None:
     try:
         probe_device(device)
     except RuntimeError as error:
-        return f"{type(error).__name__}: {first_line(error)}"
+        return failure_of("", error).reason
     return None
 
 

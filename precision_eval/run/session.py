@@ -11,11 +11,11 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from precision_eval.cases.own import SIZE, case_of
 from precision_eval.cases.systems import CASES
-from precision_eval.core.environment import store_environment
+from precision_eval.core.environment import store_environment, stored_environments
 from precision_eval.core.errors import ParameterError, RecordError, matching
 from precision_eval.core.files import NO_SPACE, check_own_folder, remove_unfinished
 from precision_eval.core.records import Record, RecordFile
@@ -210,6 +210,8 @@ def _measure(plan: Plan, execution: Execution, records: RecordFile, listener: Ru
         with listener.waiting("starting workers"):
             first = plan.cells[0]
             environment = environment_seen_by(pool.executor, first.device, first=worker_name(first))
+        if other := _other_cards(environment, execution.out):
+            listener.note(f"{execution.out} holds records of another card, {other}; all is measured anew on this one")
         sha = store_environment(environment, execution.out)
         if isinstance(pool.executor, ClusterExecutor):
             pool.executor.expect(environment)
@@ -224,6 +226,14 @@ def _measure(plan: Plan, execution: Execution, records: RecordFile, listener: Ru
                 timed_alone=pool.timed_alone,
                 timeout_s=execution.timeout_s,
             )
+
+
+def _other_cards(environment: dict[str, Any], out: Path) -> str:
+    """Name the cards of another kind that a run's folder has records of."""
+    here = environment["device"]
+    before = [stored["device"] for stored in stored_environments(out, damaged_too=True).values()]
+    others = [card for card in before if "model" in here and "model" in card and card["model"] != here["model"]]
+    return " and ".join(dict.fromkeys(f"{card['model']} ({card['name']})" for card in others))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 
 import pytest
 import torch
@@ -77,3 +78,30 @@ def test_what_our_wrapper_raises_is_the_suites():
     outcome = failure_of("query_to_half", caught.value)
     assert outcome.status == "crashed"
     assert outcome.reason.startswith(DISK)
+
+
+CUDA_ADVICE = (
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+    "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
+)
+FULL = (
+    "CUDA out of memory. Tried to allocate 20 GiB. GPU 0 has a total capacity of 14.56 GiB of which 1.20 GiB is free. "
+    "Including non-PyTorch memory, this process has 13 GiB memory in use. Of the allocated memory 12 GiB is allocated"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "reason"),
+    [
+        (f"CUDA error: device-side assert triggered\n{CUDA_ADVICE}", "raised", "set CUDA_LAUNCH_BLOCKING=1"),
+        (f"CUDA error: an illegal memory access was encountered\n{CUDA_ADVICE}", "raised", "encountered$"),
+        (FULL, "out_of_memory", "of which 1.20 GiB is free.$"),
+        (f"CUDA error: out of memory\n{CUDA_ADVICE}", "out_of_memory", "CUDA error: out of memory$"),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "out_of_memory", "cublasCreate"),
+    ],
+)
+def test_errors_of_cuda_are_said_without_torchs_advice(text, status, reason):
+    outcome = failure_of("a", RuntimeError(text))
+    assert outcome.status == status
+    assert re.search(reason, outcome.reason), outcome.reason
+    assert not re.search("asynchronously|non-PyTorch", outcome.reason)
