@@ -322,7 +322,8 @@ def _bringer(record: Provenance, base: torch.dtype) -> str:
 
 def _words_of(record: Provenance) -> str:
     if record.is_stored:
-        return f"{record.kind} {record.name}"
+        cast = "" if record.code is None else f", which the call casts at {place_of((record.code, record.instruction))}"
+        return f"{record.kind} {record.name}{cast}"
     if record.kind == "made":
         argument = "" if record.code is None else dtype_argument(record.code, record.instruction)
         return f"{record.name} with {argument}" if argument else f"{record.name}, a new tensor"

@@ -639,6 +639,8 @@ def origin_text(event: Event, base: torch.dtype) -> str:
 
 def _where(origin: Provenance, base: torch.dtype) -> str:
     name = short(base)
+    if origin.is_stored and origin.code is not None:
+        return f"cast what meets {origin.name} to {short(origin.dtype)}, to which the call itself casts it"
     if origin.kind in ("parameter", "buffer", "attribute"):
         return f"store {origin.kind} {origin.name} in {name}; it is in {short(origin.dtype)}"
     if origin.kind == "input":

@@ -168,6 +168,11 @@ def floating_operands(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> l
     return operands
 
 
+def _tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    named = (*module.named_parameters(), *module.named_buffers())
+    return {name: tensor for name, tensor in named if tensor.dtype in PART_DTYPES}
+
+
 def _came_in(record: Provenance, dtype: torch.dtype, call: ModuleCall | None) -> Provenance | None:
     """Find what a module was given in the dtype that it casts back to; None where its own code brought that dtype."""
     pending, seen = [record], {id(record)}
@@ -235,12 +240,15 @@ class DtypeFlow(TorchFunctionMode):
 
         def watched(module: nn.Module, fn: Callable[..., Any], recurse: bool) -> nn.Module:
             before = {name: p.dtype for name, p in module.named_parameters() if p.requires_grad}
+            stored = {name: self.tensors[t] for name, t in _tensors_of(module).items()}
             with torch._C.DisableTorchFunction():
                 result = original(module, fn, recurse)
-            now = dict(module.named_parameters())
+                now = _tensors_of(module)
+                code, instruction, _ = line_outside(sys._getframe(1))
+                for name, record in stored.items():
+                    self.tensors.recast(now[name], record, (code, instruction))
             names = [n for n, dtype in before.items() if n in now and dtype in FLOATS and loses(dtype, now[n].dtype)]
             if names:
-                code, instruction, _ = line_outside(sys._getframe(1))
                 to, dtype = now[names[0]].dtype, before[names[0]]
                 event = Event(
                     "downcast", self.number, "to", OperationKind.CAST, (code, instruction), None, [], to, False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
@@ -78,10 +78,21 @@ class ProvenanceMap(TensorMap[Provenance]):
         if entry is not None and entry[0]() is tensor:
             return entry[1]
         record = self._stored.get(key)
+        if record is not None and record.dtype is not PART_DTYPES.get(tensor.dtype, tensor.dtype):  # set by `.data =`
+            self.recast(tensor, record, None)
+            return self._stored[key]
         if record is None:
             record = Provenance("outside", "made out of torch's sight", PART_DTYPES.get(tensor.dtype, tensor.dtype))
             self._entries[key] = (weakref.ref(tensor), record)
         return record
+
+    def recast(self, tensor: torch.Tensor, record: Provenance, line: tuple[CodeType, int] | None) -> None:
+        """Remember that what is stored was cast by the call itself."""
+        dtype = PART_DTYPES.get(tensor.dtype, tensor.dtype)
+        if record.dtype is not dtype and record.is_stored:
+            code, instruction = line or (None, 0)
+            self.held.append(tensor)
+            self._stored[id(tensor)] = replace(record, dtype=dtype, code=code, instruction=instruction)
 
     def pass_on(self, source: torch.Tensor, results: tuple[torch.Tensor, ...]) -> None:
         record = self[source]
