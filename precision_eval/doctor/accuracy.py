@@ -33,7 +33,7 @@ from precision_eval.measure.model_calls import CallOutcome, output_error, relati
 from precision_eval.trace.dtype_flow import DtypeFlow, Event
 from precision_eval.trace.operations import OperationKind
 from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
-from precision_eval.trace.replay import TracedStep, rounding
+from precision_eval.trace.replay import Steps, TracedStep, rounding
 
 # Times its amplified rounding up to which a format explains a drift; clean models without near ties stay below 4.
 BEYOND_FORMAT = 8.0
@@ -238,6 +238,23 @@ def lost_before(subject: ExaminedModel, broken: Finding) -> Finding | None:
     return _finding(
         step, "fault", f"rounding to {name} here makes {broken.op} at {broken.place} give what is not finite"
     )
+
+
+def find_raising_rounding(
+    subject: ExaminedModel, error: Exception, raised: Event
+) -> tuple[Finding, Event | None] | None:
+    """Name the rounding that makes a call raise; None where float64 raises too, or no rounding of a result does it."""
+
+    def raises(rounded: Steps, exact: Steps) -> float:
+        return float(type(rounded.error) is type(error) and exact.error is None)
+
+    step, _ = first_rounding(subject, raises, 0.5)
+    if step is None:
+        return None
+    says = f"{type(error).__name__} at {source_line(*(raised.caller or raised.line))}"
+    return _finding(
+        step, "fault", f"rounding to {short(step.dtype)} here brings the {says}, which float64 does not raise"
+    ), step.event
 
 
 def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, Event | None]:

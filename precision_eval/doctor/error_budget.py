@@ -54,7 +54,8 @@ def run_steps(
     paths = module_paths(list(model.named_modules()), model.prefix)
     follower = Steps(paths, rounded, **options)
     with torch.no_grad(), follower.modules.followed(), follower:
-        follower.outputs = attempt(lambda: model(*inputs)).outputs or ()
+        outcome = attempt(lambda: model(*inputs))
+        follower.outputs, follower.error = outcome.outputs or (), outcome.error
     return follower
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +19,7 @@ from precision_eval.core.targets import first_line
 from precision_eval.doctor.accuracy import (
     HALF_LOST,
     Excess,
+    find_raising_rounding,
     is_storage,
     lost_before,
     most_drift_of,
@@ -42,6 +42,7 @@ from precision_eval.doctor.findings import (
     backends_of,
     dead_casts_of,
     findings_of,
+    is_of_dtypes,
     is_of_observer,
     lost_of,
     place_of,
@@ -74,11 +75,6 @@ from precision_eval.trace.provenance import named_tensors
 
 # Relative difference of two calls up to which a model is called repeatable though not bit-identical.
 REPEATABLE = 1e-6
-
-_OF_DTYPES = re.compile(
-    r"dtype|scalar type|result type|\bHalf\b|BFloat16|float16|bfloat16|data type|not implemented for '|a bool tensor",
-    re.IGNORECASE,
-)
 
 
 def examine(
@@ -297,6 +293,7 @@ def _judge_call(
     reference: Reference,
 ) -> _Judged:
     base, broken = observer.base, outcome.broken(reference.outputs, meant=reference.inside)[0]
+    caused = None if raised is None or seen.error is None else _check_is_of_dtypes(subject, seen.error, raised)
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
     excess, noted, patch = None, None, None
     passes = raised is None and not outcome.are_tokens and not any(f.severity == "fault" for f in findings)
@@ -323,7 +320,9 @@ def _judge_call(
         unused = unused_formats(subject, base, observer.numbers.counts)
         findings = findings if unused is None else (*findings, unused)
     is_cost = noted is not None and noted[1] is not None and is_storage(noted[1], observer)
-    return _Judged(findings, events, excess, noted is not None and not is_cost, in_float64_too, patch)
+    drifts = caused is not None or (noted is not None and not is_cost)
+    findings = findings if caused is None else (caused, *findings)
+    return _Judged(findings, events, excess, drifts, in_float64_too, patch)
 
 
 def _observe(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, CallOutcome, Event | None]:
@@ -336,7 +335,6 @@ def _observe(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, Call
     if is_of_observer(seen.error):
         raise RuntimeError(f"observing failed: {type(seen.error).__name__}: {seen.error}") from seen.error
     raised = raised_event(observer, seen.error)
-    _check_is_of_dtypes(seen.error, raised)
     return observer, seen, raised
 
 
@@ -385,14 +383,13 @@ def _check_repeats(subject: ExaminedModel, repeats: Repeatability, *, strict: bo
         )
 
 
-def _check_is_of_dtypes(error: Exception, raised: Event) -> None:
-    dtypes = {record.dtype for _, _, record in raised.operands}
-    text = str(error)
-    known = explain(error).known if text.strip() else False
-    if known or (len(dtypes) > 1 and isinstance(error, RuntimeError | TypeError | ValueError)):
-        return
-    if _OF_DTYPES.search(text) and not isinstance(error, AttributeError | NameError):
-        return
+def _check_is_of_dtypes(subject: ExaminedModel, error: Exception, raised: Event) -> Finding | None:
+    """Refuse an error that has nothing to do with dtypes; of one that a rounding brings, return the rounding."""
+    if is_of_dtypes(error, raised):
+        return None
+    caused = find_raising_rounding(subject, error, raised)
+    if caused is not None:
+        return caused[0]
     first = first_line(error)[:300]
     raise ParameterError(
         f"the model raises {type(error).__name__} at {source_line(*raised.line)}: {first}; that is no error of "

@@ -26,6 +26,7 @@ from precision_eval.doctor.diagnosis import (
     SourceLine,
 )
 from precision_eval.doctor.source import callee, dtype_argument, expressions, names_at, python_frames, source_line
+from precision_eval.explain import explain
 from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, inside_event, is_installed, is_internal
 from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names
 from precision_eval.trace.provenance import Provenance, ancestors, dtype_bringer, dtype_chain, origin_of
@@ -35,6 +36,11 @@ LONGEST_HISTORY = 12
 
 # What an error says that refuses values and no dtype, as that of sampling does.
 _OF_VALUES = re.compile(r"\b(inf|nan)\b", re.IGNORECASE)
+
+_OF_DTYPES = re.compile(
+    r"dtype|scalar type|result type|\bHalf\b|BFloat16|float16|bfloat16|data type|not implemented for '|a bool tensor",
+    re.IGNORECASE,
+)
 
 # Operations that give infinity or NaN of a finite operand that is zero, as a small epsilon is in half.
 _OF_ZERO = frozenset(("div", "reciprocal", "rsqrt", "log"))
@@ -71,6 +77,15 @@ def raised_event(observer: DtypeFlow, error: BaseException) -> Event:
         if id(known) in chain:
             return event
     return _python_event(observer, error)
+
+
+def is_of_dtypes(error: Exception, raised: Event) -> bool:
+    dtypes = {record.dtype for _, _, record in raised.operands}
+    text = str(error)
+    known = explain(error).known if text.strip() else False
+    if known or (len(dtypes) > 1 and isinstance(error, RuntimeError | TypeError | ValueError)):
+        return True
+    return bool(_OF_DTYPES.search(text)) and not isinstance(error, AttributeError | NameError)
 
 
 def _python_event(observer: DtypeFlow, error: BaseException) -> Event:

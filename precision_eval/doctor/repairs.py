@@ -22,9 +22,22 @@ import torch
 
 from precision_eval.core.formats import short
 from precision_eval.core.targets import first_line
-from precision_eval.doctor.accuracy import HARDLY_A_DIGIT, excess_drift, is_storage, of_numbers
+from precision_eval.doctor.accuracy import (
+    HARDLY_A_DIGIT,
+    excess_drift,
+    find_raising_rounding,
+    is_storage,
+    of_numbers,
+)
 from precision_eval.doctor.diagnosis import Finding, Patch, Price, SourceLine
-from precision_eval.doctor.findings import findings_of, is_of_optimizer, owner_of, raised_event, written_operands
+from precision_eval.doctor.findings import (
+    findings_of,
+    is_of_dtypes,
+    is_of_optimizer,
+    owner_of,
+    raised_event,
+    written_operands,
+)
 from precision_eval.doctor.patched import PatchedSource
 from precision_eval.doctor.source import (
     Insertion,
@@ -262,6 +275,8 @@ def _observe(
         for finding, event in zip(findings, events, strict=True)
         if finding.severity == "fault" or (numbers and event.reached_output and event.result is not base)
     ]
+    if numbers and seen.error is not None and raised is not None and not is_of_dtypes(seen.error, raised):
+        faults = [noted for noted in (find_raising_rounding(model, seen.error, raised),) if noted is not None] or faults
     if numbers and not faults and not broken and not seen.are_tokens:
         _, noted = of_numbers(model, seen, reference, base, observer)
         is_meant = noted is None or (noted[1] is not None and is_storage(noted[1], observer))
@@ -506,7 +521,7 @@ def _wide(event: Event) -> tuple[Insertion, ...] | Stored:
     if event.sort is OperationKind.WRITE:
         return _wide_destination(event)
     if event.sort is OperationKind.CAST:
-        return without_call(*event.line)
+        return without_call(*event.line) or with_dtype(*event.line, WIDE)
     narrow = [key for key, _, record in event.operands if loses(torch.float32, record.dtype)]
     if ("out",) in [key for key, _, _ in event.operands]:
         return ()  # what is written to would be another tensor

@@ -416,10 +416,12 @@ def _without_factor(
 
 
 def with_dtype(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
-    """Write another dtype where a call names one: ``zeros(n, dtype=x.dtype)``."""
+    """Write another dtype where a call names one: ``zeros(n, dtype=x.dtype)``, ``x.to(device, dtype)``."""
     node = _node(code, instruction)
     words = node.keywords if isinstance(node, ast.Call) else []
     value = next((word.value for word in words if word.arg == "dtype"), None)
+    if isinstance(node, ast.Call) and callee(code, instruction).endswith(".to") and len(node.args) == 2:
+        value = node.args[1]  # behind the device
     if value is None or value.end_lineno != value.lineno or value.end_col_offset is None:
         return ()
     length = value.end_col_offset - value.col_offset

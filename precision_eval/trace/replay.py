@@ -104,6 +104,7 @@ class Steps(TorchFunctionMode):
         self.steps: list[TracedStep] = []
         self.angles: list[torch.Tensor] = []
         self.outputs: tuple[torch.Tensor, ...] = ()
+        self.error: Exception | None = None
         self.rounds_whole_numbers = False
 
     def __torch_function__(

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from precision_eval.core.errors import ParameterError
 from precision_eval.doctor.examination import examine
 
 
@@ -40,3 +41,69 @@ def test_a_weight_is_in_the_format_that_the_call_itself_casts_it_to(cast):
     assert diagnosis.patch.verified
     assert "self.decoder(latents.to(self.decoder.weight.dtype))" in diagnosis.patch.diff
     assert examine(Upcast(cast, follows=True).half().eval(), x, fixes=False).faults == ()
+
+
+class Lookup(nn.Module):
+    """A time is cast to the model's format and looked up in a table of a thousand."""
+
+    def __init__(self, cast, look):
+        super().__init__()
+        self.net, self.cast, self.look = nn.Linear(8, 8), cast, look
+        self.register_buffer("table", torch.linspace(0.1, 1, 1000))
+
+    def forward(self, x, time):
+        time = self.cast(time, x)
+        return self.net(x) * self.look(self, time)
+
+
+def _to_dtype(time, x):
+    return time.to(x.dtype)
+
+
+def _to_device_and_dtype(time, x):
+    return time.to(x.device, x.dtype)
+
+
+def _by_keywords(time, x):
+    return time.to(device=x.device, dtype=x.dtype)
+
+
+def _not(time, x):
+    return time
+
+
+def _in_tensor(self, time):
+    return self.table[time.long()]
+
+
+def _in_list(self, time):
+    return self.table.tolist()[int(time)]
+
+
+def _in_dictionary(self, time):
+    return {999: 0.5}[time.item()]
+
+
+@pytest.mark.parametrize("look", [_in_tensor, _in_list, _in_dictionary])
+@pytest.mark.parametrize(
+    ("cast", "line"),
+    [
+        (_to_dtype, "return time"),
+        (_to_device_and_dtype, "return time.to(x.device, torch.float32)"),
+        (_by_keywords, "return time.to(device=x.device, dtype=torch.float32)"),
+    ],
+)
+def test_an_error_that_rounding_brings_is_blamed_on_the_rounding(look, cast, line):
+    x, time = torch.randn(2, 8).bfloat16(), torch.tensor(999.0)
+    diagnosis = examine(Lookup(cast, look).bfloat16().eval(), x, time, latency=False)
+    assert diagnosis.first_split.place.function == cast.__name__
+    assert diagnosis.first_split.result == "bfloat16"
+    assert diagnosis.raised.place.function == look.__name__
+    assert diagnosis.patch.verified
+    assert f"+    {line}\n" in diagnosis.patch.diff
+    assert examine(Lookup(_not, look).bfloat16().eval(), x, time, fixes=False).faults == ()
+
+
+def test_an_error_that_float64_raises_too_is_none_of_dtypes():
+    with pytest.raises(ParameterError, match="no error of dtypes"):
+        examine(Lookup(_to_dtype, _in_tensor).bfloat16().eval(), torch.randn(2, 8).bfloat16(), torch.tensor(2000.0))
