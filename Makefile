@@ -5,7 +5,7 @@
 # make systems  the five systems, every fix, eager and compiled (runs/systems); fills the tables of docs/
 # make asv    the history over commits: an environment at torch 2.13.0, every tracked figure (about ten minutes)
 # make asv-versions  the same figures under each torch version of asv.versions.json (runs/torch-versions); long, resumable
-# make gpu    on a machine with an NVIDIA GPU: the tests for CUDA, and a run (runs/gpu)
+# make gpu    on a machine with an NVIDIA GPU: tests, systems, trials, gate, sound; eight minutes, resumable (runs/gpu)
 # make bench  the asv and pytest-benchmark adapters, one quick pass each
 # make site   the documentation as a site, in site/ (open site/index.html)
 # make docs   write the blocks of docs/ that results fill, and what the worked examples print
@@ -88,9 +88,10 @@ systems: $(DEV_STAMP)
 	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode eager --out $(SYSTEMS_OUT) --set processes=8 --set budget=40
 	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode compiled --measure trace,latency --out $(SYSTEMS_OUT) --set budget=2
 
+GPU_ARGS ?=
+
 gpu: $(DEV_STAMP)
-	$(PYTEST) -m cuda $(PYTEST_ARGS)
-	$(BIN)/precision-eval run --device cuda --out runs/gpu/run
+	$(BIN)/python -m tools gpu $(GPU_ARGS)
 
 site: $(DEV_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

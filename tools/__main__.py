@@ -98,5 +98,29 @@ def h200(
     print(draw_decode(folder))
 
 
+_GPU_HELP = """Run everything that wants a card, and pack each part as it ends: at most 8 files of 16 MB.
+
+Tests for CUDA, the five systems at full size, trials of equal and of slower calls, the gate, sound and the attention
+backends. The same command goes on with what has not ended. Exit code 1 where a part failed or was cut."""
+
+
+@app.command(name="gpu", help=flowing(_GPU_HELP))
+def gpu(
+    out: Annotated[Path, typer.Option(help="Folder of the packed results.")] = Path("runs/gpu/packed"),
+    work: Annotated[Path, typer.Option(help="Folder that the parts write into.")] = Path("runs/gpu"),
+    limit_s: Annotated[float, typer.Option(min=30.0, help="Seconds for all parts.")] = 480.0,
+) -> None:
+    """Run the parts that need a GPU."""
+    from tools.gpu import require_cuda, run_parts
+
+    require_cuda()
+    parts = run_parts(out, work, limit_s=limit_s)
+    for name, part in parts.items():
+        print(f"{name:10} {part['status']:10} {part['seconds']:6.1f} s")
+    if any(part["status"] != "ended" for part in parts.values()):
+        print("the same command goes on with what has not ended")
+        raise typer.Exit(1)
+
+
 if __name__ == "__main__":
     run_application(app, "tools")

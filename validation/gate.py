@@ -174,9 +174,9 @@ def _trials(options: Options) -> list[Trial]:
         if fault not in FAULTS:
             raise unknown_name("fault", fault, FAULTS)
     effort = f"{options['processes']}/{options['budget_s']:g}/{RULE}/{options['beside']}"
-    place = f"{effort}/{cpu_model()}/{metadata.version('torch')}"
+    place = f"{effort}/{_processor(options['device'])}/{metadata.version('torch')}"
     counts = {fault: options["gates" if _is_planted(fault) else "equal"] for fault in options["faults"]}
-    how = (options["processes"], options["budget_s"], options["beside"])
+    how = (options["processes"], options["budget_s"], options["beside"], options["device"])
     return [  # in turn, so that a stopped campaign has some of each
         Trial(f"{fault}/{number}/{place}", (fault, number, *how), LONGEST_S)
         for number in range(max(counts.values()))
@@ -185,17 +185,27 @@ def _trials(options: Options) -> list[Trial]:
     ]
 
 
+def _processor(device: str) -> str:
+    """Return the name of what runs the calls, for the key of a trial."""
+    if device == "cpu":
+        return cpu_model()
+    import torch
+
+    return str(torch.cuda.get_device_name(device))
+
+
 def _is_planted(fault: str) -> bool:
     return not fault.endswith("none")
 
 
-def _run_gate(spec: tuple[str, int, int, float, str]) -> Data:
-    fault, number, processes, budget_s, beside = spec
+def _run_gate(spec: tuple[str, int, int, float, str, str]) -> Data:
+    fault, number, processes, budget_s, beside, device = spec
     subject = ["--case", "case.py:own", "--fix", ",".join(CURING)]
     if not FAULTS[fault].get("own"):
         subject = ["--case", "case.py:decode,case.py:prefill", "--fix", "none"]
         subject += ["--candidate", ",".join(f"case.py:{name}" for name in CANDIDATES)]
     effort = [f"--set=processes={processes}", f"--set=budget={budget_s}", f"--set=seed={1000 * number}"]
+    effort += [f"--set=device={device}"]
     command = ["precision_eval.cli", "gate", "--base", "HEAD~1", "--head", "HEAD", "--json"]
     with tempfile.TemporaryDirectory(prefix="gate-") as folder:
         make_repository(Path(folder), fault)
@@ -306,5 +316,6 @@ EXPERIMENT = Experiment(
     settings={
         "faults": (tuple(FAULTS),) * 2, "equal": (2, 300), "gates": (1, 60), "processes": (10, 10),
         "budget_s": (5.0, 5.0), "beside": ("", ""),  # what else ran on the machine, in words
+        "device": ("cpu", "cpu"),
     },
 )  # fmt: skip
