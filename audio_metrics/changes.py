@@ -18,6 +18,7 @@ from audio_metrics.lag import MAX_LAG_S, Lag, aligned_by_lag, overlap, read_arou
 from audio_metrics.matching import Match, match
 from audio_metrics.signal import Source
 from audio_metrics.spectra import inner_product
+from audio_metrics.undoing import added, bent, faded, filtered
 
 SAME_DB = 20.0
 """SI-SDR from which two signals are one once a change is undone."""
@@ -67,7 +68,16 @@ def changes_of(
         if abs(shift) <= 2.0 or not found.is_sure.any():  # where pieces agree, only a fraction is left to take out
             pair = aligned
     residual = _walk(pair)
-    return late + (list(residual.flags()) or list(residual.stretches()) or list(_spectral_changes(_bands(pair))))
+    shown = list(residual.flags())
+    if differs and not any(flag.kind == "wrapped" for flag in shown):
+        shown = bent(pair) or shown
+    if not shown and (stretches := list(residual.stretches())):
+        shown = faded(pair) or stretches
+    if not shown:
+        shown = list(_spectral_changes(pair, differs=differs))
+        if differs and not {flag.kind for flag in shown} & {"band_limit", "codec", "filter"}:
+            shown = faded(pair) or shown
+    return late + (shown or (added(pair) if differs else []))
 
 
 def wraps_in_time(pair: tuple[Source, Source], lag: Lag) -> list[Flag]:
@@ -196,7 +206,8 @@ def _db(ratio: float) -> float:
     return float(10.0 * np.log10(max(ratio, 1e-30)))
 
 
-def _spectral_changes(bands: _Bands) -> Iterator[Flag]:
+def _spectral_changes(pair: tuple[Source, Source], *, differs: bool) -> Iterator[Flag]:
+    bands = _bands(pair)
     heard = bands.reference > _HEARD_BAND * bands.reference.max()
     if not heard.any() or not bands.estimate.any():
         return
@@ -220,6 +231,9 @@ def _spectral_changes(bands: _Bands) -> Iterator[Flag]:
         yield _flag("gain", f"the level is {abs(gain_db):.3g} dB {'higher' if gain_db > 0.0 else 'lower'}")
     edge = int(np.flatnonzero(level_db > _EDGE_DB)[-1]) + 1
     cut = f"{edge * bands.width_hz / 1000.0:.2g} kHz"
+    if holes >= _HOLES and differs and (by_filter := filtered(pair, by_gain_db=max(undone_db, 0.0))):
+        yield from by_filter
+        return
     if holes >= _HOLES and undone_db >= _CODEC_DB:
         above = f", and nothing above {cut}" if is_cut else ""
         yield _flag("codec", f"a lossy codec, or a loss like it: {100 * holes:.0f} % of the spectrum are holes{above}")

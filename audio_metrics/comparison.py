@@ -47,6 +47,7 @@ from audio_metrics.matching import LOOKED_AT_S, Match, match
 from audio_metrics.signal import FileSource, FloatName, Relabelled, Resampled, Source, check_alike, checked_pair
 from audio_metrics.spectra import FLOOR, GATE_DB
 from audio_metrics.table import HalfWindowTable, TableBuilder, by_window
+from audio_metrics.undoing import moved_or_misread
 from audio_metrics.waveform import ProjectionSums, projection_sums
 
 # Metrics of which a comparison holds a summary and a course over time.
@@ -524,6 +525,7 @@ def _compare(
     pair: tuple[Source, Source], options: _Options, *, on_progress: Callable[[float], None] | None
 ) -> AudioComparison:
     moved, found, longer = 0.0, None, pair[1].n_samples - pair[0].n_samples
+    whole = pair
     if options.align == "lag" or longer:
         pair, moved, found = _align(pair)
     observers = _observe(pair, options, on_progress=on_progress)
@@ -542,7 +544,9 @@ def _compare(
         flatness_db = signals["estimate"].spectral_flatness_db
         differs = _far(summaries)
         wraps = wraps_in_time(pair, lag) if differs else []
-        changes = wraps or changes_of(pair, differs=differs, found=found, flatness_db=flatness_db)
+        if differs and not wraps:
+            changes = moved_or_misread(whole, correlation=lag.correlation)
+        changes = wraps or changes or changes_of(pair, differs=differs, found=found, flatness_db=flatness_db)
     return AudioComparison(
         **_whole_figures(table, floor=options.floor),
         settings=_settings(grid, options, dtype=pair[0].dtype.name),

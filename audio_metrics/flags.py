@@ -24,16 +24,17 @@ OF_THE_MATERIAL = frozenset({"jump", "repeat", "loop", "stuck", "clipped", "full
 # What was done to an estimate, see audio_metrics.changes: the two differ.
 CHANGES = frozenset(
     {"other", "order", "seam", "lag_drift", "polarity", "gain", "band_limit", "codec", "filter", "wrapped", "click"}
-    | {"stretch", "rate", "stuck"}
+    | {"stretch", "rate", "stuck", "gap", "reading", "speed", "curve", "course", "offset", "added"}
 )
 
 # What a change explains, so that it is not said twice.
 _EXPLAINED = {
-    "lag": {"other", "order", "seam", "lag_drift"},
-    "length": {"other", "seam"},
-    "jump": {"click", "wrapped"},
-    "full_scale": {"wrapped"},
-    "clipped": {"wrapped"},
+    "lag": {"other", "order", "seam", "lag_drift", "gap", "speed"},
+    "length": {"other", "seam", "gap", "speed"},
+    "dropout": {"gap"},
+    "jump": {"click", "wrapped", "gap", "reading", "curve"},
+    "full_scale": {"wrapped", "reading", "curve"},
+    "clipped": {"wrapped", "reading"},
     "repeat": {"stuck"},
     "stretch": {"stuck"},
     "silent": {"stretch"},

@@ -1,0 +1,328 @@
+"""Changes of an estimate that are shown by undoing them: what is left then is the reference.
+
+Conventions: at most the first minute is looked at, in memory. A change counts as shown where undoing it leaves less
+than a hundredth of the reference's energy (20 dB), or a correlation of 0.9 after resampling; thresholds that no
+arithmetic gives were chosen after looking at the shipped speech. Nothing here is looked for where two sounds agree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import scipy.fft
+import scipy.signal
+
+from audio_metrics.flags import Flag, clock
+from audio_metrics.lag import read_around
+from audio_metrics.signal import Source
+
+_LOOKED_AT_S = 60.0
+_LEFT = 0.01  # of the energy: 20 dB
+_GAIN_OVER_LINEAR = 4.0  # a curve, or a course of the level, leaves a quarter of what one gain leaves
+_SHORTEST_GAP, _AFTER_GAP = 16, 64  # samples of zeros, shorter runs occur in soft speech; and compared after them
+_STRETCH_S, _COURSE_S = 0.1, 0.02
+_FEWEST_STRETCHES = 3
+_SAME_PLAYED = 0.9
+_PERIODIC = 0.02  # of the usual distance
+_PIECE_S = 2.0
+_RATES_HZ = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
+_LARGEST_SPEED = 3
+_KNOTS = 64
+_FILTER_S, _FILTER_LEFT, _FILTER_FRAMES = 1.0, 0.1, 6
+_ECHO_AFTER_S, _ECHO = 0.005, 0.2
+_LINES, _LINE_SHARE, _FLAT_DB, _STEADY_DB = 5, 0.9, -4.5, 3.0
+_NARROW = 0.5  # share of the spectrum that holds four fifths of what is left
+
+
+def flag(kind: str, message: str, *, time_s: float | None = None, count: int = 1) -> Flag:
+    return Flag(kind=kind, signal="estimate", time_s=time_s, count=count, message=message)
+
+
+def moved_or_misread(pair: tuple[Source, Source], *, correlation: float) -> list[Flag]:
+    """Name silence put between the samples, bytes read in another way, or another speed; takes what is not aligned."""
+    r, e = _excerpts(pair)
+    if not np.square(r).sum() > 0.0:
+        return []
+    rate = pair[0].sample_rate_hz
+    flags = list(_gaps(r, e, rate)) or list(_readings(r, e, rate))
+    if not flags and abs(correlation) < 0.5:
+        flags = list(_speeds(r, e, rate, Fraction(pair[0].n_samples, pair[1].n_samples)))
+    return flags
+
+
+def bent(pair: tuple[Source, Source]) -> list[Flag]:
+    """Name a curve on the samples; takes what is in time."""
+    return list(_curve(*_excerpts(pair)))
+
+
+def faded(pair: tuple[Source, Source]) -> list[Flag]:
+    """Name a level that changes on the way; takes what is in time."""
+    return list(_course(*_excerpts(pair), pair[0].sample_rate_hz))
+
+
+def filtered(pair: tuple[Source, Source], *, by_gain_db: float) -> list[Flag]:
+    """Name an echo or a filter where one transfer function explains far more than one gain (`by_gain_db`) does."""
+    r, e = _excerpts(pair)
+    rate = pair[0].sample_rate_hz
+    n = 2 ** round(np.log2(_FILTER_S * rate))
+    if len(r) < _FILTER_FRAMES * n // 2:
+        return []
+    frames = [
+        scipy.fft.rfft(np.lib.stride_tricks.sliding_window_view(x, n)[:: n // 4] * np.hanning(n), axis=1)
+        for x in (r, e)
+    ]
+    power, heard = (np.square(np.abs(x)).sum(axis=0) for x in frames)
+    product = (np.conj(frames[0]) * frames[1]).sum(axis=0)
+    left = float((heard - np.abs(product) ** 2 / np.maximum(power, 1e-12 * power.max())).sum() / heard.sum())
+    if left > _FILTER_LEFT or left > 0.25 * 10.0 ** (-by_gain_db / 10.0):
+        return []
+    response = np.abs(scipy.fft.irfft(product / np.maximum(power, 1e-6 * power.max()), n))[: n // 2]
+    after = round(_ECHO_AFTER_S * rate)
+    late = after + int(np.argmax(response[after:]))
+    if response[late] >= _ECHO * response[:after].max():
+        return [flag("filter", f"an echo {1e3 * late / rate:.3g} ms later is in the estimate")]
+    gain_db = 10.0 * np.log10(np.maximum(heard, 1e-30) / np.maximum(power, 1e-30))
+    loud = power > 1e-5 * power.max()
+    return [flag("filter", f"the spectrum is filtered: {_where(gain_db[loud], np.flatnonzero(loud) * rate / n)}")]
+
+
+def added(pair: tuple[Source, Source]) -> list[Flag]:
+    """Say what is left once the reference is taken off: an offset, a tone, noise, or where in the spectrum it lies."""
+    r, e = _excerpts(pair)
+    rate = pair[0].sample_rate_hz
+    energy = float(r @ r)
+    if not energy > 0.0:
+        return []
+    left = e - float(r @ e) / energy * r
+    if float(left @ left) <= _LEFT * float(e @ e):
+        return []
+    if len(left) * left.mean() ** 2 >= (1.0 - _LEFT) * float(left @ left):
+        return [flag("offset", f"an offset of {left.mean():+.2g} of full scale is added")]
+    level_db = 10.0 * np.log10(max(float(left @ left) / energy, 1e-30))
+    power = scipy.signal.welch(left, rate, nperseg=min(len(left), 8192))[1]
+    hz = np.linspace(0.0, rate / 2, len(power))
+    peaks = np.convolve(power, np.ones(_LINES), "same")
+    if peaks.max() >= _LINE_SHARE * power.sum():
+        near = slice(max(0, int(np.argmax(power)) - 2), int(np.argmax(power)) + 3)
+        return [
+            flag("added", f"a tone at {np.average(hz[near], weights=power[near]):.3g} Hz is added, {_below(level_db)}")
+        ]
+    stretch = max(1, round(_STRETCH_S * rate))
+    courses = np.square(left[: len(left) // stretch * stretch]).reshape(-1, stretch).sum(axis=1)
+    flatness_db = float(np.mean(10.0 * np.log10(power + 1e-30)) - 10.0 * np.log10(power.mean() + 1e-30))
+    if len(courses) and flatness_db > _FLAT_DB and np.std(10.0 * np.log10(courses + 1e-30)) < _STEADY_DB:
+        return [flag("added", f"steady noise is added, {_below(level_db)}")]
+    low, high = np.interp((0.1, 0.9), np.cumsum(power) / power.sum(), hz)
+    if high - low <= _NARROW * rate / 2:
+        return [flag("added", f"what differs lies mostly from {_hz(low)} to {_hz(high)}, {_below(level_db)}")]
+    return []
+
+
+def _below(level_db: float) -> str:
+    return f"{abs(level_db):.2g} dB {'below' if level_db <= 0.0 else 'above'} the sound"
+
+
+def _excerpts(pair: tuple[Source, Source]) -> tuple[np.ndarray, np.ndarray]:
+    stop = round(_LOOKED_AT_S * pair[0].sample_rate_hz)
+    r, e = (read_around(source, 0, min(source.n_samples, stop)) for source in pair)
+    return r, e
+
+
+def _is_same(r: np.ndarray, e: np.ndarray) -> bool:
+    """Whether an estimate is the reference at some gain."""
+    n = min(len(r), len(e))
+    r, e = r[:n], e[:n]
+    product = float(r @ e)
+    return product > 0.0 and product**2 >= (1.0 - _LEFT) * float(r @ r) * float(e @ e)
+
+
+def _zero_runs(x: np.ndarray) -> np.ndarray:
+    """Starts and lengths of runs of zeros, shape (n, 2), without those at either end."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], x == 0.0, [False]]).astype(np.int8)))
+    runs = edges.reshape(-1, 2)
+    runs = runs[(runs[:, 0] > 0) & (runs[:, 1] < len(x)) & (runs[:, 1] - runs[:, 0] >= _SHORTEST_GAP)]
+    return np.stack([runs[:, 0], runs[:, 1] - runs[:, 0]], axis=1)
+
+
+def _gaps(r: np.ndarray, e: np.ndarray, rate: int) -> Iterator[Flag]:
+    """Silence between the samples, of a length that occurs more often than in the reference."""
+    runs = _zero_runs(e)
+    more = Counter(runs[:, 1].tolist())
+    more.subtract(_zero_runs(r)[:, 1].tolist())
+    for length, count in more.most_common(3):
+        if count < 1:
+            return
+        starts = _inserted(r, e, runs, length)
+        keep = np.ones(len(e), bool)
+        for start in starts.tolist():
+            keep[start : start + length] = False
+        if len(starts) and _is_same(r, e[keep]):
+            every = np.diff(starts)
+            usual = float(np.median(every)) if len(every) else 0.0
+            off = np.abs(every / usual - np.round(every / usual)) if len(every) >= 2 else np.ones(1)
+            is_regular = np.quantile(off, 0.6) < _PERIODIC  # beside samples that are zero, a gap begins earlier
+            period = f", one after every {1e3 * (usual - length) / rate:.4g} ms" if is_regular else ""
+            gaps = f"{len(starts)} gaps" if len(starts) > 1 else "a gap"
+            each = f" of {length:,} samples ({1e3 * length / rate:.3g} ms)"
+            message = f"{gaps} of silence{each} in the estimate, whose samples go on after{period}"
+            yield flag("gap", message, time_s=float(starts[0]) / rate, count=len(starts))
+            return
+
+
+def _inserted(r: np.ndarray, e: np.ndarray, runs: np.ndarray, length: int) -> np.ndarray:
+    """Where silence of one length was put in: after it the estimate goes on as the reference would without it."""
+    starts: list[int] = []
+    for start, run in runs[runs[:, 1] >= length].tolist():
+        stop, before = start + run, len(starts) * length
+        after = e[stop : stop + _AFTER_GAP]
+        lefts = [np.square(after - _at(r, stop - before - cut, len(after))).sum() for cut in (0, length)]
+        if lefts[1] < lefts[0]:
+            starts.append(start)
+    return np.array(starts, int)
+
+
+def _at(x: np.ndarray, start: int, length: int) -> np.ndarray:
+    """Samples from a place on, zeros beyond the end."""
+    part = x[max(start, 0) : start + length]
+    return np.concatenate([part, np.zeros(length - len(part))])
+
+
+def _readings(r: np.ndarray, e: np.ndarray, rate: int) -> Iterator[Flag]:
+    """Bytes of 16-bit samples that were read in another way, from somewhere on."""
+    scaled = e * 32768.0
+    integers = np.round(scaled)
+    if np.abs(scaled - integers).max(initial=0.0) > 1e-3 or np.abs(integers).max(initial=0.0) > 32768.0:
+        return
+    data = np.clip(integers, -32768, 32767).astype("<i2")
+    raw = data.tobytes()
+    readings = {
+        "one byte off": [np.frombuffer(b"\0" + raw[:-1], "<i2"), np.frombuffer(raw[1:] + b"\0", "<i2")],
+        "in the other byte order": [data.byteswap()],
+        "as unsigned, or unsigned ones as signed": [data ^ np.int16(-32768)],
+    }
+    loud = _loud(r, rate)
+    plain = _left(r, [e], rate)
+    lefts = {name: _left(r, [way / 32768.0 for way in ways], rate) for name, ways in readings.items()}
+    name = min(lefts, key=lambda name: np.nansum(np.minimum(lefts[name], loud)))
+    apart = plain > _LEFT * loud
+    mended = apart & (lefts[name] <= _LEFT * loud)
+    if mended.sum() >= max(_FEWEST_STRETCHES, 0.5 * apart.sum()):
+        time_s = float(np.flatnonzero(mended)[0]) * _STRETCH_S
+        yield flag("reading", f"16-bit samples of the estimate are read {name}", time_s=time_s or None)
+
+
+def _loud(r: np.ndarray, rate: int) -> np.ndarray:
+    """Energies of stretches, NaN where soft."""
+    stretch = round(_STRETCH_S * rate)
+    energy = np.square(r[: len(r) // stretch * stretch]).reshape(-1, stretch).sum(axis=1)
+    return np.where(energy > 1e-3 * energy.mean(), energy, np.nan)
+
+
+def _left(r: np.ndarray, candidates: list[np.ndarray], rate: int) -> np.ndarray:
+    """Energy of each stretch that is left where the nearest candidate is taken off, up to a sample early or late."""
+    stretch = round(_STRETCH_S * rate)
+    n = len(r) // stretch * stretch
+    least = np.full(n // stretch, np.inf)
+    for candidate in candidates:
+        padded = np.concatenate([np.zeros(1), candidate, np.zeros(max(0, n - len(candidate)) + 2)])
+        for shift in range(3):
+            left = np.square(r[:n] - padded[shift : shift + n]).reshape(-1, stretch).sum(axis=1)
+            least = np.minimum(least, left)
+    return least
+
+
+def _speeds(r: np.ndarray, e: np.ndarray, rate: int, lengths: Fraction) -> Iterator[Flag]:
+    """The reference at another speed, or backwards."""
+    ratios = {Fraction(a, b) for a in _RATES_HZ for b in _RATES_HZ if a != b}
+    ratios = {ratio for ratio in ratios if Fraction(1, _LARGEST_SPEED) <= ratio <= _LARGEST_SPEED}
+    of_lengths = Fraction(lengths).limit_denominator(200)
+    if of_lengths != 1 and of_lengths.numerator <= 600:
+        ratios.add(of_lengths)
+    if _is_heard(r, e[::-1], rate):
+        yield flag("speed", "the estimate is the reference backwards")
+        return
+    head = e[: round(4 * _PIECE_S * rate)]
+    for ratio in sorted(ratios, key=lambda ratio: (ratio != of_lengths, abs(np.log(float(ratio))))):
+        if _is_heard(r, scipy.signal.resample_poly(head, ratio.numerator, ratio.denominator), rate):
+            slow = float(1 / ratio)
+            how = f"{slow:.4g} times too slow" if slow > 1.0 else f"{1.0 / slow:.4g} times too fast"
+            pairs = sorted(
+                ((a, b) for a in _RATES_HZ for b in _RATES_HZ if Fraction(b, a) == ratio),
+                key=lambda ab: (ab[1] != rate, -ab[0]),
+            )
+            why = [f"{a} Hz played as {b} Hz" for a, b in pairs[:1]]
+            why += ["two channels read as one"] if ratio == Fraction(1, 2) else []
+            yield flag("speed", f"the estimate plays {how}{', as ' + ' or '.join(why) + ' would' if why else ''}")
+            return
+
+
+def _is_heard(r: np.ndarray, e: np.ndarray, rate: int) -> bool:
+    """Whether the loudest piece of an estimate stands somewhere in the reference."""
+    length = min(round(_PIECE_S * rate), len(e), len(r))
+    energy = np.concatenate([[0.0], np.cumsum(np.square(e))])
+    start = int(np.argmax(energy[length:] - energy[:-length]))
+    piece = e[start : start + length]
+    product = scipy.signal.correlate(r, piece, mode="valid", method="fft")
+    there = np.concatenate([[0.0], np.cumsum(np.square(r))])
+    scale = (there[length:] - there[:-length]) * float(piece @ piece)
+    return bool(np.max(np.square(product) / np.maximum(scale, 1e-3 * scale.max() + 1e-30)) >= _SAME_PLAYED**2)
+
+
+def _curve(r: np.ndarray, e: np.ndarray) -> Iterator[Flag]:
+    """One curve that every sample goes through: saturation, companding, a coarse step is none."""
+    energy = float(e @ e)
+    if not energy > 0.0 or not float(r @ r) > 0.0:
+        return
+    linear = energy - float(r @ e) ** 2 / float(r @ r)
+    edges = np.unique(np.quantile(r, np.linspace(0.0, 1.0, _KNOTS + 1)))
+    if len(edges) < _KNOTS // 2:
+        return
+    places = np.clip(np.searchsorted(edges, r, side="right") - 1, 0, len(edges) - 2)
+    counts = np.bincount(places, minlength=len(edges) - 1)
+    x, y = (np.bincount(places, weights=v, minlength=len(edges) - 1)[counts > 0] / counts[counts > 0] for v in (r, e))
+    left = float(np.square(e - np.interp(r, x, y)).sum())
+    rises = np.diff(y) >= -1e-3 * np.abs(y).max()
+    if left <= _LEFT * energy and _GAIN_OVER_LINEAR * left <= linear and rises.all() and linear > _LEFT * energy:
+        yield flag("curve", "loud and soft samples have another ratio: saturation, clipping or companding")
+
+
+def _course(r: np.ndarray, e: np.ndarray, rate: int) -> Iterator[Flag]:
+    """A level that changes on the way."""
+    length = round(_COURSE_S * rate)
+    n = min(len(r), len(e)) // length * length
+    a, b = (x[:n].reshape(-1, length) for x in (r, e))
+    energies, products = np.square(a).sum(axis=1), (a * b).sum(axis=1)
+    total = np.square(b).sum()
+    if not energies.sum() > 0.0 or not total > 0.0:
+        return
+    left = total - (products**2 / np.maximum(energies, 1e-30)).sum()
+    linear = total - products.sum() ** 2 / energies.sum()
+    if left <= 2 * _LEFT * total and _GAIN_OVER_LINEAR * left <= linear and linear > _LEFT * total:
+        loud = energies > 1e-2 * energies.mean()
+        coherence = products**2 / np.maximum(energies * np.square(b).sum(axis=1), 1e-30)
+        if np.quantile(coherence[loud], 0.1) < 1.0 - _LEFT:  # softer, and another sound
+            return
+        gain_db = 20.0 * np.log10(np.maximum(np.abs(products[loud] / energies[loud]), 1e-5))
+        low, high = np.quantile(gain_db, (0.02, 0.98))
+        first = int(np.argmax(np.abs(gain_db - gain_db[0]) > 1.0))
+        begins = f", first at {clock(float(np.flatnonzero(loud)[first]) * _COURSE_S)}" if first else ""
+        yield flag("course", f"the level changes on the way, between {low:+.2g} and {high:+.2g} dB{begins}")
+
+
+def _where(gain_db: np.ndarray, hz: np.ndarray) -> str:
+    """Where a filter takes more than 10 dB off, or how far its gain goes."""
+    gain_db = scipy.signal.medfilt(gain_db - np.quantile(gain_db, 0.9), 5)
+    cut = np.flatnonzero(gain_db < -10.0)
+    if len(cut) < 3 or len(cut) < 0.5 * (cut[-1] - cut[0] + 1):
+        return f"from {gain_db.min():+.2g} to {gain_db.max():+.2g} dB"
+    low, high = (_hz(hz[place]) for place in (cut[0], cut[-1]))
+    if cut[0] <= 3:
+        return f"little is left below {high}"
+    return f"little is left above {low}" if cut[-1] >= len(hz) - 4 else f"little is left from {low} to {high}"
+
+
+def _hz(hz: float) -> str:
+    return f"{hz / 1000.0:.2g} kHz" if hz >= 1000.0 else f"{hz:.0f} Hz"
