@@ -231,7 +231,7 @@ def _spectral_changes(pair: tuple[Source, Source], *, differs: bool) -> Iterator
         yield _flag("gain", f"the level is {abs(gain_db):.3g} dB {'higher' if gain_db > 0.0 else 'lower'}")
     edge = int(np.flatnonzero(level_db > _EDGE_DB)[-1]) + 1
     cut = f"{edge * bands.width_hz / 1000.0:.2g} kHz"
-    if holes >= _HOLES and differs and (by_filter := filtered(pair, by_gain_db=max(undone_db, 0.0))):
+    if differs and undone_db < SAME_DB and (by_filter := filtered(pair, by_gain_db=max(undone_db, 0.0))):
         yield from by_filter
         return
     if holes >= _HOLES and undone_db >= _CODEC_DB:

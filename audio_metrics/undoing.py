@@ -160,10 +160,10 @@ def _gaps(r: np.ndarray, e: np.ndarray, rate: int) -> Iterator[Flag]:
         for start in starts.tolist():
             keep[start : start + length] = False
         if len(starts) and _is_same(r, e[keep]):
-            every = np.diff(starts)
+            alone = runs[runs[:, 1] == length, 0]  # beside samples that are zero, a gap begins nobody knows where
+            every = np.diff(alone[np.isin(alone, starts)])
             usual = float(np.median(every)) if len(every) else 0.0
-            off = np.abs(every / usual - np.round(every / usual)) if len(every) >= 2 else np.ones(1)
-            is_regular = np.quantile(off, 0.6) < _PERIODIC  # beside samples that are zero, a gap begins earlier
+            is_regular = len(every) >= 2 and np.abs(every / usual - np.round(every / usual)).max() < _PERIODIC
             period = f", one after every {1e3 * (usual - length) / rate:.4g} ms" if is_regular else ""
             gaps = f"{len(starts)} gaps" if len(starts) > 1 else "a gap"
             each = f" of {length:,} samples ({1e3 * length / rate:.3g} ms)"

@@ -117,7 +117,7 @@ def test_what_was_done_is_in_the_first_line(real):
         "the estimate is noise at -92 dBFS for 1.0 s": soften(real),
         "estimate repeats 100 ms over 4.0 s, from 0:02.0": loop(real, 100),
         "estimate repeats 20 ms over 4.0 s, from 0:02.0": loop(real, 20),
-        "the spectrum is filtered, from -": scipy.signal.lfilter([1, -0.6], [1], real),
+        "the spectrum is filtered": scipy.signal.lfilter([1, -0.6], [1], real),
         "steady noise is added, 10 dB below": real + 0.3 * real.std() * noise,
     }
     for name, estimate in planted.items():
