@@ -188,7 +188,7 @@ def _trials(options: Options) -> list[Trial]:
 def _processor(device: str) -> str:
     """Return the name of what runs the calls, for the key of a trial."""
     if device == "cpu":
-        return cpu_model()
+        return str(cpu_model())
     import torch
 
     return str(torch.cuda.get_device_name(device))
