@@ -13,7 +13,6 @@ from fractions import Fraction
 
 import numpy as np
 import scipy.fft
-import scipy.signal
 
 from audio_metrics.flags import Flag, clock
 from audio_metrics.lag import read_around
@@ -91,6 +90,8 @@ def filtered(pair: tuple[Source, Source], *, by_gain_db: float) -> list[Flag]:
 
 def added(pair: tuple[Source, Source]) -> list[Flag]:
     """Say what is left once the reference is taken off: an offset, a tone, noise, or where in the spectrum it lies."""
+    import scipy.signal  # takes half a second
+
     r, e = _excerpts(pair)
     rate = pair[0].sample_rate_hz
     energy = float(r @ r)
@@ -236,6 +237,8 @@ def _left(r: np.ndarray, candidates: list[np.ndarray], rate: int) -> np.ndarray:
 
 def _speeds(r: np.ndarray, e: np.ndarray, rate: int, lengths: Fraction) -> Iterator[Flag]:
     """The reference at another speed, or backwards."""
+    import scipy.signal  # takes half a second
+
     ratios = {Fraction(a, b) for a in _RATES_HZ for b in _RATES_HZ if a != b}
     ratios = {ratio for ratio in ratios if Fraction(1, _LARGEST_SPEED) <= ratio <= _LARGEST_SPEED}
     of_lengths = Fraction(lengths).limit_denominator(200)
@@ -261,6 +264,8 @@ def _speeds(r: np.ndarray, e: np.ndarray, rate: int, lengths: Fraction) -> Itera
 
 def _is_heard(r: np.ndarray, e: np.ndarray, rate: int) -> bool:
     """Whether the loudest piece of an estimate stands somewhere in the reference."""
+    import scipy.signal  # takes half a second
+
     length = min(round(_PIECE_S * rate), len(e), len(r))
     energy = np.concatenate([[0.0], np.cumsum(np.square(e))])
     start = int(np.argmax(energy[length:] - energy[:-length]))
@@ -314,6 +319,8 @@ def _course(r: np.ndarray, e: np.ndarray, rate: int) -> Iterator[Flag]:
 
 def _where(gain_db: np.ndarray, hz: np.ndarray) -> str:
     """Where a filter takes more than 10 dB off, or how far its gain goes."""
+    import scipy.signal  # takes half a second
+
     gain_db = scipy.signal.medfilt(gain_db - np.quantile(gain_db, 0.9), 5)
     cut = np.flatnonzero(gain_db < -10.0)
     if len(cut) < 3 or len(cut) < 0.5 * (cut[-1] - cut[0] + 1):
