@@ -75,7 +75,7 @@ def names() -> list[str]:
 def sweep(path: Path, chosen: Sequence[str] = (), *, workers: int = 2, tests: Sequence[str] = ()) -> list[str]:
     """Run what has no line for this commit and processor yet; return the settings in which a test failed."""
     if unknown := sorted(set(chosen) - set(names())):
-        raise ParameterError(f"setting '{', '.join(unknown)}' is unknown; there are: {'; '.join(names())}")
+        raise ParameterError(f"setting '{', '.join(unknown)}' is unknown; known: {'; '.join(names())}")
     file, commit, processor = TrialFile(path), _commit(), cpu_model() or "unnamed processor"
     for name in chosen or names():
         key = "/".join((name, processor, commit))
@@ -186,7 +186,7 @@ def capabilities_markdown(path: Path, page: Path) -> str:
     for line in sorted(latest.values(), key=lambda line: (line["processor"], place.get(line["setting"], len(place)))):
         took = line["took"]
         kernels = ", ".join(f"{name} {_short(took[name])}" for name in _LIBRARIES if took.get(name))
-        setting = " ".join(f"`{name}={value}`" for name, value in line["variables"].items()) or line["setting"]
+        setting = " ".join(f"{name}={value}" for name, value in line["variables"].items()) or line["setting"]
         counts = (f"{line['passed']:,}", str(len(line["failures"])))
         rows.append((setting, kernels, f"{took['python']}, {took['torch']}", *counts, line["commit"][:8]))
     head = ("setting", "what the libraries took", "Python, torch", "passed", "failed", "commit")

@@ -24,9 +24,11 @@ from precision_eval.report.guide import environment_line, environment_markdown
 from precision_eval.report.writer import notes_markdown, tables_of
 from precision_eval.results.reading import Run, load_run
 from tools import h200
+from tools.capabilities import capabilities_markdown
 
 SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", "metavoice.md")
-PAGES = ("gpu.md", "reports.md", "results.md", "whisper.md", *SYSTEM_PAGES)
+PAGES = ("gpu.md", "reports.md", "results.md", "validation.md", "whisper.md", *SYSTEM_PAGES)
+OF_OTHERS = {"validation.md": ("capabilities",)}  # a page whose other blocks `python -m validation --page` writes
 ENVIRONMENT = "environment"
 FIGURES_SHOWN = ("tradeoff-",)
 COLUMNS_SHOWN = ("fix", "result", "time ratio", "call", "memory", "drift", "diverged", "sound")
@@ -176,6 +178,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "whisper": ("whisper", fixes_markdown),
     "reports": ("reports/reports.jsonl", reports_markdown),
     "versions": ("torch-versions", versions_markdown),
+    "capabilities": ("capabilities.jsonl", capabilities_markdown),
 }
 
 
@@ -191,7 +194,7 @@ def replace_block(text: str, name: str, content: str, *, page: Path) -> str:
 def page_text(page: Path, results: Path) -> str:
     """Return a page with every block made anew from a folder of results."""
     text = page.read_text(encoding="utf-8")
-    names = _MARKER.findall(text)
+    names = OF_OTHERS.get(page.name) or _MARKER.findall(text)
     if not names:
         raise ParameterError(f"{page} has no markers; put <!-- NAME:begin --> and <!-- NAME:end --> in it")
     cases = {name for name in names if name != ENVIRONMENT and name not in BLOCKS}
