@@ -95,7 +95,8 @@ class Settings:
         self._values = {name: _value(read) for name, (read, _) in _settings().items()}
         self._configs = [(module, _config_of(module)) for module in _CONFIGS]
         self._generators = (random.getstate(), np.random.get_state(), torch.get_rng_state())  # noqa: NPY002
-        self._cuda = torch.cuda.get_rng_state(device) if device.startswith("cuda") else None
+        is_cuda = device.startswith("cuda")
+        self._cuda = (torch.cuda.get_rng_state(device), torch.cuda.current_device()) if is_cuda else None
 
     def restore(self) -> None:
         """Set again what has been changed, and forget what was compiled and cast."""
@@ -112,9 +113,10 @@ class Settings:
         np.random.set_state(numpy_state)  # noqa: NPY002
         torch.set_rng_state(torch_state)
         if self._cuda is not None:
-            torch.cuda.set_rng_state(self._cuda, self._device)
-            torch.cuda.set_device(self._device)
-            torch.cuda.set_stream(torch.cuda.default_stream(self._device))
+            state, current = self._cuda
+            torch.cuda.set_rng_state(state, self._device)
+            torch.cuda.set_device(current)
+            torch.cuda.set_stream(torch.cuda.default_stream(current))
         _leave_autocast()
         torch._dynamo.reset()
 
@@ -148,8 +150,10 @@ class KeptCase:
         return replace(self._case, model=model, inputs=_copies(self._case.inputs), kept=self._stored)
 
     def is_whole(self) -> bool:
-        """Whether the parameters hold the bits that they were built with."""
-        return self._bits() == self._before
+        """Whether the parameters hold the bits that they were built with, as far as memory lets them be read."""
+        with suppress(RuntimeError):
+            return self._bits() == self._before
+        return False
 
     def _copied(self, model: nn.Module, buffers: dict[int, torch.Tensor]) -> nn.Module:
         return copy.deepcopy(model, {id(tensor): tensor for tensor in self._parameters} | buffers)
@@ -225,8 +229,6 @@ def run_kept_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure]) -> Cel
     if process.is_lent and process.case is not None:
         bits = process.case.bits
         result = replace(result, outcomes=tuple(_with_bits(outcome, bits) for outcome in result.outcomes))
-        if not process.case.is_whole():
-            process.case = None
     return result if _clean_up(process) else LastAnswer(result)
 
 
@@ -267,7 +269,7 @@ def _count_peaks_anew(device: str) -> None:
 
 
 def _clean_up(process: _Process) -> bool:
-    """Free what a cell has left and put its settings back; say whether another cell may follow."""
+    """Free what a cell has left and put back what it has changed; say whether another cell may follow."""
     sys.stdout.flush()
     sys.stderr.flush()
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
@@ -275,6 +277,9 @@ def _clean_up(process: _Process) -> bool:
     process.settings.restore()
     gc.collect()
     if process.cell.device.startswith("cuda"):
-        torch._C._cuda_clearCublasWorkspaces()
+        getattr(torch._C, "_cuda_clearCublasWorkspaces", int)()
         torch.cuda.empty_cache()
-    return _allocated_bytes(process.cell.device) - process.level_bytes <= _MOST_LEFT_BYTES
+    left_bytes = _allocated_bytes(process.cell.device) - process.level_bytes
+    if process.case is not None and not process.case.is_whole():
+        process.case = None
+    return left_bytes <= _MOST_LEFT_BYTES

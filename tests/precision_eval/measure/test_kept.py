@@ -136,3 +136,46 @@ def test_tensors_of_a_kind_of_their_own_are_built_for_each_cell(builds, monkeypa
     assert kept.built_case(CELL, 0).kept is None
     assert kept.built_case(CELL, 0).kept is None
     assert builds == ["metavoice-decode"] * 2
+
+
+class Card:
+    """What torch.cuda is asked for of a card that is not here, and what it is told."""
+
+    def __init__(self, monkeypatch, allocated=()):
+        self.done = []
+        levels = iter(allocated)
+        answers = {
+            "get_rng_state": lambda device: "drawn at first",
+            "current_device": lambda: 0,
+            "default_stream": lambda device: f"stream of {device}",
+            "memory_allocated": lambda device: next(levels),
+        }
+        for name, answer in answers.items():
+            monkeypatch.setattr(torch.cuda, name, answer)
+        acts = ("set_rng_state", "set_device", "set_stream", "empty_cache", "reset_peak_memory_stats", "synchronize")
+        for name in acts:
+            monkeypatch.setattr(torch.cuda, name, lambda *given, name=name: self.done.append((name, *given)))
+
+
+def test_a_cards_generator_stream_and_number_are_put_back(monkeypatch):
+    card = Card(monkeypatch)
+    kept.Settings("cuda:1").restore()
+    assert card.done == [
+        ("set_rng_state", "drawn at first", "cuda:1"),
+        ("set_device", 0),
+        ("set_stream", "stream of 0"),
+    ]
+
+
+@pytest.mark.parametrize(("left", "goes_on"), [(1 << 20, True), (1 << 28, False)])
+def test_memory_of_a_card_that_is_not_given_back_ends_the_process(monkeypatch, left, goes_on):
+    card = Card(monkeypatch, allocated=(1 << 30, (1 << 30) + left))
+    process = kept._Process(replace(CELL, device="cuda:0"))
+    assert kept._clean_up(process) is goes_on
+    assert ("empty_cache",) in card.done
+
+
+def test_peaks_are_counted_anew(monkeypatch):
+    card = Card(monkeypatch)
+    kept._count_peaks_anew("cuda:0")
+    assert card.done == [("reset_peak_memory_stats", "cuda:0")]

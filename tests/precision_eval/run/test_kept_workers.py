@@ -2,6 +2,7 @@
 
 import os
 import signal
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,14 +11,15 @@ import toy
 from executor_calls import alive, wait_for
 from toy_plans import plan_of, ran, run, status
 
-from precision_eval.core.cells import SUITE_FAILED, Options
+from precision_eval.core.cells import SUITE_FAILED, Options, passed
 from precision_eval.core.records import RecordFile
 from precision_eval.core.workers import WorkerCrashedError, WorkerStoppedError
-from precision_eval.measure.registry import CASE_BITS
-from precision_eval.run import executor
+from precision_eval.measure.registry import CASE_BITS, CellResult
+from precision_eval.run import executor, session
 from precision_eval.run.executor import IsolatedExecutor, KeptExecutor
 from precision_eval.run.plan import Selection, make_plan
 from precision_eval.run.runner import Silent, worker_name
+from precision_eval.run.tiers import DEFAULT, QUICK
 
 SUPPORT = str(Path(__file__).parents[2] / "support")
 
@@ -156,6 +158,29 @@ def test_records_are_those_of_a_process_a_cell_in_any_order(tmp_path):
     assert len(bits) == 1
 
 
+@pytest.mark.parametrize("tier", [QUICK, DEFAULT])
+def test_on_cuda_each_case_and_size_has_one_worker(tmp_path, monkeypatch, tier):
+    """As many starts as cases and sizes, where there were as many as cells; counted without a GPU."""
+    handed = []
+
+    def submit_to(self, name, place, cell, run_dir, measures):
+        handed.append(name)
+        future = Future()
+        outcomes = tuple(passed(fix, {"value": 1.0}) for fix in cell.fixes)
+        future.set_result(CellResult(outcomes, "2026-01-01T00:00:00+00:00", 0.1))
+        return future
+
+    monkeypatch.setattr(KeptExecutor, "submit_to", submit_to)
+    selection = Selection(device="cuda:0", options=tier.options(None), measures=tier.measures(None))
+    plan = session.plan_of(replace(selection, without=tier.leaves_out_unasked), tier)
+    with KeptExecutor() as workers:
+        run(plan, tmp_path, workers)
+    starts = [name for before, name in zip([None, *handed], handed, strict=False) if name != before]
+    assert len(handed) == len(plan.cells)
+    assert sorted(starts) == sorted({(f"{cell.case}@cuda:0:{cell.size}") for cell in plan.cells})
+    assert len(starts) * 10 < len(handed)
+
+
 def test_a_candidate_of_somebodys_own_has_a_worker_of_its_own():
     plan = plan_of("a", "my.py:change", measures=("first", "group"))
     names = [worker_name(cell) for cell in plan.cells]
@@ -164,11 +189,6 @@ def test_a_candidate_of_somebodys_own_has_a_worker_of_its_own():
 
 
 def test_figures_of_a_case_with_other_numbers_are_refused(tmp_path):
-    from concurrent.futures import Executor, Future
-
-    from precision_eval.core.cells import passed
-    from precision_eval.measure.registry import CellResult
-
     class Canned(Executor):
         def submit(self, fn, cell, *args):
             future = Future()
