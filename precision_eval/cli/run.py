@@ -85,6 +85,14 @@ Settings = Annotated[list[str] | None, set_option(RUN)]
 # Settings that are options of a cell.
 _EFFORT = ("minutes", "streams", "steps", "processes", "seed", "seeds", "tf32", "memory", "isolation", "clock")
 
+CompileMode = Annotated[
+    str | None,
+    typer.Option(
+        "--compile-mode",
+        metavar="MODE",
+        help="Of compiled calls on CUDA: default, reduce-overhead or max-autotune; the last two replay CUDA graphs.",
+    ),
+]
 Thorough = Annotated[bool, typer.Option("--thorough", help="Every size and more of everything, for publication.")]
 
 
@@ -95,6 +103,7 @@ def run(
     case: options.Case = None,
     fix: options.Fix = None,
     mode: options.Mode = None,
+    compile_mode: CompileMode = None,
     device: options.Device = "auto",
     size: options.Size = None,
     measure: MeasureNames = None,
@@ -106,7 +115,8 @@ def run(
 ) -> None:
     tier, cases = tier_of(quick=quick, thorough=thorough), _cases_of(target, case)
     settings = read_settings(setting, RUN)
-    effort = tier.options(cases, budget_s=settings["budget"], **{name: settings[name] for name in _EFFORT})
+    given = {name: settings[name] for name in _EFFORT}
+    effort = tier.options(cases, budget_s=settings["budget"], compile_mode=compile_mode, **given)
     selection = Selection(
         cases=cases,
         fixes=split(fix, ("*",)),

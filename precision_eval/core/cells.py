@@ -59,11 +59,12 @@ class Options:
     memory: Name | None = None
     isolation: str = "warn"
     clock: Name | None = None
+    compile_mode: Name | None = None
 
     @property
     def pins(self) -> str:
         """Text of what is pinned, as in a cell's id; empty where nothing is."""
-        return pins_text(self.sdpa_backend, self.tf32)
+        return pins_text(self.sdpa_backend, self.tf32, self.compile_mode)
 
     def chosen(self, names: tuple[str, ...]) -> dict[str, float | int | str]:
         """Return the named options only, as a record stores them; a pin that is not set is left out."""
@@ -102,9 +103,9 @@ class Outcome:
     data: dict[str, Any] | None = None
 
 
-def pins_text(sdpa_backend: str | None, tf32: str | None) -> str:
+def pins_text(sdpa_backend: str | None, tf32: str | None, compile_mode: str | None) -> str:
     """Return pins as they stand in a cell's id: ``",sdpa=math,tf32=on"``; empty without any."""
-    named = (("sdpa", sdpa_backend), ("tf32", tf32))
+    named = (("sdpa", sdpa_backend), ("tf32", tf32), ("compile", compile_mode))
     return "".join(f",{name}={value}" for name, value in named if value is not None)
 
 

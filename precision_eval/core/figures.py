@@ -88,9 +88,9 @@ class LatencyFigures(Figures, frozen=True, kw_only=True):
 
     @property
     def timed_by(self) -> str:
-        """``graph`` or ``kernels``, both the device's time, else ``launched``, as in every record without a clock."""
-        clocks = {re.sub(r"^cuda-(graph|kernels).*", r"\1", name) for name in (self.clock or "").split("/")}
-        return "launched" if clocks - {"graph", "kernels"} else "/".join(sorted(clocks))
+        """``graph``, ``tree`` or ``kernels``, the device's time, else ``launched``, as in a record without a clock."""
+        clocks = {re.sub(r"^cuda-(graph|tree|kernels).*", r"\1", name) for name in (self.clock or "").split("/")}
+        return "launched" if clocks - {"graph", "tree", "kernels"} else "/".join(sorted(clocks))
 
     def __post_init__(self) -> None:
         _check_rising(self, "ratio_low", "ratio", "ratio_high")

@@ -16,7 +16,7 @@ import copy
 import itertools
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import chain
 from types import FunctionType, TracebackType
@@ -99,6 +99,27 @@ def _restore_autocast(device_type: str) -> Iterator[None]:
             torch.set_autocast_dtype(device_type, dtype)
 
 
+def _settings_of(compile_mode: str | None) -> dict[str, Any]:
+    """Return what a mode of ``torch.compile`` sets in inductor."""
+    if compile_mode is None:
+        return {}
+    from torch._inductor import list_mode_options
+
+    return dict(list_mode_options(compile_mode))
+
+
+def _stepping(compiled: Callable[..., Any], settings: Mapping[str, Any]) -> Callable[..., Any]:
+    """Begin each call anew where the compiler captures graphs, or it takes another fix's call for the step before."""
+    if not settings:
+        return compiled
+
+    def call(*inputs: torch.Tensor) -> Any:
+        torch.compiler.cudagraph_mark_step_begin()
+        return compiled(*inputs)
+
+    return call
+
+
 def _upstream(model: nn.Module) -> AbstractContextManager[None]:
     while isinstance(model, Packed):
         model = model.model
@@ -157,6 +178,7 @@ class AppliedFix:
         mode: str = "eager",
         backend: str = "inductor",
         sdpa_backend: str | None = None,
+        compile_mode: str | None = None,
     ) -> None:
         if _agreeing:
             raise FixStateError(
@@ -166,6 +188,7 @@ class AppliedFix:
         self.mode = mode
         self.backend = backend
         self.sdpa_backend = sdpa_backend
+        self.compile_mode = compile_mode
         self._is_pin_held = sdpa_backend is None
         self.dtype: torch.dtype | None = getattr(torch, fix.storage, None)
         self._stored = False
@@ -192,8 +215,10 @@ class AppliedFix:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own parts, imported here
             through_graph = self._casts and not modes_see_writes()
-            backend = add_write_casts(self.backend) if through_graph else self.backend
-            return torch.compile(self.function, backend=backend)
+            settings = _settings_of(self.compile_mode)
+            backend = add_write_casts(self.backend, settings) if through_graph else self.backend
+            options: dict[str, Any] = {"options": settings} if settings and not through_graph else {}
+            return _stepping(torch.compile(self.function, backend=backend, **options), settings)
 
     def _function(self) -> Callable[..., Any]:
         """Build what is called, or traced: the model, inside the contexts that belong to each call."""

@@ -15,6 +15,9 @@ Mode = Literal["eager", "compiled"]
 
 MODES: tuple[Mode, ...] = ("eager", "compiled")
 
+# Modes of torch.compile that are measured; all but the first capture CUDA graphs themselves.
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
+
 
 @dataclass(frozen=True, kw_only=True)
 class FixChoices:

@@ -17,7 +17,7 @@ import importlib
 import operator
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -140,8 +140,10 @@ def modes_see_writes() -> bool:
     return (int(major), int(minor)) <= (2, 13)
 
 
-def add_write_casts(backend: str) -> Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]:
-    """Make a compiler backend that first casts what is written with a tensor index."""
+def add_write_casts(
+    backend: str, settings: Mapping[str, Any] | None = None
+) -> Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]:
+    """Make a compiler backend that first casts what is written with a tensor index; `settings` are inductor's."""
 
     def compiled(graph_module: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         for node in list(graph_module.graph.nodes):
@@ -149,7 +151,8 @@ def add_write_casts(backend: str) -> Callable[[fx.GraphModule, list[Any]], Calla
                 _cast_value(node)
         graph_module.recompile()
         compile_graph: Any = torch._dynamo.lookup_backend(backend)
-        return cast(Callable[..., Any], compile_graph(graph_module, inputs))
+        patches = {"config_patches": dict(settings)} if settings else {}
+        return cast(Callable[..., Any], compile_graph(graph_module, inputs, **patches))
 
     return compiled
 

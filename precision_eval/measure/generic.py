@@ -36,7 +36,7 @@ from precision_eval.measure.allocator import GROWN
 from precision_eval.measure.kept import built_case
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.placement import sharing, take_random_memory
-from precision_eval.measure.timers import LaunchedTimer
+from precision_eval.measure.timers import Cache, CudaTimer, LaunchedTimer
 from precision_eval.stats.paired import PairedRatio
 from precision_eval.stats.processes import over_processes
 
@@ -46,6 +46,8 @@ Timed = Outcome | dict[str, PairedRatio]
 BASELINE = "full_float32"
 # Relative difference in latency that counts as none: ten times the constant bias of identical candidates.
 MARGIN = 0.002
+
+_HELD_IN_PLACE = "one placement: the compiler's graphs hold the addresses of tensors, so the interval is of one place"
 
 _FREE_BASELINE = (
     "{} attention has no kernel for the baseline, which ran with torch's own choice: the ratio is of the backend too"
@@ -220,7 +222,8 @@ def _time_once(cell: Cell, process: int) -> dict[str, Timed]:
         assert isinstance(twin, Candidate)  # the very computation that has just worked
         clocks = _clocks(cell, is_bare=isinstance(built.model, CachedAttention))
         candidates |= {BASELINE: baseline}
-        stack.enter_context(sharing(candidates, BASELINE))
+        if cell.options.compile_mode is None:  # else the compiler's graphs hold the addresses of tensors
+            stack.enter_context(sharing(candidates, BASELINE))
         timed |= _ratios(cell, process, candidates, twin, clocks, is_pinned=refused is None)
         if refused is not None:  # what ran free is a reference and no answer to what runs under the pin
             timed[BASELINE] = refused
@@ -235,13 +238,20 @@ def _clocks(cell: Cell, *, is_bare: bool) -> dict[str, dict[str, Any]]:
     """
     if not cell.device.startswith("cuda"):
         return {"warm_l2": {}}
-    caches = ("cold", "warm") if is_bare else ("warm", "cold")
+    caches: tuple[Cache, Cache] = ("cold", "warm") if is_bare else ("warm", "cold")
     clocks: dict[str, dict[str, Any]] = {}
     if cell.options.clock != "launched":
-        clocks |= {f"{cache}_l2": {"graph": True, "cache": cache} for cache in caches}
+        clocks |= {f"{cache}_l2": _device_clock(cell, cache) for cache in caches}
     if cell.options.clock != "device":
         clocks["launched"] = {"timer": LaunchedTimer(cell.device)}
     return clocks
+
+
+def _device_clock(cell: Cell, cache: Cache) -> dict[str, Any]:
+    """Capture calls as graphs; of compiled ones that replay graphs of their own, time these as they are."""
+    if cell.options.compile_mode is None:
+        return {"graph": True, "cache": cache}
+    return {"timer": CudaTimer(cell.device, cache=cache, compiled_graphs=True)}
 
 
 def _ratios(
@@ -253,7 +263,8 @@ def _ratios(
     *,
     is_pinned: bool,
 ) -> dict[str, Timed]:
-    doubt = () if is_pinned else (_FREE_BASELINE.format(cell.options.sdpa_backend),)
+    doubts: tuple[str, ...] = () if is_pinned else (_FREE_BASELINE.format(cell.options.sdpa_backend),)
+    doubts += () if cell.options.compile_mode is None else (_HELD_IN_PLACE,)
     by_clock: dict[str, dict[str, PairedRatio]] = {fix: {} for fix in candidates}
     judged, budget_s = next(iter(clocks)), cell.options.budget_s / cell.options.processes
     for clock, chosen in clocks.items():
@@ -269,11 +280,11 @@ def _ratios(
             check=False,  # a step may write its cache; that every output is finite was seen when the fix was put on
             threads=cell.threads,
             memory=cell.options.memory or GROWN,
-            redraw=None if cell.options.processes == 1 else False,  # each process draws by itself
+            redraw=None if cell.options.processes == 1 and cell.options.compile_mode is None else False,
             **chosen,
         )
         for fix, ratio in ratios.items():
-            by_clock[fix][clock] = replace(ratio, doubts=(*ratio.doubts, *doubt))
+            by_clock[fix][clock] = replace(ratio, doubts=(*ratio.doubts, *doubts))
     return dict(by_clock)
 
 
@@ -298,7 +309,13 @@ def call_once(cell: Cell, fix: str, built: BuiltCase, stack: ExitStack) -> Candi
 
 
 def _applied(cell: Cell, fix: str, built: BuiltCase) -> AppliedFix:
-    return AppliedFix(fix_by_id(fix), built.model, mode=cell.mode, sdpa_backend=cell.options.sdpa_backend)
+    return AppliedFix(
+        fix_by_id(fix),
+        built.model,
+        mode=cell.mode,
+        sdpa_backend=cell.options.sdpa_backend,
+        compile_mode=cell.options.compile_mode,
+    )
 
 
 def _only_fix(cell: Cell) -> str:

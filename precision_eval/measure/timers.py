@@ -178,23 +178,27 @@ def _both(call: Callable[[], object], calls: int) -> tuple[list[int], list[int]]
 # Cycles for which the device waits, per call and at most, while the host queues a block of graphs: 20 µs and 10 ms at
 # 2 GHz. A replay takes the host some 10 µs with its two events.
 _HELD_CYCLES, _MOST_HELD_CYCLES = 40_000, 20_000_000
+_HELD_CYCLES_COMPILED = 200_000  # 100 µs: guards and the compiler's own replay; not seen on a card
 
 
 class CudaTimer:
     """Times on the device's own timeline with CUDA events, synchronising once per block.
 
-    Of a graph's replays the host queues a block while the device waits, so that no time of the host is between them.
+    Of a graph's replays the host queues a block while the device waits, so that no time of the host is between them;
+    so it does of compiled calls that replay `compiled_graphs` of their own.
     """
 
-    def __init__(self, device: str, *, cache: Cache, graph: bool = False) -> None:
+    def __init__(self, device: str, *, cache: Cache, graph: bool = False, compiled_graphs: bool = False) -> None:
         import torch
 
         if cache not in ("warm", "cold"):
             raise ParameterError(f"cache is {cache!r}; expected 'warm' or 'cold'")
         if not torch.cuda.is_available():
             raise UnsupportedError(f"device {device} is not there: this torch sees no CUDA device")
-        self.clocks: tuple[str, ...] = (f"cuda-{'graph-' if graph else ''}{cache}",)
-        self.times_launches = not graph
+        kind = "graph-" if graph else "tree-" if compiled_graphs else ""  # the compiler keeps its graphs in a tree
+        self.clocks: tuple[str, ...] = (f"cuda-{kind}{cache}",)
+        self.times_launches = not kind
+        self._held_cycles = _HELD_CYCLES_COMPILED if compiled_graphs else _HELD_CYCLES
         self._cuda: Any = torch.cuda
         self._device = torch.device(device)
         self._flush: Any = None
@@ -208,7 +212,7 @@ class CudaTimer:
             ends = [self._cuda.Event(enable_timing=True) for _ in range(calls)]
             self._cuda.synchronize(self._device)
             if not self.times_launches:  # else the gaps between short replays are the host's
-                self._cuda._sleep(min(_MOST_HELD_CYCLES, calls * _HELD_CYCLES))
+                self._cuda._sleep(min(_MOST_HELD_CYCLES, calls * self._held_cycles))
             for start, end in zip(starts, ends, strict=True):
                 if self._flush is not None:
                     self._flush.zero_()

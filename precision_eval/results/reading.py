@@ -209,7 +209,7 @@ def status_of(records: Sequence[Record]) -> tuple[str, str | None]:
 
 def pins_of(record: Record) -> str:
     """Return the settings that a record was measured under, as in its cell's id; empty where nothing was pinned."""
-    return pins_text(record.options.get("sdpa_backend"), record.options.get("tf32"))
+    return pins_text(*map(record.options.get, ("sdpa_backend", "tf32", "compile_mode")))
 
 
 def _group(key: _Key, records: list[Record], run: str) -> Group:

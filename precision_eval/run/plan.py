@@ -19,7 +19,7 @@ from precision_eval.core.errors import ParameterError, check_known, matching, un
 from precision_eval.core.formatting import grouped
 from precision_eval.core.targets import is_target
 from precision_eval.fixes.catalog import ALL_FIXES, Fix
-from precision_eval.fixes.choices import MODES
+from precision_eval.fixes.choices import COMPILE_MODES, MODES
 from precision_eval.fixes.pins import ANY, PINS, SDPA_BACKENDS, check_tf32
 from precision_eval.measure.allocator import GROWN, MEMORY_STATES
 from precision_eval.measure.isolation import ISOLATIONS
@@ -98,7 +98,7 @@ def make_plan(
     if selection.threads < 1:
         raise ParameterError(f"threads is {selection.threads}; at least 1 is needed")
     check_tf32(selection.options.tf32, selection.device)
-    selection = _with_clock(selection)
+    selection = _with_clock(_with_compile_mode(selection))
     for state in (selection.options.memory or GROWN).split(","):
         check_known("state of memory", state, MEMORY_STATES)
     check_known("isolation", selection.options.isolation, ISOLATIONS)
@@ -131,6 +131,24 @@ def make_plan(
         dict(candidates or {}),
         left_out=_left_out(chosen, wanted, measures),
     )
+
+
+def _with_compile_mode(selection: Selection) -> Selection:
+    """Refuse a mode of the compiler that would not act; the default is no choice."""
+    mode = selection.options.compile_mode
+    if mode is None:
+        return selection
+    check_known("compile mode", mode, COMPILE_MODES)
+    if "compiled" not in (selection.modes or ()):
+        raise ParameterError(f"--compile-mode {mode} is a choice of compiled calls; add --mode compiled")
+    if mode == COMPILE_MODES[0]:
+        return replace(selection, options=replace(selection.options, compile_mode=None))
+    if selection.device != "auto" and not selection.device.startswith("cuda"):
+        raise ParameterError(
+            f"--compile-mode {mode} captures CUDA graphs, the device is {selection.device}; leave it out, or give "
+            "--device cuda"
+        )
+    return selection
 
 
 def _with_clock(selection: Selection) -> Selection:
@@ -242,12 +260,14 @@ def _cells_of(
             size=size,
             threads=selection.threads,
             measure=measure.name,
-            options=selection.options,
+            options=selection.options if mode == "compiled" else replace(selection.options, compile_mode=None),
         )
 
     pseudo_fixes = (fix for fix in measure.pseudo_fixes if fix not in selection.without)
     yield from (cell((fix,), "eager") for fix in pseudo_fixes if case.takes(fix))
     for mode, fixes in modes.items():
+        if mode == "compiled" and selection.options.compile_mode is not None and "compile_mode" not in measure.options:
+            continue
         yield from (cell(group, mode) for group in ([fixes] if measure.grouped else [(fix,) for fix in fixes]))
 
 

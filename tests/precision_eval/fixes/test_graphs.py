@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from torch import fx, nn
 
 from precision_eval.cases.systems import case_by_id
 from precision_eval.fixes import apply, fix_by_id
+from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.patches import add_write_casts, modes_see_writes
 
 
@@ -97,3 +99,44 @@ def test_a_compiled_call_that_raises_inside_autocast_leaves_it():
             weight.weight.fill_(value)
         with torch.autocast("cpu"):
             assert weight(torch.ones(1, 4))[0, 0] == 4 * value
+
+
+class TestCompileMode:
+    """What a mode of the compiler asks of inductor; inductor and CUDA take no part."""
+
+    @pytest.fixture
+    def compiled(self, monkeypatch):
+        given, steps = {}, []
+
+        def compile_(function, *, backend, **options):
+            given.update(backend=backend, **options)
+            return lambda *inputs: steps.append("call") or function(*inputs)
+
+        monkeypatch.setattr(torch, "compile", compile_)
+        monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: steps.append("step"))
+        return given, steps
+
+    @pytest.mark.parametrize(
+        ("mode", "settings", "steps"),
+        [
+            (None, {}, ["call"]),
+            ("reduce-overhead", {"triton.cudagraphs": True}, ["step", "call"]),
+            ("max-autotune", {"triton.cudagraphs": True, "max_autotune": True}, ["step", "call"]),
+        ],
+    )
+    def test_settings_and_steps(self, compiled, mode, settings, steps):
+        call = AppliedFix(fix_by_id("full_float32"), nn.Linear(2, 2), mode="compiled", compile_mode=mode)
+        with call:
+            call(torch.ones(1, 2))
+        given, made = compiled
+        assert settings.items() <= given.get("options", {}).items()
+        assert ("options" in given) == bool(settings)
+        assert made == steps
+
+    def test_casts_in_the_graph_hand_them_on(self, monkeypatch):
+        given = []
+        monkeypatch.setattr(torch._dynamo, "lookup_backend", lambda name: lambda module, inputs, **kw: given.append(kw))
+        module = fx.symbolic_trace(nn.Linear(2, 2))
+        add_write_casts("inductor", {"triton.cudagraphs": True})(module, [])
+        add_write_casts("inductor")(module, [])
+        assert given == [{"config_patches": {"triton.cudagraphs": True}}, {}]

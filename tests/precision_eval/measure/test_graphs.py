@@ -11,11 +11,12 @@ import torch
 from made_cells import cell as made_cell
 
 from precision_eval.core.errors import CandidateError
+from precision_eval.core.figures import LatencyFigures
 from precision_eval.fixes.apply import FixStateError
 from precision_eval.gate import measuring
 from precision_eval.gate.result import GatePlan
 from precision_eval.gate.sides import GateCall
-from precision_eval.measure import generic, graphs, latency
+from precision_eval.measure import generic, graphs, latency, timers
 from precision_eval.measure.blocks import Candidate
 from precision_eval.measure.graphs import CudaDevice, candidates_on_device, capture_candidate, device_seconds
 from precision_eval.measure.latency import compare_latency
@@ -130,8 +131,8 @@ WIDE, HALF = (1e-3, 9e-4), (1.1e-3, 3e-4)
 
 
 class TestVerdictsRestOnTheDevice:
-    def measured(self, machine, *, is_bare=False, clock=None):
-        cell = made_cell("latency", "query_to_half", "full_float32", device="cuda:0", budget_s=1e-3, clock=clock)
+    def measured(self, machine, *, is_bare=False, **options):
+        cell = made_cell("latency", "query_to_half", "full_float32", device="cuda:0", budget_s=1e-3, **options)
         half, wide, twin = (Candidate(work(machine, *times)) for times in (HALF, WIDE, WIDE))
         clocks = generic._clocks(cell, is_bare=is_bare)
         candidates = {"query_to_half": half, "full_float32": wide}
@@ -153,6 +154,20 @@ class TestVerdictsRestOnTheDevice:
     def test_a_bare_call_is_judged_with_an_emptied_cache(self, machine):
         data = self.measured(machine, is_bare=True)
         assert (data["clock"], data["warm_l2"]["clock"]) == ("cuda-graph-cold", "cuda-graph-warm")
+
+    def test_compiled_calls_with_graphs_of_their_own_are_not_captured_again(self, machine, monkeypatch):
+        def timer(device, *, cache, compiled_graphs):
+            assert (device, compiled_graphs) == ("cuda:0", True)
+            return MachineTimer(machine, f"cuda-tree-{cache}")
+
+        monkeypatch.setattr(generic, "CudaTimer", timer)
+        monkeypatch.setattr(MachineDevice, "capture", None)
+        data = self.measured(machine, compile_mode="reduce-overhead")
+        assert (data["clock"], data["launched"]["clock"]) == ("cuda-tree-warm", "launched")
+        assert data["ratio"] == pytest.approx(1 / 3)
+        assert data["placement_ratios"] == []
+        assert [doubt for doubt in data["doubts"] if doubt.startswith("one placement: the compiler's graphs")]
+        assert LatencyFigures(baseline="b", ratio=1.0, clock=data["clock"]).timed_by == "tree"
 
     def test_one_clock_where_one_is_asked_for(self, machine):
         assert "launched" not in self.measured(machine, clock="device")
@@ -402,6 +417,7 @@ class TestOrderOfACapture:
 
         timer = CudaTimer.__new__(CudaTimer)
         timer.clocks, timer.times_launches, timer._flush, timer._device = ("cuda",), not graph, None, "cuda"
+        timer._held_cycles = timers._HELD_CYCLES
         timer._cuda = SimpleNamespace(
             device=lambda name: contextlib.nullcontext(), Event=Event, synchronize=lambda device: log.append("sync"),
             _sleep=lambda cycles: log.append(f"wait {cycles}"),

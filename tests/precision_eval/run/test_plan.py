@@ -135,6 +135,43 @@ def test_records_of_a_cuda_device_name_its_clocks_and_those_of_a_cpu_none():
         options_of("cpu", clock="device")
 
 
+class TestCompileMode:
+    def test_it_is_part_of_compiled_cells_alone(self):
+        options = Options(compile_mode="reduce-overhead")
+        plan = planned(cases=("attention",), fixes=("as_shipped",), modes=("eager", "compiled"), device="cuda",
+                       measures=("trace",), options=options)  # fmt: skip
+        assert ids(plan) == [
+            "attention/as_shipped/eager@cuda:small#trace",
+            "attention/as_shipped/compiled@cuda:small,compile=reduce-overhead#trace",
+        ]
+        recorded = [plan.options_of(cell, "as_shipped").get("compile_mode") for cell in plan.cells]
+        assert recorded == [None, "reduce-overhead"]
+
+    def test_a_measure_that_does_not_record_it_is_left_out(self):
+        options = Options(compile_mode="max-autotune")
+        plan = planned(cases=("voice",), fixes=("as_shipped",), modes=("compiled",), device="cuda", options=options)
+        measures = {cell.measure for cell in plan.cells if cell.mode == "compiled"}
+        assert measures == {"trace", "latency"}
+
+    def test_the_default_is_no_choice(self):
+        chosen = {"cases": ("attention",), "fixes": ("as_shipped",), "modes": ("compiled",)}
+        assert ids(planned(**chosen, options=Options(compile_mode="default"))) == ids(planned(**chosen))
+
+    @pytest.mark.parametrize(
+        ("mode", "device", "modes", "message"),
+        [
+            ("reduce-overhead", "cpu", ("compiled",), "captures CUDA graphs, the device is cpu; leave it out"),
+            ("max-autotune", "mps", ("compiled",), "captures CUDA graphs, the device is mps"),
+            ("reduce-overhead", "cuda", None, "is a choice of compiled calls; add --mode compiled"),
+            ("default", "cuda", ("eager",), "is a choice of compiled calls; add --mode compiled"),
+            ("fast", "cuda", ("compiled",), "unknown compile mode 'fast'; did you mean default"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(self, mode, device, modes, message):
+        with pytest.raises(ParameterError, match=message):
+            planned(device=device, modes=modes, options=Options(compile_mode=mode))
+
+
 def test_a_run_that_names_no_case_has_those_that_are_in_by_default():
     entries = (FakeCase("attention", ("trace",)), FakeCase("dia", ("trace",), by_default=False))
     assert {c.case for c in make_plan(Selection(), cases=entries, fixes=FIXES).cells} == {"attention"}
