@@ -23,13 +23,15 @@ from precision_eval.doctor.error_budget import (
     first_rounding,
     kept_results,
     largest_shares,
+    run_rounded,
+    run_steps,
     steps_of,
 )
 from precision_eval.doctor.findings import declared_formats
 from precision_eval.doctor.source import source_line
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
-from precision_eval.measure.model_calls import CallOutcome, output_error, relative_error
+from precision_eval.measure.model_calls import CallOutcome, copy_model, output_error, relative_error
 from precision_eval.trace.dtype_flow import DtypeFlow, Event
 from precision_eval.trace.operations import OperationKind
 from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
@@ -52,6 +54,12 @@ HALF_LOST = 0.5
 
 # A drift beyond which no format explains it: less than one digit of the output is right.
 HARDLY_A_DIGIT = 0.1
+
+# Operations that may cancel, how many are tried, and the roundings that what goes in may be off by.
+DIFFERENCES = frozenset(
+    ("sub", "sub_", "rsub", "__sub__", "__rsub__", "__isub__", "add", "add_", "__add__", "__iadd__")
+)
+MOST_DIFFERENCES, MOST_ROUNDINGS = 4, 256
 
 # Operations whose result hangs on an index or a condition: a near tie decided otherwise changes all of it.
 LOOKUPS = frozenset(("embedding", "__getitem__", "index_select", "gather", "take_along_dim", "where"))
@@ -260,6 +268,10 @@ def find_raising_rounding(
 def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, Event | None]:
     at = _find_entry(subject, excess.allowed)
     is_tie = at is not None and at[0].name in LOOKUPS and not excess.updated
+    if not is_tie and rounding(excess.base) <= rounding(torch.float32):
+        cancelled = _find_cancelled(subject, excess)
+        if cancelled is not None:
+            return cancelled, None
     rounded = None if is_tie else first_rounding(subject, drift_between, excess.allowed)[0]
     if rounded is not None:
         reason = f"{excess}; rounding to {short(rounded.dtype)} here takes it beyond that"
@@ -278,6 +290,34 @@ def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, E
     if step.sort is OperationKind.PRODUCT and error > HARDLY_A_DIGIT and not is_tie:
         reason += ": rounding alone loses less in one product, so compare it with another kernel of this device"
     return _finding(step, "risk" if is_tie else "fault", reason), None if is_tie else step.event
+
+
+def _find_cancelled(subject: ExaminedModel, excess: Excess) -> Finding | None:
+    """Name a difference whose digits are gone though its tensor as a whole is right: with float64's in its place, the
+    output is right.
+    """
+    results, exact = kept_results(subject)
+    truths, candidates = run_rounded(subject, {}).outputs, []
+    for step, result in results:
+        truth = exact.get(step.identity)
+        if step.name in DIFFERENCES and not step.is_narrow and truth is not None and truth.shape == result.shape:
+            off = float(((result - truth).abs() > HARDLY_A_DIGIT * truth.abs()).double().mean())
+            candidates += [(off, step, truth)] if off else []
+    most = sorted((off for off, _, _ in candidates), reverse=True)[:MOST_DIFFERENCES]
+    for _, step, truth in [candidate for candidate in candidates if candidate[0] in most][:MOST_DIFFERENCES]:
+        model = copy_model(subject)
+        run = run_steps(model, model.tensors, {}, instead={step.identity: truth})
+        drift = output_error(run.outputs, truths)
+        error, left = run.lost
+        if drift is None or drift > excess.allowed or error > MOST_ROUNDINGS * rounding(step.dtype):
+            continue
+        reason = (
+            f"{excess}; nearly equal numbers are subtracted here: what is left is {left:.2g} of them or less, and "
+            f"{short(step.dtype)} has rounded that much away before; with float64's difference in its place the output "
+            f"is off by {drift:.2g}. Write it without the subtraction, as a variance by the mean of (x - mean)²"
+        )
+        return _finding(step, "fault", reason)
+    return None
 
 
 def find_rounded_angle(

@@ -188,6 +188,8 @@ def _check_fits(subject: ExaminedModel, available_bytes: int) -> None:
 def _with_fix(diagnosis: Diagnosis) -> Diagnosis:
     """Where no line could be changed so that it cures, suggest the fix from outside that drifts least."""
     cures = [remedy for remedy in diagnosis.remedies if remedy.cures and remedy.relative_error is not None]
+    if diagnosis.status == "passed" and diagnosis.base_dtype == "float32":  # in fewer digits it is right by chance
+        cures = [remedy for remedy in cures if remedy.fix not in ("float16", "bfloat16", "autocast")]
     best = min(cures, key=lambda remedy: (remedy.relative_error, remedy.stored_bytes or 0), default=None)
     first = diagnosis.first_split
     if best is None or first is None or first.severity != "fault" or first.kind == "bits":
@@ -466,6 +468,8 @@ def _patches(
             return ()
         wide = short(base) if split.result != short(base) else "float32"
         advice = f"keep the result of {split.op} in {wide} there: what is rounded away does not come back"
+        if split.result == "float32" == short(base):
+            advice = f"compute {split.op} and what goes into it in float64: float32 has rounded the digits away by then"
         if updated:
             names = ", ".join(name for _, name in updated[:3])
             advice = f"keep {names} in float32, as master weights, and run what reads them under autocast"

@@ -30,6 +30,10 @@ from precision_eval.trace.value_counts import unwrapped
 MOST_BYTES = 1 << 30
 
 
+# Relative error beyond which less than one digit of a value is right.
+HARDLY_RIGHT = 0.1
+
+
 def line_of(code: CodeType, instruction: int) -> int:
     span = next(islice(code.co_positions(), instruction // 2, None), None)
     return span[0] if span is not None and span[0] is not None else code.co_firstlineno
@@ -91,9 +95,12 @@ class Steps(TorchFunctionMode):
         *,
         origins: TensorMap[bool] | None = None,
         keeps: bool = False,
+        instead: dict[Hashable, torch.Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.keeps = keeps
+        self.instead = instead or {}  # results to put in the place of a step's own
+        self.lost = 0.0, 0.0  # of the operands of such a result what it is off by, and what it is, where it is off
         self.results: list[tuple[TracedStep, torch.Tensor]] = []  # of each step that makes new numbers
         self.room_bytes = MOST_BYTES
         self.origins = origins  # of every tensor that was stored, or that an operation of torch made
@@ -139,6 +146,8 @@ class Steps(TorchFunctionMode):
             self.room_bytes -= floats[0].nbytes
             if self.room_bytes >= 0:
                 self.results.append((self.steps[-1], unwrapped(floats[0]).detach().clone()))
+        if (exact := self.instead.get(self.steps[-1].identity)) is not None:
+            self._exchange(floats[0], exact, args)
         to = self.rounded.get(self.steps[-1].identity)
         if to is None:
             return result
@@ -152,6 +161,14 @@ class Steps(TorchFunctionMode):
                         part.copy_(rounded[id(part)])
                         rounded[id(part)] = part
         return result if writes else _with(result, rounded)
+
+    def _exchange(self, result: torch.Tensor, exact: torch.Tensor, args: tuple[Any, ...]) -> None:
+        with torch._C.DisableTorchFunction():
+            off = (result - exact).abs() > HARDLY_RIGHT * exact.abs()
+            sizes = [torch.as_tensor(value, device=exact.device).detach().abs().double() for value in args[:2]]
+            size = torch.stack(torch.broadcast_tensors(*sizes, exact)[:2]).amax(0)[off]
+            self.lost = float(((result - exact).abs()[off] / size).amax()), float((exact.abs()[off] / size).amax())
+            result.copy_(exact)
 
     def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any) -> None:
         """Note what an operation is given that torch did not make, and that holds few digits."""

@@ -107,3 +107,48 @@ def test_an_error_that_rounding_brings_is_blamed_on_the_rounding(look, cast, lin
 def test_an_error_that_float64_raises_too_is_none_of_dtypes():
     with pytest.raises(ParameterError, match="no error of dtypes"):
         examine(Lookup(_to_dtype, _in_tensor).bfloat16().eval(), torch.randn(2, 8).bfloat16(), torch.tensor(2000.0))
+
+
+class Standardizes(nn.Module):
+    def __init__(self, variance):
+        super().__init__()
+        self.out, self.variance = nn.Linear(16, 16), variance
+
+    def forward(self, x):
+        mean = x.mean(-1, keepdim=True)
+        return self.out((x - mean) / (self.variance(x, mean).clamp_min(0).sqrt() + 1e-6))
+
+
+def _of_squares(x, mean):
+    return x.square().mean(-1, keepdim=True) - mean.square()
+
+
+def _of_powers(x, mean):
+    return (x**2).mean(-1, keepdim=True) - mean**2
+
+
+def _of_deviations(x, mean):
+    return (x - mean).square().mean(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("variance", [_of_squares, _of_powers])
+def test_a_variance_that_cancels_is_named_and_not_what_divides_by_it(variance):
+    x = 300 + 0.01 * torch.randn(4, 16, generator=torch.Generator().manual_seed(0))
+    diagnosis = examine(Standardizes(variance).eval(), x, latency=False)
+    (fault,) = diagnosis.faults
+    assert (fault.op, fault.place.function) == ("sub", variance.__name__)
+    assert "nearly equal numbers are subtracted" in fault.reason
+    assert not diagnosis.patch.verified
+    assert "float64" in diagnosis.patch.origin
+    assert examine(Standardizes(_of_deviations).eval(), x, fixes=False).faults == ()
+
+
+def test_no_format_with_fewer_digits_is_suggested_where_digits_are_lost():
+    class SmallAngles(nn.Module):
+        def forward(self, angle):
+            return (1 - torch.cos(angle)) / angle**2
+
+    angle = torch.linspace(1e-4, 3e-4, 8)
+    diagnosis = examine(SmallAngles(), angle, latency=False)
+    assert diagnosis.faults[0].op == "__rsub__"
+    assert not any("float16" in patch.code for patch in diagnosis.patches)
