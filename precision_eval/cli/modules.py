@@ -14,6 +14,7 @@ from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, leaving_is_noticed
 from precision_eval.cli.progress import bar_on
 from precision_eval.cli.settings import MODULES, read_settings, set_option, settings_help
+from precision_eval.core.environment import resolved_device
 from precision_eval.core.errors import check_known
 from precision_eval.core.files import TrialFile, check_own_folder, claimed
 from precision_eval.core.formatting import one_line
@@ -83,9 +84,12 @@ def find_policy(
         seeds, file = range(seed, seed + CHOOSING), TrialFile(out / "modules.jsonl")
         policy = search_modules(case, size, seeds=seeds, format=format, file=file, max_drift=max_drift, progress=show)
         write_policy(policy, target, path)
-        time = time_policy(policy, case.build(size, device="cpu", seed=seed)) if policy.parts else None
+        device = resolved_device("auto")
+        time = launched = None
+        if policy.parts:
+            time, launched = time_policy(policy, case.build(size, device=device, seed=seed), device=device)
     print_table(policy_table(policy, every=every), console, compact=True)
-    print_lines(map(one_line, (policy.sentence, advice(policy, time))), console, style="bold")
+    print_lines(map(one_line, (policy.sentence, advice(policy, time, launched))), console, style="bold")
     print_lines([f"written: {path}"], console, style="dim")
     return bool(policy.parts)
 
@@ -101,7 +105,7 @@ def _measure_held_out(target: str, out: Path, *, seed: int, console: Console) ->
         candidates=(f"{out / 'policy.py'}:policy",),
         modes=("eager",),
         measures=("trace", "latency", "drift", "teacher_forced_drift", "memory"),
-        device="cpu",
+        device="auto",
         quick=True,
         seed=seed,
         seeds=HELD_OUT,

@@ -37,6 +37,7 @@ from precision_eval.fixes.catalog import Fix
 from precision_eval.fixes.packing import Packed
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.system_drift import exact_output, relative_error
+from precision_eval.measure.timers import LaunchedTimer
 from precision_eval.stats.paired import PairedRatio
 
 FORMATS = ("float16", "bfloat16")
@@ -265,23 +266,37 @@ def called_parts(built: BuiltCase, parts: Sequence[Part]) -> set[tuple[str, ...]
     return called
 
 
-def time_policy(policy: ModulePolicy, built: BuiltCase, *, budget_s: float = 2.0) -> PairedRatio:
-    """Return the time of the policy over that of float32 throughout, in this process."""
-    candidates = {}
+def time_policy(
+    policy: ModulePolicy, built: BuiltCase, *, device: str = "cpu", budget_s: float = 2.0
+) -> tuple[PairedRatio, PairedRatio | None]:
+    """Return the time of the policy over that of float32 throughout, in this process.
+
+    On CUDA it is the device's time, and that of calls launched from Python comes second.
+    """
+    on_cuda, candidates = device.startswith("cuda"), {}
     with one_thread(), ExitStack() as stack:
         for name, parts in {"float32": (), "policy": policy.parts}.items():
             call = fix_of(parts, policy.format).applied(copy.deepcopy(built.model))
             stack.enter_context(call.stored())
             candidates[name] = Candidate(partial(call, *call.prepare(built.inputs)), call.agreeing)
-        # A step may write its cache, so a call need not repeat.
-        return compare_latency(candidates, baseline="float32", budget_s=budget_s, check=False)["policy"]
+        compare = partial(
+            compare_latency, candidates, baseline="float32", budget_s=budget_s / (2 if on_cuda else 1), device=device,
+            check=False,  # a step may write its cache, so a call need not repeat
+        )  # fmt: skip
+        time = compare(graph=on_cuda)["policy"]
+        return time, compare(timer=LaunchedTimer(device))["policy"] if on_cuda else None
 
 
-def advice(policy: ModulePolicy, time: PairedRatio | None) -> str:
+def advice(policy: ModulePolicy, time: PairedRatio | None, launched: PairedRatio | None = None) -> str:
     """Say whether to ship the policy, by its time; it has kept the limit of drift."""
     if time is None:
         return "Keep float32: no module in half keeps the limit of drift."
     interval = f"{time.ratio:.2f} × the time of float32 [{time.ratio_low:.2f}, {time.ratio_high:.2f}]"
+    if launched is not None:
+        interval += (
+            f" on the device, {launched.ratio:.2f} × launched from Python [{launched.ratio_low:.2f}, "
+            f"{launched.ratio_high:.2f}]"
+        )
     if time.verdict == "slower":
         return f"Not recommended for speed: the policy takes {interval}. It saves memory only."
     if time.verdict == "faster":

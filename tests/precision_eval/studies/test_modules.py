@@ -12,6 +12,7 @@ from precision_eval.cases.systems import case_by_id
 from precision_eval.core.files import TrialFile
 from precision_eval.fixes import fix_by_id
 from precision_eval.measure.system_drift import relative_error, system_drift
+from precision_eval.studies import modules
 from precision_eval.studies.modules import (
     NOT_CALLED,
     ModulePolicy,
@@ -196,6 +197,21 @@ def test_a_model_of_one_layer_has_a_part():
 def test_a_policy_is_recommended_by_its_time(found, verdict, start):
     time = SimpleNamespace(verdict=verdict, ratio=1.0, ratio_low=1.0, ratio_high=1.0)
     assert advice(found[0], time).startswith(start)
+
+
+def test_on_a_gpu_the_policy_is_judged_by_the_device_and_launched_beside(case, found, monkeypatch):
+    def compare(candidates, *, timer=None, graph=False, device, **_):
+        assert device == "cuda"
+        low = 0.4 if graph else 1.1
+        assert graph != (timer is not None)
+        return {"policy": SimpleNamespace(verdict="faster", ratio=low, ratio_low=low, ratio_high=low)}
+
+    monkeypatch.setattr(modules, "compare_latency", compare)
+    monkeypatch.setattr(modules, "LaunchedTimer", lambda device: device)
+    built = case.build("own", device="cpu", seed=0)
+    text = advice(found[0], *modules.time_policy(found[0], built, device="cuda"))
+    assert text.startswith("Recommended")
+    assert text.index("0.40 ×") < text.index("on the device") < text.index("1.10 ×")
 
 
 def test_bad_input_is_named(refused, tmp_path):
