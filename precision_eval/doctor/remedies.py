@@ -163,7 +163,7 @@ def _candidate(fix: Fix, subject: ExaminedModel, stack: ExitStack) -> tuple[Exam
     model = copy_model(subject)
     applied = _apply_fix(fix, model)
     stack.enter_context(applied.stored())
-    return model, Candidate(partial(applied, *applied.prepare(model.tensors)), applied.agreeing)
+    return model, Candidate(applied.bind(*applied.prepare(model.tensors)), applied.agreeing)
 
 
 def _repair_candidate(

@@ -18,6 +18,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from itertools import chain
 from types import FunctionType, TracebackType
 from typing import Any, cast
@@ -254,6 +255,13 @@ class AppliedFix:
             return self._run(*inputs)
         with self.around_call():
             return self._run(*inputs)
+
+    def bind(self, *inputs: torch.Tensor) -> Callable[[], Any]:
+        """Return the call for a block of timed calls, which has the fix in force: nothing else of ours is in it.
+
+        Of a fix that only stores it is the model's own call.
+        """
+        return partial(self._run, *inputs) if self._is_pin_held else partial(self, *inputs)
 
     @contextmanager
     def around_call(self) -> Iterator[None]:

@@ -25,37 +25,50 @@ def _mask_for(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _sdpa(original: Function, storage: bool) -> Function:
-    def scaled_dot_product_attention(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
-        dtype = key.dtype if storage else query.dtype
-        query = query if query.dtype is dtype else query.to(dtype)
-        key = key if key.dtype is dtype else key.to(dtype)
-        value = value if value.dtype is dtype else value.to(dtype)
-        if attn_mask is not None:
+    # rest: dropout_p, is_causal, scale and enable_gqa; to pass on what a call leaves out takes time
+    def to_storage(query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any) -> torch.Tensor:
+        dtype = key.dtype
+        if query.dtype is not dtype:
+            query = query.to(dtype)
+        if value.dtype is not dtype:
+            value = value.to(dtype)
+        if attn_mask is not None and attn_mask.dtype is not torch.bool:
             attn_mask = _mask_for(attn_mask, dtype)
-        return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        return original(query, key, value, attn_mask, *rest, **options)
 
-    return scaled_dot_product_attention
+    def to_activation(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any
+    ) -> torch.Tensor:
+        dtype = query.dtype
+        if key.dtype is not dtype:
+            key = key.to(dtype)
+        if value.dtype is not dtype:
+            value = value.to(dtype)
+        if attn_mask is not None and attn_mask.dtype is not torch.bool:
+            attn_mask = _mask_for(attn_mask, dtype)
+        return original(query, key, value, attn_mask, *rest, **options)
+
+    return to_storage if storage else to_activation
 
 
 def _linear(original: Function, storage: bool) -> Function:
-    def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        dtype = weight.dtype if storage else input.dtype
-        input = input if input.dtype is dtype else input.to(dtype)
-        weight = weight if weight.dtype is dtype else weight.to(dtype)
-        if bias is not None and bias.dtype is not dtype:
-            bias = bias.to(dtype)
-        return original(input, weight, bias)
+    def to_storage(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        dtype = weight.dtype
+        if input.dtype is not dtype:
+            input = input.to(dtype)
+        if bias is None:
+            return original(input, weight)
+        return original(input, weight, bias if bias.dtype is dtype else bias.to(dtype))
 
-    return linear
+    def to_activation(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        dtype = input.dtype
+        if weight.dtype is not dtype:
+            weight = weight.to(dtype)
+        if bias is None:
+            return original(input, weight)
+        return original(input, weight, bias if bias.dtype is dtype else bias.to(dtype))
+
+    return to_storage if storage else to_activation
 
 
 def differ(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -145,7 +158,7 @@ def _set_item(original: Function, _: bool) -> Function:
     # Assignment to a plain slice casts by itself, in the copy; only one with a tensor index is an index_put.
     # Not named __setitem__: Dynamo refuses to inline a function of that name.
     def assign(self: torch.Tensor, index: Any, value: Any) -> None:
-        if indexes_with_tensor(index) and isinstance(value, torch.Tensor) and differ(value, self):
+        if isinstance(value, torch.Tensor) and differ(value, self) and indexes_with_tensor(index):
             value = value.to(self.dtype)
         original(self, index, value)
 

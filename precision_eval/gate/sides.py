@@ -96,7 +96,7 @@ class GateSide:
         broken, total = CallOutcome(outputs, None).broken()
         if broken:
             return SideFigures(status="non_finite", reason=f"{broken} of {total} output values are NaN or infinite")
-        candidate = Candidate(partial(applied, *inputs), partial(self.block, applied))
+        candidate = Candidate(applied.bind(*inputs), partial(self.block, applied))
         return GateCall(candidate, applied, inputs, outputs, stored_bytes)
 
 

@@ -11,7 +11,6 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -305,7 +304,7 @@ def call_once(cell: Cell, fix: str, built: BuiltCase, stack: ExitStack) -> Candi
     inputs = applied.prepare(built.inputs)
     with block():
         broken = _not_finite(fix, applied(*inputs))
-    return broken or Candidate(partial(applied, *inputs), block)
+    return broken or Candidate(applied.bind(*inputs), block)
 
 
 def _applied(cell: Cell, fix: str, built: BuiltCase) -> AppliedFix:

@@ -278,7 +278,7 @@ def time_policy(
         for name, parts in {"float32": (), "policy": policy.parts}.items():
             call = fix_of(parts, policy.format).applied(copy.deepcopy(built.model))
             stack.enter_context(call.stored())
-            candidates[name] = Candidate(partial(call, *call.prepare(built.inputs)), call.agreeing)
+            candidates[name] = Candidate(call.bind(*call.prepare(built.inputs)), call.agreeing)
         compare = partial(
             compare_latency, candidates, baseline="float32", budget_s=budget_s / (2 if on_cuda else 1), device=device,
             check=False,  # a step may write its cache, so a call need not repeat

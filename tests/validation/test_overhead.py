@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from validation.overhead import EXPERIMENT, trials
+from precision_eval.fixes.catalog import fix_by_id
+from validation.overhead import EXPERIMENT, edits, trials
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,25 @@ def test_harness_capture_on_and_capture_off_give_every_ratio():
         assert found["low"] <= found["ratio"] <= found["high"]
     assert off["ratio"] < 2.0
     assert on["trace"]["ratio"] > 1.0
+
+
+@pytest.mark.parametrize("model", edits.MODELS)
+@pytest.mark.parametrize("fix", edits.EDITS)
+def test_a_fix_computes_what_the_edit_computes(model, fix):
+    kind, shape = edits.MODELS[model]
+    shipped, written = kind(), kind(fix)
+    written.load_state_dict(shipped.state_dict())
+    x = torch.randn(shape)
+    with fix_by_id(fix).applied(shipped) as call:
+        assert torch.equal(call(x), written(x))
+    with pytest.raises(RuntimeError, match="dtype"):
+        shipped(x)
+
+
+def test_an_edit_is_within_a_per_cent_or_two_microseconds():
+    line = {"ratio": 1.05, "low": 1.04, "high": 1.06, "blocks": 100, "kind": "edit"}
+    lines = [{**line, "key": f"edit {s}", "baseline_s": s} for s in (2e-5, 2e-4)]
+    assert [figure.met for figure in EXPERIMENT.figures(lines)] == [True, False]
 
 
 def trial(key, **found):

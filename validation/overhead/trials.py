@@ -27,6 +27,7 @@ from precision_eval.stats.paired import PairedRatio, paired_ratio
 from precision_eval.trace.attention import probing
 from precision_eval.trace.capture import observe
 from precision_eval.trace.observer import profiled
+from validation.overhead.edits import MODELS
 
 Trial = dict[str, Any]
 _MARGIN = 0.001
@@ -103,9 +104,26 @@ def off_trial(case: str, size: str, *, budget_s: float, seed: int) -> Trial:
             _both(applied, inputs)
         candidates = {
             "plain": Candidate(partial(model, *inputs), torch.no_grad),
-            "suite": Candidate(partial(applied, *inputs), applied.agreeing),
+            "suite": Candidate(applied.bind(*inputs), applied.agreeing),
         }
         return summary(ratios(candidates, baseline="plain", budget_s=budget_s, seed=seed)["suite"])
+
+
+@one_thread()
+def edit_trial(model: str, fix: str, *, budget_s: float, seed: int) -> Trial:
+    """Latency of a launched call under a fix that casts, over the same cast written into the source."""
+    kind, shape = MODELS[model]
+    torch.manual_seed(seed)
+    x, shipped = torch.randn(shape), kind()
+    written = kind(fix)
+    written.load_state_dict(shipped.state_dict())
+    applied = fix_by_id(fix).applied(shipped)
+    with applied.stored():
+        candidates = {
+            "written": Candidate(partial(written, x), torch.no_grad),
+            "fix": Candidate(applied.bind(x), applied.agreeing),
+        }
+        return summary(ratios(candidates, baseline="written", budget_s=budget_s, seed=seed)["fix"])
 
 
 @one_thread()

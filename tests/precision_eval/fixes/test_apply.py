@@ -46,6 +46,36 @@ def by_hand(model, query, fix_id):
     return F.scaled_dot_product_attention(query, key, value, attn_mask=model.mask, enable_gqa=True)
 
 
+def everything_torch_asks():
+    """What may run besides a model: exchanged names, modes, hooks of all modules, and the code of a call."""
+    stacks = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+    every = nn.modules.module
+    hooks = [len(getattr(every, f"_global_{kind}_hooks")) for kind in ("forward", "forward_pre", "backward")]
+    return names(), stacks, hooks, nn.Module.__call__.__code__, nn.Module._call_impl.__code__
+
+
+@pytest.mark.parametrize("fix_id", ["as_shipped", "full_float32", "bfloat16", "float16"])
+def test_a_timed_call_of_a_fix_without_casts_is_the_plain_model(built, fix_id):
+    model, before = built.model, everything_torch_asks()
+    code, of_instance = type(model).forward.__code__, vars(model).keys() | set()
+    with fix_by_id(fix_id).applied(model).stored() as applied:
+        call = applied.bind(*applied.prepare(built.inputs))
+        with applied.agreeing():
+            assert everything_torch_asks() == before
+            assert call.func is model
+            assert (type(model).forward.__code__, vars(model).keys()) == (code, of_instance)
+            assert len(model._forward_hooks) + len(model._forward_pre_hooks) == 0
+
+
+def test_a_timed_call_of_a_fix_with_casts_has_its_block(built):
+    with fix_by_id("query_to_half").applied(built.model).stored() as applied:
+        call = applied.bind(*built.inputs)
+        with pytest.raises(RuntimeError, match="dtype"):
+            call()
+        with applied.agreeing():
+            assert torch.equal(call(), applied(*built.inputs))
+
+
 @pytest.mark.parametrize("fix_id", ["query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16"])
 def test_bit_identical_to_the_fix_in_the_source(built, fix_id):
     with torch.no_grad():
