@@ -122,5 +122,14 @@ def gpu(
         raise typer.Exit(1)
 
 
+@app.command(name="h200-memory")
+def h200_memory(folder: Annotated[Path, typer.Option(help="Folder of the rows.")] = Path("results/h200")) -> None:
+    """Print the memory that an H200 measured beside what `plan` says of the same calls."""
+    from precision_eval.core.table import to_text
+    from tools.h200 import memory_table
+
+    print(to_text(memory_table(folder)))
+
+
 if __name__ == "__main__":
     run_application(app, "tools")

@@ -14,7 +14,8 @@ from typing import Any
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import MISSING, duration_text, fixed, memory_text, ratio_text, status_text
-from precision_eval.core.table import make_table, to_markdown, without_empty_columns
+from precision_eval.core.table import Table, make_table, to_markdown, without_empty_columns
+from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.report.doubts import Footnotes
 from precision_eval.report.guide import environment_line
 from precision_eval.report.tables import drift_cell
@@ -22,6 +23,7 @@ from precision_eval.report.writer import notes_markdown
 from precision_eval.results.model import Estimate, Group, Row, exact, order_of
 from precision_eval.results.reading import Run, load_run
 
+MIB = 2**20
 BASELINE, TWIN = "full_float32", "twin"
 FILES = ("fixes.jsonl", "plain-torch.jsonl", "trials.jsonl")
 CLOCKS = {"device": "graph", "launched": "launched"}
@@ -205,6 +207,36 @@ def plain_markdown(folder: Path, page: Path) -> str:
         for row in _rows(folder / "plain-torch.jsonl")
     ]
     return to_markdown(make_table(head, rows, align="ll" + "r" * len(PLAIN_CLOCKS)))
+
+
+def memory_table(folder: Path) -> Table:
+    """Return what was measured beside the plan of the same call: what the process held, and the peak of a call above.
+
+    The process held the model as shipped and, beside it, what the fix stores otherwise. cuBLAS's workspace came with
+    the first product of a process, and is taken off where it is in a row.
+    """
+    import torch
+
+    from precision_eval.studies.memory import PlannedCall, Planner, planned_model
+    from precision_eval.studies.memory.devices import device_named
+
+    planners: dict[tuple[str, str], Planner] = {}
+    rows, device, call = [], device_named("h200"), PlannedCall(length=1)
+    for row in [row for row in _rows(folder / "fixes.jsonl") if "call_peak_mib" in row and row["fix"] != TWIN]:
+        case, fix = (row["case"], row["size"]), fix_by_id(row["fix"])
+        if case not in planners:
+            model = planned_model(case[0], size=case[1])
+            planners[case] = Planner(model, autocast_dtype=torch.float16, device=device)
+        plan, held = planners[case].plan(call, fix), planners[case].held_bytes(call, fix)
+        storage, peak = row["storage_mib"] * MIB, row["call_peak_mib"] * MIB
+        if storage - held > 0.9 * device.library_bytes:
+            storage -= device.library_bytes
+        planned = plan.call_bytes or 0
+        error = (held + planned) / (storage + peak) - 1.0
+        sizes = map(memory_text, (storage, held, peak, planned))
+        rows.append((" ".join(case), fix.id, *sizes, f"{100 * error:+.2f} %"))
+    head = ("case, size", "fix", "held", "planned", "peak of a call", "planned", "error of both together")
+    return make_table(head, rows, align="llrrrrr")
 
 
 def device_group(folder: Path, key: Key = FIGURE) -> tuple[Run, Group]:

@@ -73,14 +73,15 @@ def plan(
     from precision_eval.studies.memory.models import PlannedCall, planned_model
     from precision_eval.studies.memory.plan import Planner, device_line, plan_all, plan_notes, plan_table
 
-    planned = planned_model(model, length=length)
+    settings = read_settings(setting, PLAN)
+    planned = planned_model(model, length=length, size=settings.pop("size"))
     candidates = [each for each in _fixes(fix) if fix or not is_target(model) or each.id not in _OF_SHIPPED]
     memory = None if device is None else bytes_of(device)
     target = None if device is None or memory is not None else device_named(device)
     memory = target.memory_bytes if target else memory
-    call = PlannedCall(length=planned.default_length if length is None else length, **read_settings(setting, PLAN))
+    call = PlannedCall(length=planned.default_length if length is None else length, **settings)
     half = torch.bfloat16 if target is not None and target.name == "cpu" else torch.float16
-    planner = Planner(planned, autocast_dtype=half)
+    planner = Planner(planned, autocast_dtype=half, device=target)
     plans = plan_all(planner, call, candidates, device_memory_bytes=memory)
     parameters = planner.parameter_count(call)
     if as_json:

@@ -168,6 +168,7 @@ PLAN = (
     ),
     Setting("batch", "a count from 1", _count, "sequences; default 1", 1),
     Setting("tokens", "a count from 1", _count, "tokens per call: 1 is decode, more is prefill; default 1", 1),
+    replace(SIZE, help="size of a shipped case; default its first"),
 )
 
 MODULES = (

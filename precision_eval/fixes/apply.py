@@ -257,11 +257,9 @@ class AppliedFix:
             return self._run(*inputs)
 
     def bind(self, *inputs: torch.Tensor) -> Callable[[], Any]:
-        """Return the call for a block of timed calls, which has the fix in force: nothing else of ours is in it.
-
-        Of a fix that only stores it is the model's own call.
-        """
-        return partial(self._run, *inputs) if self._is_pin_held else partial(self, *inputs)
+        """Return the call to time in a block that has the fix in force: of a fix that only stores, the model's own."""
+        is_plain = self._is_pin_held and self._run is self.model and not self._casts
+        return partial(self.model if is_plain else self, *inputs)
 
     @contextmanager
     def around_call(self) -> Iterator[None]:

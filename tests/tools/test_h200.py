@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.fixes.catalog import fix_by_id
+from precision_eval.studies.memory import PlannedCall, Planner, planned_model
+from precision_eval.studies.memory.devices import device_named
 from tools.h200 import (
     FIGURE,
     FILES,
     device_group,
     fixes_markdown,
     import_rows,
+    memory_table,
     overview_markdown,
     plain_markdown,
     read_fixes,
@@ -120,3 +124,15 @@ def test_the_published_rows_have_no_field_without_a_meaning(tmp_path):
     (tmp_path / "environment.json").write_bytes((ROOT / "h200" / "environment.json").read_bytes())
     import_rows(ROOT / "h200", tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted((*FILES, "environment.json"))
+
+
+def test_measured_memory_stands_beside_the_plan_of_the_same_call(tmp_path):
+    planner = Planner(planned_model("attention-decode", size="tiny"), device=device_named("h200"))
+    call, fix = PlannedCall(length=1), fix_by_id("kv_to_query")
+    held, peak = planner.held_bytes(call, fix), planner.plan(call, fix).call_bytes
+    row = {"case": "attention-decode", "size": "tiny", "mode": "eager", "fix": fix.id}
+    pairs = [(held, peak), (held + (32 << 20), peak), (2 * held, 2 * peak)]
+    write(tmp_path / "fixes.jsonl", [
+        row | {"storage_mib": stored / 2**20, "call_peak_mib": peak / 2**20} for stored, peak in pairs
+    ])  # fmt: skip
+    assert [cells[-1] for cells in memory_table(tmp_path).rows] == ["+0.00 %", "+0.00 %", "-50.00 %"]

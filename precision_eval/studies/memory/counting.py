@@ -39,7 +39,9 @@ UNPLANNABLE = (
 _CASTS = ("_to_copy",)
 _LOOKUPS = ("embedding", "gather", "index", "index_copy", "index_copy_", "index_put", "index_put_", "index_select")
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_scaled_dot_product", "linear")
+_MULTIPLICATIONS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
 _WRITES = ("index_copy", "index_copy_", "index_put", "index_put_")
+_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 _NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm")
 _TILE_BYTES = 1 << 20
 """Per thread: the blocks in which products and fused attention are computed."""
@@ -55,9 +57,15 @@ def fake_tensors(mode: FakeTensorMode) -> Iterator[None]:
         yield
 
 
+# Whether attention of so formatted operands is plain products: dtype, whether heads share keys, whether it has a mask.
+AttendsPlainly = Callable[[str, bool, bool], bool]
+
+
 class AllocationCounter(TorchDispatchMode):
-    def __init__(self) -> None:
+    def __init__(self, attends_plainly: AttendsPlainly = lambda dtype, shares_heads, has_mask: False) -> None:
         super().__init__()
+        self.attends_plainly = attends_plainly
+        self.multiplies = False
         self.level_bytes = 0
         self.peak_bytes = 0
         self.peak_with_scratch_bytes = 0
@@ -72,13 +80,15 @@ class AllocationCounter(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        inputs = leaf_tensors((args, kwargs))
-        check_agreement(func.overloadpacket.__name__, inputs)
+        inputs, name = leaf_tensors((args, kwargs)), func.overloadpacket.__name__
+        check_agreement(name, inputs)
+        if name == _ATTENTION and self._is_plain(inputs, kwargs or {}):
+            return self._attend(args, dict(kwargs or {}))
         output = func(*args, **(kwargs or {}))
         outputs = leaf_tensors(output)
         known = {tensor.untyped_storage()._cdata for tensor in inputs}
         created = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in outputs}
-        name = func.overloadpacket.__name__
+        self.multiplies = self.multiplies or name in _MULTIPLICATIONS
         for storage in (storage for key, storage in created.items() if key not in known):
             self._count(storage, cast=name in _CASTS)
         if self.level_bytes > self.peak_bytes:
@@ -87,6 +97,20 @@ class AllocationCounter(TorchDispatchMode):
         scratch = 0 if is_view else scratch_bound_bytes(name, inputs, outputs)
         self.peak_with_scratch_bytes = max(self.peak_with_scratch_bytes, self.level_bytes + scratch)
         return output
+
+    def _is_plain(self, inputs: list[torch.Tensor], kwargs: Mapping[str, Any]) -> bool:
+        query, key = inputs[:2]
+        has_mask = kwargs.get("attn_mask") is not None
+        return self.attends_plainly(short(query.dtype), key.shape[1] < query.shape[1], has_mask)
+
+    def _attend(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Attend by plain products, each of them counted."""
+        query, key, value, *rest = args
+        shared = key.shape[1] < query.shape[1]
+        with self:
+            return torch.ops.aten._scaled_dot_product_attention_math.default.decompose(
+                query, key, value, kwargs.pop("attn_mask", None), *rest, enable_gqa=shared, **kwargs
+            )
 
     def _count(self, storage: torch.UntypedStorage, *, cast: bool) -> None:
         size = storage.nbytes()
@@ -131,9 +155,8 @@ def scratch_bound_bytes(name: str, inputs: list[torch.Tensor], outputs: list[tor
     return accumulator + max(widest, _FLOAT32_BYTES) * sum(tensor.numel() for tensor in operands)
 
 
-def counted_call(call: Callable[..., Any], inputs: tuple[Any, ...]) -> AllocationCounter:
+def counted_call(call: Callable[..., Any], inputs: tuple[Any, ...], counter: AllocationCounter) -> AllocationCounter:
     """Count one call on fake tensors; to be used inside :func:`fake_tensors`."""
-    counter = AllocationCounter()
     with counter:
         output = call(*inputs)
     del output

@@ -97,17 +97,21 @@ def is_cache(name: str) -> bool:
     return _CACHE_NAME.fullmatch(name.rpartition(".")[2].lower()) is not None
 
 
-def planned_model(name: str, *, length: int | None = None) -> PlannedModel:
-    """Build a case, weights included, or describe the model of a Hugging Face ``config.json``.
+def planned_model(name: str, *, length: int | None = None, size: str | None = None) -> PlannedModel:
+    """Build a user's case, weights included, or describe a shipped case or the model of a ``config.json``.
 
     A user's factory that takes a `length` is called with it.
     """
+    if size is not None and name not in (case.id for case in CASES):
+        raise ParameterError(f"size is '{size}', and {name} has none; only a shipped case has sizes")
     if name.endswith(".json"):
         return _model_of_config(Path(name))
     if is_target(name) and length is not None:
         return _model_of_case(_case_of_length(name, length), length)
-    if is_target(name) or name in (case.id for case in CASES):
+    if is_target(name):
         return _model_of_case(case_by_id(name))
+    if name in (case.id for case in CASES):
+        return _model_of_shipped(case_by_id(name), size)
     raise ParameterError(f"no model '{name}'; give FILE.py:FACTORY, a case's id, or a Hugging Face config.json")
 
 
@@ -143,6 +147,16 @@ def _model_of_case(case: Case, length: int = 1) -> PlannedModel:
     return PlannedModel(
         name=case.id, source=case.source, layers=1, default_length=length, as_built=True,
         make=lambda call, layers: faked(),
+    )  # fmt: skip
+
+
+def _model_of_shipped(case: Case, size: str | None) -> PlannedModel:
+    """Plan a shipped case at any size: its weights are drawn on tensors without memory."""
+    chosen = size or case.default_sizes[0]
+    check_known(f"size of {case.id}:", chosen, case.sizes)
+    return PlannedModel(
+        name=f"{case.id} {chosen}", source=case.source, layers=1, default_length=1, as_built=True,
+        make=lambda call, layers: case.build(chosen, device="cpu", seed=0),
     )  # fmt: skip
 
 

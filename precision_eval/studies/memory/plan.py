@@ -24,7 +24,14 @@ from precision_eval.core.formatting import MISSING, memory_text, yes_no
 from precision_eval.core.table import Table
 from precision_eval.core.targets import first_line
 from precision_eval.fixes.catalog import FIXES, Fix
-from precision_eval.studies.memory.counting import UNPLANNABLE, counted_call, fake_tensors, stored_bytes
+from precision_eval.fixes.storage import floating_tensors
+from precision_eval.studies.memory.counting import (
+    UNPLANNABLE,
+    AllocationCounter,
+    counted_call,
+    fake_tensors,
+    stored_bytes,
+)
 from precision_eval.studies.memory.devices import Device
 from precision_eval.studies.memory.models import PlannedCall, PlannedModel, is_cache
 
@@ -42,7 +49,7 @@ class FixPlan:
     """Memory of a model under one fix; sizes are None where the call does not run.
 
     ``call_bytes`` is the least peak of the call above what is stored, ``workspace_bytes`` what its kernels may add to
-    it at most, ``casts_bytes`` the part of it that is copies into another dtype.
+    it at most, ``casts_bytes`` the part of it that is copies into another dtype, ``library_bytes`` what cuBLAS keeps.
     """
 
     fix: str
@@ -54,6 +61,7 @@ class FixPlan:
     casts_bytes: int | None = None
     call_bytes: int | None = None
     workspace_bytes: int | None = None
+    library_bytes: int | None = None
     total_bytes: int | None = None
     total_high_bytes: int | None = None
     fits: bool | None = None
@@ -78,9 +86,12 @@ class CallNotRunError(Exception):
 class Planner:
     """Plans one model; what was built and run is kept, so that no length is run twice under one fix."""
 
-    def __init__(self, model: PlannedModel, *, autocast_dtype: torch.dtype = torch.bfloat16) -> None:
+    def __init__(
+        self, model: PlannedModel, *, autocast_dtype: torch.dtype = torch.bfloat16, device: Device | None = None
+    ) -> None:
         self.model = model
         self.autocast_dtype = autocast_dtype
+        self.device = device
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)  # a module may hold tensors that it has not registered
         self._cases: dict[tuple[PlannedCall, int], BuiltCase] = {}
         self._runs: dict[tuple[PlannedCall, int, str], Counter[str]] = {}
@@ -100,13 +111,15 @@ class Planner:
             peak = self._peak(call, fix, growth_at=call)
         except CallNotRunError as failure:
             return replace(plan, status=failure.status, reason=failure.reason)
-        most = stored.total() + peak["call"] + peak["scratch"]
+        least = stored.total() + peak["call"] + peak["library"]
+        most = least + peak["scratch"]
         plan = replace(
             plan,
             casts_bytes=peak["casts"],
             call_bytes=peak["call"],
             workspace_bytes=peak["scratch"],
-            total_bytes=stored.total() + peak["call"],
+            library_bytes=peak["library"],
+            total_bytes=least,
             total_high_bytes=most,
         )
         if device_memory_bytes is None:
@@ -144,6 +157,21 @@ class Planner:
 
         return self._at_full_depth(call, stored)
 
+    def held_bytes(self, call: PlannedCall, fix: Fix) -> int:
+        """Bytes of a model as shipped and of what a fix stores otherwise, side by side, as measuring holds them."""
+
+        def held(case: BuiltCase) -> Counter[str]:
+            with fake_tensors(self._mode):
+                shipped = {id(tensor): tensor.dtype for tensor in floating_tensors(case.model)}
+                total = stored_bytes(case.model, kind=_kind).total()
+                if "eager" in fix.modes:
+                    with fix.applied(case.model).stored() as applied:
+                        tensors = floating_tensors(applied.model)
+                        total += sum(t.nbytes for t in tensors if shipped.get(id(t)) is not t.dtype)
+            return Counter(held=total)
+
+        return self._at_full_depth(call, held)["held"]
+
     def _peak(self, call: PlannedCall, fix: Fix, *, growth_at: PlannedCall) -> Counter[str]:
         """Return the figures of the peak; a layer's own share is taken from `growth_at`."""
         few, more = (self._run(growth_at, depth, fix) for depth in (_SHALLOW, _SHALLOW + 1))
@@ -165,7 +193,7 @@ class Planner:
                 _autocast_to(self.autocast_dtype),
                 fix.applied(case.model) as applied,
             ):
-                counter = counted_call(applied, applied.prepare(case.inputs))
+                counter = counted_call(applied, applied.prepare(case.inputs), self._counter())
         except UNPLANNABLE as error:
             raise CallNotRunError("unsupported", f"cannot be planned: {first_line(error)}") from error
         except UnsupportedError as error:
@@ -174,7 +202,20 @@ class Planner:
             if is_fault_of_the_suite(error):
                 raise
             raise CallNotRunError("raises", first_line(error)) from error
-        return Counter(call=counter.peak_bytes, scratch=counter.scratch_bytes, casts=counter.casts_at_peak_bytes)
+        library = self.device.library_bytes if self.device is not None and counter.multiplies else 0
+        return Counter(
+            call=counter.peak_bytes, scratch=counter.scratch_bytes, casts=counter.casts_at_peak_bytes, library=library
+        )
+
+    def _counter(self) -> AllocationCounter:
+        device = self.device
+        if device is None:
+            return AllocationCounter()
+        return AllocationCounter(
+            lambda dtype, shares_heads, has_mask: device.attends_plainly(
+                dtype, shares_heads=shares_heads, has_mask=has_mask
+            )
+        )
 
     def _largest_length(self, call: PlannedCall, fix: Fix, budget_bytes: int) -> int:
         """Find the longest length whose total fits; totals grow with the length."""
@@ -182,7 +223,7 @@ class Planner:
         def total(length: int) -> int:
             longer = replace(call, length=length)
             peak = self._peak(longer, fix, growth_at=call)
-            return self._stored(longer, fix).total() + peak["call"] + peak["scratch"]
+            return self._stored(longer, fix).total() + peak["call"] + peak["library"] + peak["scratch"]
 
         most = self.model.longest or LONGEST
         return largest_within(total, budget_bytes, least=call.tokens, start=call.length, most=most)
@@ -269,7 +310,8 @@ def plan_table(
         align="l" + "r" * (len(columns) - 1),
         notes=(
             "call: the least that one call holds at its peak; casts: the part of it that is copies into another dtype; "
-            "at most: with all the scratch memory that its kernels may take",
+            "total: on a GPU with the workspace that cuBLAS keeps; at most: with all the scratch memory that kernels "
+            "may take",
         ),
     )
 

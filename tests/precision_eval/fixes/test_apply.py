@@ -70,7 +70,7 @@ def test_a_timed_call_of_a_fix_without_casts_is_the_plain_model(built, fix_id):
 def test_a_timed_call_of_a_fix_with_casts_has_its_block(built):
     with fix_by_id("query_to_half").applied(built.model).stored() as applied:
         call = applied.bind(*built.inputs)
-        with pytest.raises(RuntimeError, match="dtype"):
+        with pytest.raises(FixStateError, match="not in force"):
             call()
         with applied.agreeing():
             assert torch.equal(call(), applied(*built.inputs))

@@ -225,7 +225,7 @@ def test_a_factory_with_tied_weights_and_a_tensor_that_is_no_buffer(tmp_path, pr
     assert document["parameters"] == recurrent + 40 * 16
     assert wide["weights_bytes"] == 4 * document["parameters"] == 2 * shipped["weights_bytes"]
     code, out, _ = program("plan", *asked)
-    assert (code, "as built, in 14.9 GiB" in out, "longest" in out) == (0, True, False)
+    assert (code, "as built, in 14 GiB" in out, "longest" in out) == (0, True, False)
     assert "t4: its format is float16; float16 native, bfloat16 emulated, float32 native" in out
 
 
@@ -278,6 +278,75 @@ def test_the_format_to_take_on_a_device():
     assert device_named("cpu").memory_bytes > 1 << 28
     with pytest.raises(UnsupportedError, match="torch sees no 'cuda:99' here"):
         device_named("cuda:99")
+
+
+def attention(dtype, *, heads=2, shared=8, mask=True):
+    class Attends(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("key", torch.zeros(1, heads, 512, 64, dtype=dtype))
+            self.register_buffer("mask", torch.ones(1, 1, 1, 512, dtype=torch.bool))
+
+        def forward(self, query):
+            return torch.nn.functional.scaled_dot_product_attention(
+                query, self.key, self.key, attn_mask=self.mask if mask else None, enable_gqa=True
+            )
+
+    return planner_of(lambda: BuiltCase(Attends(), (torch.zeros(1, shared, 1, 64, dtype=dtype),))).model
+
+
+def call_bytes(model, device):
+    planner = Planner(model, device=None if device is None else device_named(device))
+    return planner.plan(CALL, fix_by_id("as_shipped")).call_bytes
+
+
+def test_keys_that_heads_share_are_repeated_where_a_gpu_has_no_kernel_for_them():
+    repeated = 8 * 512 * 64  # keys and values, and the scaled keys beside them
+    for dtype, mask, devices in (
+        (torch.float32, False, {"t4": True, "a100": True, "h200": True}),
+        (torch.float16, True, {"t4": True, "a100": True, "h200": False}),
+        (torch.float16, False, {"t4": True, "a100": False, "h200": False}),
+    ):
+        for device, is_plain in devices.items():
+            needed = call_bytes(attention(dtype, mask=mask), device)
+            assert (needed >= 2 * repeated * dtype.itemsize) == is_plain, (dtype, mask, device)
+    assert call_bytes(attention(torch.float32), None) < repeated
+    assert call_bytes(attention(torch.float32, heads=8), "h200") < repeated
+
+
+def test_a_gpu_keeps_a_workspace_for_products_and_only_then():
+    for device, library in (("h200", 32 << 20), ("t4", 8519680)):
+        for layer, expected in ((torch.nn.Linear(4, 4), library), (torch.nn.ReLU(), 0)):
+            model = planner_of(lambda layer=layer: BuiltCase(layer, (torch.zeros(1, 4),))).model
+            plan = Planner(model, device=device_named(device)).plan(CALL, fix_by_id("as_shipped"))
+            assert plan.library_bytes == expected
+            assert plan.total_bytes == plan.stored_bytes + plan.call_bytes + expected
+
+
+def test_what_measuring_holds_is_the_model_and_what_a_fix_stores_otherwise():
+    def build():
+        return BuiltCase(
+            torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4, dtype=torch.float16)), (torch.zeros(1, 4),)
+        )
+
+    planner = planner_of(build)
+    single, half = 4 * (16 + 4), 2 * (16 + 4)
+    held = {name: planner.held_bytes(CALL, fix_by_id(name)) for name in ("kv_to_query", "full_float32", "float16")}
+    assert held == {"kv_to_query": single + half, "full_float32": 2 * single + half, "float16": single + 2 * half}
+
+
+def test_a_shipped_case_is_planned_at_any_size_without_its_weights(program):
+    full, default = planned_model("metavoice-decode-float32", size="full"), planned_model("metavoice-decode-float32")
+    parameters = [Planner(model).parameter_count(PlannedCall(length=1)) for model in (full, default)]
+    assert parameters[0] > 1e9 > parameters[1]
+    document = json.loads(program("plan", "attention-decode", "--set", "size=tiny", "--json")[1])
+    assert document["model"] == "attention-decode tiny"
+
+
+def test_a_size_of_what_has_none_is_refused(refused, tmp_path):
+    (tmp_path / "own.py").write_text(FACTORY, encoding="utf-8")
+    refused("has none", "plan", f"{tmp_path / 'own.py'}:factory", "--set", "size=full")
+    refused("unknown size", "plan", "attention-decode", "--set", "size=huge")
 
 
 CACHES = ("keys", "layers.0.value", "layer.self_0_value", "block.key_cache", "past_values", "k_cache", "kv_cache")
