@@ -68,6 +68,13 @@ def _with_new_code(function: Callable[..., Any], name: str) -> Callable[..., Any
     return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
 
 
+def forget_compiled() -> None:
+    """Forget what was compiled and traced, and name what is compiled from now on as a new process does."""
+    global _serial
+    torch._dynamo.reset()
+    _serial = itertools.count()
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Hold back the stack trace that Dynamo logs for each frame whose error it suppresses."""

@@ -32,6 +32,7 @@ from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of
 from precision_eval.core.targets import is_target, loaded
 from precision_eval.core.workers import LastAnswer
+from precision_eval.fixes.apply import forget_compiled
 from precision_eval.measure.candidates import bits_checksum
 from precision_eval.measure.registry import CASE_BITS, CellResult, Measure, run_cell
 
@@ -118,7 +119,7 @@ class Settings:
             torch.cuda.set_device(current)
             torch.cuda.set_stream(torch.cuda.default_stream(current))
         _leave_autocast()
-        torch._dynamo.reset()
+        forget_compiled()
 
 
 def _leave_autocast() -> None:

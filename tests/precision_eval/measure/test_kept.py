@@ -11,6 +11,7 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import passed
 from precision_eval.core.workers import LastAnswer
+from precision_eval.fixes import apply
 from precision_eval.measure import kept
 from precision_eval.measure.candidates import bits_checksum
 from precision_eval.measure.registry import CASE_BITS, Measure
@@ -179,3 +180,12 @@ def test_peaks_are_counted_anew(monkeypatch):
     card = Card(monkeypatch)
     kept._count_peaks_anew("cuda:0")
     assert card.done == [("reset_peak_memory_stats", "cuda:0")]
+
+
+def test_compiled_calls_are_named_as_in_a_new_process():
+    """Their names are in what the compiler raises, and so in records."""
+    names = []
+    for _ in range(2):
+        kept.Settings("cpu").restore()
+        names.append(apply._with_new_code(lambda: None, "as_shipped").__code__.co_name)
+    assert names == ["as_shipped_0"] * 2
