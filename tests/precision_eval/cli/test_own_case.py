@@ -47,7 +47,10 @@ def test_from_a_file_to_a_report_and_again_after_an_edit(folder):
     assert timed >= {"my_case.py:wide_cache", "float16"}
     assert {r.status for r in first.values() if r.fix == "as_shipped"} == {"raised"}
     assert "my_case.py:factory" in (folder / "out" / "report.html").read_text()
-    assert "add synthesize(model, script, seed)" in " ".join(done.stdout.split())
+    assert "add synthesize to your OwnCase" in " ".join(done.stdout.split())
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 30
+    assert lines[-1].startswith("Next: precision-eval ")
 
     traces = [*arguments, "--measure", "trace"]
     again = command(folder, *traces)
