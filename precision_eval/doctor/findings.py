@@ -231,7 +231,7 @@ def _judge(event: Event) -> tuple[Severity, str]:
         if is_of_optimizer(event) and event.name == "addcdiv_" and event.result is torch.float16:
             return "fault", (
                 f"{reason}; it is a step of the optimizer, and what it divides by may be zero: float16 flushes less "
-                "than 6e-8, as Adam's eps of 1e-8 and the square of a gradient below 2e-4 are; optimise a float32 copy "
+                "than 6e-8, as Adam's eps of 1e-8 and the square of a gradient below 2e-4 are; optimize a float32 copy "
                 "(master weights), cast where the model reads it"
             )
         if event.name in _OF_ZERO and divides and event.result is torch.float16:
