@@ -29,7 +29,7 @@ from torch import nn
 
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import case_by_id
-from precision_eval.core.cells import Cell, Outcome, failed, failure_of
+from precision_eval.core.cells import Cell, Outcome, failed, failure_of, is_out_of_memory
 from precision_eval.core.targets import is_target, loaded
 from precision_eval.core.workers import LastAnswer
 from precision_eval.fixes.apply import forget_compiled
@@ -202,6 +202,7 @@ class _Process:
                 self.case = KeptCase(case)
             except (RuntimeError, NotImplementedError, TypeError):
                 return case  # tensors of a kind of their own, whose bits nobody can read
+            del case  # its buffers are in main memory now
             self.level_bytes = _allocated_bytes(cell.device)
         self.is_lent = True
         return self.case.lend()
@@ -247,7 +248,7 @@ def _fault_of(device: str) -> str | None:
     try:
         probe_device(device)
     except RuntimeError as error:
-        return failure_of("", error).reason
+        return None if is_out_of_memory(error) else failure_of("", error).reason
     return None
 
 

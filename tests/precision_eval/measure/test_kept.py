@@ -189,3 +189,23 @@ def test_compiled_calls_are_named_as_in_a_new_process():
         kept.Settings("cpu").restore()
         names.append(apply._with_new_code(lambda: None, "as_shipped").__code__.co_name)
     assert names == ["as_shipped_0"] * 2
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "goes_on"),
+    [
+        (RuntimeError("CUDA error: an illegal memory access was encountered\nmore"), "raised", False),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB."), "passed", True),
+    ],
+)
+def test_figures_from_a_device_that_answers_with_errors_are_none(builds, monkeypatch, tmp_path, error, status, goes_on):
+    def probe(device):
+        raise error
+
+    monkeypatch.setattr(kept, "probe_device", probe)
+    monkeypatch.setattr("precision_eval.measure.registry.imported", lambda place: sums(CELL, lambda built: None))
+    answer = kept.run_kept_cell(CELL, tmp_path, MEASURES)
+    result = answer if goes_on else answer.value
+    assert isinstance(answer, LastAnswer) is not goes_on
+    assert result.is_lost is not goes_on
+    assert result.outcomes[0].status == status
