@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 # Seconds between two plain lines.
 _PLAIN_STEP_S = 30.0
+# Cells that say how long the next ones take: the machine may be busier, or quieter, than it was before.
+_RECENT = 7
+_UNTIMED = ("every cell that is not timed",)
 
 # Takes how much is done, of how much, and what is under way.
 Show = Callable[[float, float | None, str], None]
@@ -57,8 +60,7 @@ class Tally:
         self.total = len(self._open)
         self.resumed = 0
         self._lost: set[tuple[str, str, str, str]] = set()  # fixes of which nothing more is measured
-        self._walls: dict[tuple[str, ...], list[float]] = {}  # seconds per record, by kind of cell
-        self._expected_s = 0.0  # the rough duration of what was measured
+        self._paces: dict[tuple[str, ...], list[float]] = {}  # how many times its rough duration a kind of cell took
         self.running: dict[Cell, float] = {}  # when each began
         self._worked_s = {True: 0.0, False: 0.0}  # of timed cells, which run alone, and of those side by side
         self._began_s = time.monotonic()
@@ -85,10 +87,12 @@ class Tally:
         if resumed:
             self.resumed += len(records)
         elif wall_s > 0.0:
-            self._expected_s += self.measures[cell.measure].expected_s(cell)
-            self._worked_s[self.measures[cell.measure].timed] += wall_s
-            for kind in _kinds(cell):
-                self._walls.setdefault(kind, []).append(wall_s / len(records))
+            measure = self.measures[cell.measure]
+            self._worked_s[measure.timed] += wall_s
+            for kind in (*_kinds(cell), *(() if measure.timed else (_UNTIMED,))):
+                self._paces.setdefault(kind, []).append(
+                    wall_s / measure.expected_s(cell) * len(cell.fixes) / len(records)
+                )
 
     def resumed_text(self) -> str:
         return f"{self.resumed} of {self.total} already measured"
@@ -100,7 +104,7 @@ class Tally:
     def left_text(self) -> str:
         if not self._open:
             return f"done in {clock(self.elapsed_s)}"
-        if not self._expected_s:
+        if not any(self._worked_s.values()):
             return f"{clock(self.elapsed_s)} elapsed"
         return f"{clock(self.elapsed_s)} elapsed, about {clock(self.left_s())} left"
 
@@ -116,17 +120,20 @@ class Tally:
         return rate * max(0.0, left_s[False] - running_s) + left_s[True]
 
     def _estimate_s(self, cell: Cell) -> float:
-        """Return the likely seconds of one record: as cells alike took, else as rough durations were at this pace."""
-        for kind in _kinds(cell):
-            if kind in self._walls:
-                return statistics.fmean(self._walls[kind])
+        """Return the likely seconds of one record: its rough duration, at the pace of the last cells like it.
+
+        A median, since the first cell of a kind also loads what the others find loaded.
+        """
         measure = self.measures[cell.measure]
-        pace = 1.0 if measure.timed else sum(self._worked_s.values()) / self._expected_s  # timing has a fixed budget
+        general = [1.0] if measure.timed else self._paces.get(_UNTIMED, [1.0])[-_RECENT:]  # timing has a fixed budget
+        known = [self._paces[kind][-_RECENT:] for kind in _kinds(cell) if kind in self._paces]
+        alike = next((paces for paces in known if len(paces) > 1), [])
+        pace = statistics.median(alike or [statistics.median(general), *(known[0] if known else [])])
         return measure.expected_s(cell) * pace / len(cell.fixes)
 
 
 def _kinds(cell: Cell) -> tuple[tuple[str, ...], ...]:
-    """Return what cells that take about as long have in common, the most alike first."""
+    """Return what cells at the same pace have in common, the most alike first."""
     return ((cell.measure, cell.case, cell.size, cell.mode), (cell.measure, cell.mode))
 
 

@@ -31,7 +31,7 @@ _FACTS = {
     "usable cores": "cpu.usable_cores",
     "device": "device.name",
     "device model": "device.model",
-    "commit": "package.git_commit",
+    "precision-eval commit": "package.git_commit",
 }
 
 

@@ -26,6 +26,8 @@ from precision_eval.cases.own import own_case
 from precision_eval.core.errors import ParameterError
 from precision_eval.doctor.diagnosis import Diagnosis, Patch
 from precision_eval.doctor.examination import examine
+from precision_eval.fixes.outside import Fixed
+from precision_eval.fixes.storage import tensors_in
 from validation.doctor import scenes
 from validation.doctor.scenes import Built, SceneSet
 from validation.frame import ROOT, Data, Figure, python_m
@@ -135,12 +137,23 @@ def _again(target: str, code: str, file: Path | None = None) -> Data:
         model, inputs = _build(target, _load_set(file) if file is not None and file.exists() else None)
         if code:
             model, inputs = _changed(code, model, inputs)
+        if isinstance(model, Fixed):  # no module to examine: it is called
+            return {"status": _status(model, inputs), "faults": [], "patches": []}
         diagnosis = _examine(model, inputs, fixes=False)
     finally:
         scenes._BODIES.update(kept)
     faults = [f"{fault.kind} at {fault.place}: {fault.reason}"[:240] for fault in diagnosis.faults]
     patches = [patch.diff or patch.code for patch in diagnosis.patches if patch.diff or patch.code]
     return {"status": diagnosis.status, "faults": faults, "patches": patches}
+
+
+def _status(model: Fixed, inputs: tuple[Any, ...]) -> str:
+    try:
+        outputs = model(**inputs[0]) if isinstance(inputs[0], dict) else model(*inputs)
+    except RuntimeError:
+        return "raised"
+    finite = all(bool(tensor.isfinite().all()) for _, tensor in tensors_in("output", outputs))
+    return "passed" if finite else "non_finite"
 
 
 def _load_set(file: Path) -> SceneSet:

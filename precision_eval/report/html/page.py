@@ -155,7 +155,8 @@ def in_short(cards: Sequence[Card]) -> str:
         return "No fix can be recommended from these records; the tables below show what they lack."
     every = {fix for card in leading for fix, *_ in card.fixes}
     if len(every) == 1:
-        text = f"take {every.pop()} for {join([card.name for card in leading])}, in every case measured here"
+        text = f"take {every.pop()} for {join([card.name for card in leading])}"
+        text += ", in every case measured here" if leading[0].total > 1 else ""
     else:
         text = "; ".join(_part(card) for card in leading)
     ties = " Some are ties, marked ≈ below." if any(tied for card in cards for *_, tied in card.fixes) else ""
