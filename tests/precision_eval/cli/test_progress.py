@@ -120,7 +120,7 @@ def test_the_time_left_holds_from_a_third_on_whatever_the_load_and_the_first_cel
             return rough_s * stretched * draws.lognormvariate(0.0, 0.3)
 
         held.append(holds(*foretell(plan, wall_of, monkeypatch), since=1 / 3))
-    assert sum(held) >= 14  # by the mean of all walls 1 of 20 where the first cells are slow
+    assert sum(held) >= 14
 
 
 def test_a_load_that_ends_is_forgotten(monkeypatch):
