@@ -71,10 +71,10 @@ _SIZING_SHARE = 0.01
 _LEAST_IN_PAIRS = 5  # four overlapping pairs, whose median forgives one call
 _FIRST_PART = 0.1
 _MOST_FOR_ANALYSIS = 0.5
-_IN_GROUP = 3  # rounds, whose location forgives one
+_IN_GROUP = 2  # rounds at least; more groups tell more than more rounds of one
 _LEAST_GROUPS = 3
 _GROUPS_A_SECOND = 6.0
-_SHARES_FOR_DRAWS = (0.34, 0.5)  # of the budget, the second where the first is too little
+_SHARE_FOR_DRAWS = 0.5  # of the budget at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,11 +340,11 @@ def _plan_groups(rounds: Rounds, rules: _Rules, draws: Draws | None, *, left_s: 
     round_s = max((time.perf_counter() - start_s) / _IN_GROUP, 1e-9)
     time_s = max(left_s, rules.min_rounds * round_s)  # which the least of rounds may exceed
     wanted = min(time_s / round_s // _IN_GROUP, max(MIN_BLOCKS, _GROUPS_A_SECOND * time_s))
-    affordable = [1 + int(share * time_s / max(draws.cost_s, 1e-9)) for share in _SHARES_FOR_DRAWS]
-    planned = int(min(wanted, next((count for count in affordable if count >= _LEAST_GROUPS), 1)))
+    affordable = 1 + int(_SHARE_FOR_DRAWS * time_s / max(draws.cost_s, 1e-9))
+    planned = int(min(wanted, affordable))
     if planned >= _LEAST_GROUPS:
         return planned, ()
-    needed_s = (_LEAST_GROUPS - 1) * draws.cost_s / _SHARES_FOR_DRAWS[-1]
+    needed_s = (_LEAST_GROUPS - 1) * draws.cost_s / _SHARE_FOR_DRAWS
     return 1, (
         "one placement: copies of a tensor can differ by several per cent, and laying them elsewhere takes "
         f"{duration_text(draws.cost_s)} each time; with {duration_text(needed_s)} and more it is done",

@@ -45,6 +45,7 @@ class Placement:
         self.differs = any(storages.keys() != each[0].keys() for storages in each)
         self._rng = np.random.default_rng(seed)
         self._padding: list[Any] = []
+        self._scratch: dict[Any, Any] = {}  # per device: pages that are there already take half the time
 
     def __bool__(self) -> bool:
         return bool(self._storages)
@@ -58,13 +59,21 @@ class Placement:
         device = max((storage.device for storage in self._storages), key=lambda device: device.type == "cuda")
         before, self._padding = self._padding, self._pads_on(device)
         for index in self._rng.permutation(len(self._storages)):
-            if self._storages[index].resizable():  # numpy may have seen it since
-                _move(self._storages[index])
+            storage = self._storages[index]
+            if storage.resizable():  # numpy may have seen it since
+                _move(storage, self._scratch_on(storage.device))
         del before  # only now: the system hands out first what was freed last, so the same pages would come again
         if device.type == "cpu":
             return_free_memory()
         else:
             sys.modules["torch"].cuda.synchronize(device)
+
+    def _scratch_on(self, device: Any) -> Any:
+        torch = sys.modules["torch"]
+        if device not in self._scratch:
+            most = max(int(storage.nbytes()) for storage in self._storages if storage.device == device)
+            self._scratch[device] = torch.zeros(most, dtype=torch.uint8, device=device)
+        return self._scratch[device]
 
     def cost_s(self) -> float:
         """Say how long a draw takes: of one, or where much has to move, from the largest storage."""
@@ -72,7 +81,7 @@ class Placement:
         is_much = self.nbytes > _TRIED_UP_TO_BYTES
         start_s = time.perf_counter()
         if is_much:
-            _move(largest)
+            _move(largest, self._scratch_on(largest.device))
         else:
             self.draw()
         return (time.perf_counter() - start_s) * (self.nbytes / largest.nbytes() if is_much else 1.0)
@@ -87,9 +96,10 @@ class Placement:
         return [torch.empty(int(size), dtype=torch.uint8, device=device) for size in sizes]
 
 
-def _move(storage: Any) -> None:
+def _move(storage: Any, scratch: Any) -> None:
     """Give a storage other memory of its size: what it leaves is taken while it looks for a new place."""
-    size, values = storage.nbytes(), storage.clone()
+    size = storage.nbytes()
+    values = scratch[:size].copy_(_bytes_of(storage))
     storage.resize_(0)
     filler = None
     try:
@@ -98,7 +108,12 @@ def _move(storage: Any) -> None:
     except RuntimeError:  # memory is short: back to where it was
         del filler
         storage.resize_(size)
-    storage.copy_(values)
+    _bytes_of(storage).copy_(values)
+
+
+def _bytes_of(storage: Any) -> Any:
+    torch = sys.modules["torch"]
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
 def _movable(call: Callable[..., object]) -> dict[int, Any]:
@@ -140,19 +155,23 @@ def _values(call: object, depth: int) -> Iterator[Any]:
 
 @contextmanager
 def sharing(candidates: Mapping[str, Candidate], baseline: str) -> Iterator[None]:
-    """Let the modules of calls use the baseline's memory where both hold the same bits under a name.
+    """Let the modules of calls use one memory, the baseline's first, where they hold the same bits under a name.
 
     What a call writes stays its own. Leaving gives each module its tensors back.
     """
     exchanged: list[tuple[Any, Any]] = []
-    base = _constants(candidates[baseline])
+    kept: dict[str, list[Any]] = {}  # by name, one of each content
+    names = sorted(candidates, key=lambda name: name != baseline)
     try:
-        for name, candidate in candidates.items():
-            if name == baseline or not base:
-                continue
-            for path, tensor in _constants(candidate).items():
-                other = base.get(path)
-                if other is not None and other is not tensor and _alike(other, tensor):
+        for name in names:
+            for path, tensor in _constants(candidates[name]).items():
+                others = kept.setdefault(path, [])
+                if any(other is tensor for other in others):
+                    continue
+                other = next((other for other in others if _alike(other, tensor)), None)
+                if other is None:
+                    others.append(tensor)
+                else:
                     exchanged.append((tensor, tensor.data))
                     tensor.data = other.data
         yield
