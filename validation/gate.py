@@ -274,7 +274,7 @@ def _figures(content: Data) -> list[Figure]:
     figures += [_of_effort(place, rates) for place, rates in content["rates"].items()]
     equal = [counts for rates in content["rates"].values() for fault, counts in rates.items() if not _is_planted(fault)]
     red, gates = (sum(counts[name] for counts in equal) for name in ("red", "gates"))
-    return [*figures, judged_share("all unchanged gates, an earlier rule: red", red, gates, "≤ 1 %")]
+    return [*figures, judged_share("all unchanged gates: red", red, gates, "≤ 1 %")]
 
 
 def _of_fault(place: str, fault: str, counts: Data) -> Figure:
@@ -302,6 +302,8 @@ def _of_effort(place: str, rates: dict[str, Data]) -> Figure:
 
 def _share(hits: int, trials: int) -> str:
     """Return a count and the interval of its share, for a column of its own."""
+    if not trials:
+        return MISSING
     low, high = wilson_interval(hits / trials, trials)
     return f"{hits:,} of {trials:,} ({100 * low:.1f} to {100 * high:.1f} %)"
 
