@@ -52,6 +52,9 @@ SMALL_UPDATE, MOST_LOST = 0.1, 0.1
 # The share of an update that, once lost, makes a fault of it.
 HALF_LOST = 0.5
 
+# The share of the tokens that the rounding of one line has to change to be a fault.
+MOVES_TOKENS = 0.25
+
 # A drift beyond which no format explains it: less than one digit of the output is right.
 HARDLY_A_DIGIT = 0.1
 
@@ -246,6 +249,26 @@ def lost_before(subject: ExaminedModel, broken: Finding) -> Finding | None:
     return _finding(
         step, "fault", f"rounding to {name} here makes {broken.op} at {broken.place} give what is not finite"
     )
+
+
+def find_moved_choice(
+    subject: ExaminedModel, outcome: CallOutcome, reference: Reference, base: torch.dtype
+) -> tuple[Finding, Event | None] | None:
+    """Name the line whose rounding alone makes tokens others than float64's; None where many lines do, as near ties
+    have it, or where a layer gives back the model's format.
+    """
+    share = output_error(outcome.outputs, reference.outputs) if reference.name == "float64" else None
+    if not share or not outcome.are_tokens:
+        return None
+    found = _find_outweighing(subject, share, base, rounding(base), is_excess=False)
+    if found is None or found.step.sort in (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN):
+        return None
+    reason = (
+        f"{percent(share)} of the tokens are not those of float64: rounding to {short(found.step.dtype)} here changes "
+        f"{percent(found.own)} by itself, what all other lines round {percent(found.others)}; cast the scores to "
+        "float32 before this line, and choose between them so"
+    )
+    return _finding(found.step, "fault" if found.own >= MOVES_TOKENS else "risk", reason), found.step.event
 
 
 def find_raising_rounding(

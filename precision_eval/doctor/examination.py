@@ -19,6 +19,7 @@ from precision_eval.core.targets import first_line
 from precision_eval.doctor.accuracy import (
     HALF_LOST,
     Excess,
+    find_moved_choice,
     find_raising_rounding,
     is_storage,
     lost_before,
@@ -144,6 +145,7 @@ def examine(
         repeats=not repeats.carries_state,
         available_bytes=memory,
         shipped=repeats.outcome.outputs or (),
+        moves_tokens=repeats.outcome.are_tokens and any(finding.kind == "drift" for finding in diagnosis.faults),
         loses_values=any(finding.kind == "drift" and finding.op == "backward" for finding in diagnosis.faults),
         cut=tuple(f"left: downcast at {f.place}" for f in diagnosis.faults if f.kind == "downcast")
         if diagnosis.status == "passed"
@@ -160,7 +162,8 @@ def examine(
         prices = prices_of(subject, repairs, trials)
         patches = (replace(patch, price=price) for patch, price in zip(diagnosis.patches, prices, strict=True))
         diagnosis = replace(diagnosis, patches=tuple(patches))
-    return diagnosis if any(patch.verified for patch in diagnosis.patches) else _with_fix(diagnosis)
+    is_local = trials.moves_tokens or any(patch.verified for patch in diagnosis.patches)
+    return diagnosis if is_local else _with_fix(diagnosis)
 
 
 def _callable_module(model: nn.Module | Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
@@ -311,6 +314,9 @@ def _judge_call(
         if excess is not None and observer.autocast:
             drift, patch = blame_cached_casts(subject, reference, excess, drift)
         findings = _with_numbers(findings, drift)
+    elif raised is None and outcome.are_tokens and not broken:
+        noted = find_moved_choice(subject, outcome, reference, base)
+        findings = findings if noted is None else (*findings, noted[0])
     if raised is None:
         findings = _with_lost_before(findings, subject, reference)
         buffer = find_rounded_buffer(subject, observer.angles) if passes else None

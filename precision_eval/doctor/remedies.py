@@ -69,6 +69,7 @@ class Trials:
     repeats: bool
     available_bytes: int
     shipped: tuple[torch.Tensor, ...] = ()  # the outputs of the model as it is
+    moves_tokens: bool = False  # rounding makes tokens others than float64's
     loses_values: bool = False  # the model gives zeros where float64 does not
     cut: tuple[str, ...] = ()  # faults of values that a model cuts in silence, which casts at the same places do too
 
@@ -126,7 +127,7 @@ def _try_fix(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
     if fix.storage == "as_shipped":
         left = list(dict.fromkeys((*left, *trials.cut)))
     drift = output_error(outcome.outputs, trials.reference.outputs)
-    if drift is not None and drift > trials.most_drift and not outcome.are_tokens:
+    if drift is not None and drift > trials.most_drift and (trials.moves_tokens or not outcome.are_tokens):
         left.append(f"left: a drift of {drift:.2g}")
     if trials.loses_values and zeros_of(outcome.outputs, trials.reference.outputs)[0] >= MOST_ZEROS:
         left.append("left: values that are 0 and not so in float64")

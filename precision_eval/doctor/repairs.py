@@ -25,6 +25,7 @@ from precision_eval.core.targets import first_line
 from precision_eval.doctor.accuracy import (
     HARDLY_A_DIGIT,
     excess_drift,
+    find_moved_choice,
     find_raising_rounding,
     is_storage,
     of_numbers,
@@ -277,8 +278,12 @@ def _observe(
     ]
     if numbers and seen.error is not None and raised is not None and not is_of_dtypes(seen.error, raised):
         faults = [noted for noted in (find_raising_rounding(model, seen.error, raised),) if noted is not None] or faults
-    if numbers and not faults and not broken and not seen.are_tokens:
-        _, noted = of_numbers(model, seen, reference, base, observer)
+    if numbers and not faults and not broken and seen.error is None:
+        noted = (
+            find_moved_choice(model, seen, reference, base)
+            if seen.are_tokens
+            else of_numbers(model, seen, reference, base, observer)[1]
+        )
         is_meant = noted is None or (noted[1] is not None and is_storage(noted[1], observer))
         faults = [] if noted is None or is_meant else [noted]
         for _, event in faults:
@@ -547,6 +552,8 @@ def _producers(event: Event) -> list[Event]:
 def _wide_destination(event: Event) -> tuple[Insertion, ...] | Stored:
     """Keep what is written to in float32: as it is stored, or where it is made."""
     made = event.stored or origin_of(event.operands[0][2])
+    if event.stored is None and made.is_stored:  # what its dtype is from is not what is written to
+        made = event.operands[0][2]
     if made.is_stored:
         return {(made.kind, made.name): torch.float32}
     if made.code is None or not imports_torch(made.code.co_filename):

@@ -152,3 +152,39 @@ def test_no_format_with_fewer_digits_is_suggested_where_digits_are_lost():
     diagnosis = examine(SmallAngles(), angle, latency=False)
     assert diagnosis.faults[0].op == "__rsub__"
     assert not any("float16" in patch.code for patch in diagnosis.patches)
+
+
+class Chooses(nn.Module):
+    """A greedy step: the second score is the larger by one step of bfloat16, and what scales them takes that away."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.head, self.scale = nn.Linear(4, 6, bias=False), scale
+        with torch.no_grad():
+            self.head.weight.zero_()
+            self.head.weight[:2, 0] = torch.tensor([15.9375, 16.0])
+
+    def forward(self, x):
+        return self.scale(self.head(x)).argmax(-1)
+
+
+def _in_half(scores):
+    return scores * 1.01
+
+
+def _in_float32(scores):
+    return scores.float() * 1.01
+
+
+def test_tokens_that_one_line_rounds_to_a_tie_are_a_fault_of_that_line():
+    x = torch.eye(4)[:1].expand(8, 4).bfloat16()
+    diagnosis = examine(Chooses(_in_half).bfloat16().eval(), x, latency=False)
+    (fault,) = diagnosis.faults
+    assert (fault.op, fault.place.function) == ("mul", _in_half.__name__)
+    assert "100 % of the tokens are not those of float64" in fault.reason
+    assert diagnosis.patch.verified
+    assert "+    return scores.to(torch.float32) * 1.01\n" in diagnosis.patch.diff
+    cures = {remedy.fix: remedy.cures for remedy in diagnosis.remedies}
+    assert cures["full_float32"]
+    assert not cures["bfloat16"]
+    assert examine(Chooses(_in_float32).bfloat16().eval(), x, fixes=False).faults == ()
