@@ -20,6 +20,7 @@ from precision_eval.doctor.diagnosis import Finding, Patch
 from precision_eval.doctor.error_budget import run_rounded
 from precision_eval.doctor.findings import declared_formats
 from precision_eval.doctor.repairs import any_layer
+from precision_eval.doctor.source import dtype_argument, source_line
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import (
@@ -137,6 +138,23 @@ def find_rounded_buffer(subject: ExaminedModel, angles: list[Provenance]) -> Fin
     return Finding(
         kind="drift", severity="risk", op=name, module=path, module_class=type(owner).__name__, place=None,
         operands=(), result=short(dtype), reason=reason,
+    )  # fmt: skip
+
+
+def find_idle_autocast(observer: DtypeFlow) -> Finding | None:
+    """Name an autocast to a half format that the code names and that is switched off, where nothing ran in half."""
+    counts = {} if observer.numbers is None else observer.numbers.counts
+    named = [(line, dtype) for line, dtype in observer.idle_autocasts if dtype_argument(*line)]  # others are guards
+    if observer.base in _HALVES or any(dtype in counts for dtype in _HALVES) or not named:
+        return None
+    line, dtype = named[0]
+    reason = (
+        f"this autocast to {short(dtype)} is switched off, by enabled= or as its device is not there, so all of it ran "
+        f"in {short(observer.base)}: look at what decides that; what the format would save is in the table of fixes"
+    )
+    return Finding(
+        kind="declared", severity="risk", op="autocast", module="", module_class="the model",
+        place=source_line(*line), operands=(), result=short(dtype), reason=reason,
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from precision_eval.doctor.controls import (
     blame_cached_casts,
     blame_no_dtype,
     count_inside_float64,
+    find_idle_autocast,
     find_rounded_buffer,
     find_zeros,
     is_broken_in_float64,
@@ -326,6 +327,7 @@ def _judge_call(
         findings = tuple(map(blame_no_dtype, findings))
     if raised is None and observer.numbers is not None:
         unused = unused_formats(subject, base, observer.numbers.counts)
+        unused = unused or find_idle_autocast(observer)
         findings = findings if unused is None else (*findings, unused)
     is_cost = noted is not None and noted[1] is not None and is_storage(noted[1], observer)
     drifts = caused is not None or (noted is not None and not is_cost)

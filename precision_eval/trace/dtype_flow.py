@@ -207,6 +207,7 @@ class DtypeFlow(TorchFunctionMode):
         self.raised: list[tuple[BaseException, Event]] = []
         self.autocast: Counter[tuple[str, tuple[str, ...], str]] = Counter()
         self.recast: dict[str, torch.dtype] = {}
+        self.idle_autocasts: list[tuple[CodeLine, torch.dtype]] = []  # that are switched off, with their format
         self.attention: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self.angles: list[Provenance] = []  # of what sines and cosines are taken
         # Address of a storage read as integers → the format of its bits, and the storage, so that none takes its place.
@@ -220,7 +221,7 @@ class DtypeFlow(TorchFunctionMode):
         self._giver: tuple[int, Provenance | None] = -1, None  # whose dtype the code read last, and when
 
     def observed(self, call: Callable[[], Any]) -> Any:
-        with torch.no_grad(), self.modules.followed(), self._watching_modules(), self:
+        with torch.no_grad(), self.modules.followed(), self._watching_modules(), self._watching_autocast(), self:
             return call()
 
     @contextmanager
@@ -276,6 +277,22 @@ class DtypeFlow(TorchFunctionMode):
         finally:
             nn.Module._apply = original  # type: ignore[method-assign]
             nn.Parameter.__new__ = make  # type: ignore[method-assign]
+
+    @contextmanager
+    def _watching_autocast(self) -> Iterator[None]:
+        """Note where the call makes an autocast to a half format that does nothing."""
+        original = torch.autocast.__init__
+
+        def made(context: torch.autocast, *args: Any, **kwargs: Any) -> None:
+            original(context, *args, **kwargs)
+            if not context._enabled and context.fast_dtype in (torch.float16, torch.bfloat16):
+                self.idle_autocasts.append((line_outside(sys._getframe(1))[:2], context.fast_dtype))
+
+        torch.autocast.__init__ = made  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            torch.autocast.__init__ = original  # type: ignore[method-assign]
 
     # Running ----------------------------------------------------------------------------------------------------------
 

@@ -188,3 +188,33 @@ def test_tokens_that_one_line_rounds_to_a_tie_are_a_fault_of_that_line():
     assert cures["full_float32"]
     assert not cures["bfloat16"]
     assert examine(Chooses(_in_float32).bfloat16().eval(), x, fixes=False).faults == ()
+
+
+class Switched(nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.net, self.make = nn.Linear(8, 8), make
+
+    def forward(self, x):
+        with self.make():
+            return self.net(x).float()
+
+
+def _off():
+    return torch.autocast("cpu", dtype=torch.float16, enabled=False)
+
+
+def _on():
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+def _guard():
+    return torch.autocast("cpu", enabled=False)
+
+
+@pytest.mark.parametrize(("make", "expected"), [(_off, ["autocast"]), (_on, []), (_guard, [])])
+def test_an_autocast_that_is_switched_off_where_nothing_runs_in_half_is_named(make, expected):
+    diagnosis = examine(Switched(make).eval(), torch.randn(2, 8), fixes=False)
+    assert [finding.op for finding in diagnosis.findings if finding.kind == "declared"] == expected
+    assert diagnosis.faults == ()
+    assert all(f.place.function == make.__name__ for f in diagnosis.findings if f.kind == "declared")
