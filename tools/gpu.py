@@ -49,7 +49,7 @@ PARTS = (
     Part("tests", 60, (("-m", "pytest", "-q", "-m", "cuda", "-p", "no:benchmark", "-p", "no:cacheprovider"),), False),
     Part("quick", 40, ((*RUN, "--quick"),)),
     Part("systems", 150, ((*RUN, "--case", SYSTEMS, "--size", "full", "--mode", "eager"), (*RUN, "--case", "voice"))),
-    Part("trials", 90, (("-m", "validation", "placement", "--set", "device=cuda"),)),
+    Part("trials", 90, (("-m", "validation", "card"),)),
     Part("gate", 60, (("-m", "validation", "gate", "--set", "device=cuda", "--set", "faults=none,slower_2"),)),
     Part("sound", 60, ((*RUN, "--case", "voice", "--measure", "sound", "--fix", "kv_to_query,bfloat16,float16"),)),
     Part("kernels", 30, ((*RUN, "--case", "attention-*", "--measure", "trace,drift,memory", "--set",

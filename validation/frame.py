@@ -133,8 +133,8 @@ def each(function: Callable[..., Data]) -> Callable[[Iterator[Trial], Options], 
 
 
 _MODULES = (
-    "latency", "memory", "overhead", "divergence", "latency.kinds", "latency.device", "audio_ladder", "sound", "choose",
-    "doctor", "gate", "versions", "reports",
+    "latency", "memory", "overhead", "divergence", "latency.kinds", "latency.device", "latency.card", "audio_ladder",
+    "sound", "choose", "doctor", "gate", "versions", "reports",
 )  # fmt: skip
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
 PROOF = NAMES[:4]  # the experiments on the measuring itself, which run when none is named
