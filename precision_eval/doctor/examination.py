@@ -215,6 +215,7 @@ def _diagnose(
 ) -> tuple[Diagnosis, Reference, list[Repair], Excess | None]:
     base = base_dtype(subject)
     observer, seen, raised = _observe(subject, base)
+    base = observer.base
     reference = _reference(subject, repeats, available_bytes=available_bytes)
     if seen.are_tokens and seen.inside[0]:
         is_known = reference.name == "float64"  # without it, nothing tells which of them are meant
@@ -340,6 +341,10 @@ def _observe(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, Call
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=True)
+    now = base_dtype(fresh)
+    if now is not base and not observer.narrowed:  # parameters are of another format since the call began
+        subject.computes_in = now
+        return _observe(subject, now)
     if seen.error is None:
         return observer, seen, None
     if is_of_observer(seen.error):

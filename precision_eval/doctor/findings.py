@@ -6,6 +6,7 @@ finding that counts them; it tells the operands of the first.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -226,23 +227,30 @@ def _judge(event: Event) -> tuple[Severity, str]:
         why = "its values overflow it" if event.result is torch.float16 else "it holds too few digits"
         return "fault", f"the model's class keeps this in float32; it is stored in {short(event.result)}, and {why}"
     if event.kind == "first_non_finite":
-        reason = "the first result that is not finite though its operands are"
-        divides = event.name != "div" or len(event.operands) > 1
-        if is_of_optimizer(event) and event.name == "addcdiv_" and event.result is torch.float16:
-            return "fault", (
-                f"{reason}; it is a step of the optimizer, and what it divides by may be zero: float16 flushes less "
-                "than 6e-8, as Adam's eps of 1e-8 and the square of a gradient below 2e-4 are; optimize a float32 copy "
-                "(master weights), cast where the model reads it"
-            )
-        if event.name in _OF_ZERO and divides and event.result is torch.float16:
-            reason += "; what it divides by may be zero here: float16 flushes less than 6e-8, as an epsilon of 1e-8 is"
-        return "fault", reason
+        return "fault", "the first result that is not finite though its operands are" + _why_not_finite(event)
     return "note", "a wider destination: exact"
 
 
 def is_of_optimizer(event: Event) -> bool:
     """Whether an operation is torch's own inside ``optimizer.step()``."""
     return event.name.endswith("_") and callee(*event.line).endswith(".step") and bool(event.operands)
+
+
+def _why_not_finite(event: Event) -> str:
+    largest, divides = torch.finfo(event.result).max, event.name != "div" or len(event.operands) > 1
+    if largest < event.reach < math.inf:
+        bounds = f"it would be up to {event.reach:.3g}, and {short(event.result)} ends at {largest:.5g}"
+        wider = "bfloat16 and float32 reach 3.4e38; or " if event.reach < torch.finfo(torch.bfloat16).max else ""
+        return f"; {bounds}: {wider}scale down what it is computed of"
+    if is_of_optimizer(event) and event.name == "addcdiv_" and event.result is torch.float16:
+        return (
+            "; it is a step of the optimizer, and what it divides by may be zero: float16 flushes less than 6e-8, as "
+            "Adam's eps of 1e-8 and the square of a gradient below 2e-4 are; optimize a float32 copy (master weights), "
+            "cast where the model reads it"
+        )
+    if event.name in _OF_ZERO and divides and event.result is torch.float16:
+        return "; what it divides by may be zero here: float16 flushes less than 6e-8, as an epsilon of 1e-8 is"
+    return ""
 
 
 def finding_of(group: list[Event], severity: Severity, reason: str, base: torch.dtype) -> Finding:

@@ -24,6 +24,7 @@ from precision_eval.core.formats import short
 from precision_eval.core.targets import first_line
 from precision_eval.doctor.accuracy import (
     HARDLY_A_DIGIT,
+    LOOKUPS,
     excess_drift,
     find_moved_choice,
     find_raising_rounding,
@@ -72,7 +73,7 @@ from precision_eval.measure.model_calls import (
 )
 from precision_eval.trace.dtype_flow import CodeLine, Event, inside_event, is_internal
 from precision_eval.trace.operations import ASSIGNMENTS, EIGHT_BITS, SLOTS, OperationKind, loses, operand_names
-from precision_eval.trace.provenance import Provenance, ancestors, dtype_chain, named_tensors, origin_of
+from precision_eval.trace.provenance import Provenance, ancestors, dtype_chain, maker_of, named_tensors, origin_of
 
 # Faults that are cured one after the other before a way is given up.
 MOST_STEPS = 16
@@ -157,6 +158,9 @@ def repairs_of(
         undone = _follow("undone", _undo_or_widen, subject, reference)
         is_last = undone.verified or not undone.undoes
         widened = undone if is_last else _follow("widened", _widen, subject, reference)
+        if not widened.verified:  # what overflows where it meets the model's format again
+            later = _follow(_UNTIL_IT_RAISES, _widen, subject, reference)
+            widened = later if later.verified else widened
     scales = scaled.verified and (
         _is_explained(scaled, subject, reference) or (widened.verified and _as_exact(scaled, widened, reference))
     )
@@ -226,15 +230,20 @@ def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference) 
     """Cure one fault after the other until none is left, or until one cannot be cured this way."""
     repair = Repair()
     cured: Counter[object] = Counter()  # several meetings of a line may be alike, as in `q * cos + p * sin`
-    base = base_dtype(subject)
+    base, first_drift = base_dtype(subject), None
     for _ in range(MOST_STEPS + 1):
         with repair.source.active():
             model = repair.copy(subject)
-            faults, outcome = _observe(model, base, reference, numbers=way in _OF_NUMBERS)
+            faults, outcome, is_tie = _observe(model, base, reference, numbers=way in _OF_NUMBERS)
+            drift = output_error(outcome.outputs, reference.outputs)
+            first_drift = drift if first_drift is None else first_drift
             if not faults:
-                repair.outputs, repair.left = outcome.outputs, _still_wrong(outcome, reference)
+                is_tie = is_tie and drift is not None and first_drift is not None and drift < first_drift / 2
+                repair.outputs, repair.left = outcome.outputs, () if is_tie else _still_wrong(outcome, reference)
                 return repair
             event = _last_meeting(faults) if way in _OF_NUMBERS else _to_cure(faults, late=way == "late")
+            if way == _UNTIL_IT_RAISES:
+                event = next((raised for finding, raised in faults if finding.kind == "raise"), event)
             repair.keeps_wide |= way == "late" and event is not faults[0][1] and faults[0][0].kind == "promotion"
             at = None if event is None else _identity(event)
             tries = event is not None and (event.kind in _INSIDE or cured[at] < MOST_ALIKE)
@@ -264,8 +273,10 @@ def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference) 
 
 def _observe(
     model: ExaminedModel, base: torch.dtype, reference: Reference, *, numbers: bool
-) -> tuple[Faults, CallOutcome]:
-    """Observe a copy; return its faults and, if asked for, what is wrong by the numbers where none is left."""
+) -> tuple[Faults, CallOutcome, bool]:
+    """Observe a copy; return its faults and, if asked for, what is wrong by the numbers where none is left, and
+    whether that is a near tie.
+    """
     fresh = copy_model(model) if numbers else model
     observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=True)
     raised = None if seen.error is None else raised_event(observer, seen.error)
@@ -278,6 +289,7 @@ def _observe(
     ]
     if numbers and seen.error is not None and raised is not None and not is_of_dtypes(seen.error, raised):
         faults = [noted for noted in (find_raising_rounding(model, seen.error, raised),) if noted is not None] or faults
+    is_tie = False
     if numbers and not faults and not broken and seen.error is None:
         noted = (
             find_moved_choice(model, seen, reference, base)
@@ -285,6 +297,9 @@ def _observe(
             else of_numbers(model, seen, reference, base, observer)[1]
         )
         is_meant = noted is None or (noted[1] is not None and is_storage(noted[1], observer))
+        is_meant |= noted is not None and noted[1] is not None and noted[1].result in EIGHT_BITS
+        is_tie = noted is not None and noted[1] is None and noted[0].severity == "risk" and noted[0].op in LOOKUPS
+        is_meant |= is_tie
         faults = [] if noted is None or is_meant else [noted]
         for _, event in faults:
             writes = [e for e in observer.events if event is not None and (e.line, e.kind) == (event.line, "downcast")]
@@ -292,7 +307,7 @@ def _observe(
                 event.operands, event.stored = writes[0].operands, writes[0].stored
             elif event is not None and event.line in observer.targets:
                 event.stored = observer.targets[event.line]
-    return faults, seen
+    return faults, seen, is_tie
 
 
 def _still_wrong(outcome: CallOutcome, reference: Reference) -> tuple[str, ...]:
@@ -478,7 +493,8 @@ def _index_to_keep(event: Event, base: torch.dtype, *, late: bool) -> int:
 
 WIDE = "torch.float32"
 _INSIDE = ("drift", "first_non_finite")
-_OF_NUMBERS = ("scaled", "undone", "widened")  # ways that also cure what the numbers say
+_UNTIL_IT_RAISES = "widened until it raises"
+_OF_NUMBERS = ("scaled", "undone", "widened", _UNTIL_IT_RAISES)  # ways that also cure what the numbers say
 
 
 def _scale_first(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
@@ -525,6 +541,8 @@ def _wide(event: Event) -> tuple[Insertion, ...] | Stored:
         return _wide_leaf(event)
     if event.sort is OperationKind.WRITE:
         return _wide_destination(event)
+    if event.sort is OperationKind.CAST and event.result in EIGHT_BITS:
+        return ()  # nothing is in 8 bits unless the code says so
     if event.sort is OperationKind.CAST:
         return without_call(*event.line) or with_dtype(*event.line, WIDE)
     narrow = [key for key, _, record in event.operands if loses(torch.float32, record.dtype)]
@@ -551,7 +569,7 @@ def _producers(event: Event) -> list[Event]:
 
 def _wide_destination(event: Event) -> tuple[Insertion, ...] | Stored:
     """Keep what is written to in float32: as it is stored, or where it is made."""
-    made = event.stored or origin_of(event.operands[0][2])
+    made = event.stored or maker_of(event.operands[0][2])
     if event.stored is None and made.is_stored:  # what its dtype is from is not what is written to
         made = event.operands[0][2]
     if made.is_stored:

@@ -52,6 +52,7 @@ class ExaminedModel(Packed):
         self.listener: Callable[[str, Any], None] | None = None
         self.drawn: tuple[torch.dtype, ...] | None = None  # formats in which it draws, once it has been called
         self.updated: tuple[str, ...] = ()  # parameters that a call changes in place, once it has been called
+        self.computes_in: torch.dtype | None = None  # the format to which a call itself brings its parameters
         self.tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         self._others = [None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves]
 

@@ -210,8 +210,11 @@ def zeros_of(outputs: tuple[torch.Tensor, ...] | None, truth: tuple[torch.Tensor
 def base_dtype(subject: ExaminedModel) -> torch.dtype:
     """Dtype of most elements of the floating parameters; of the buffers, then of the inputs, where there are none.
 
-    Float8 is storage, in which nothing computes, so it does not count.
+    Float8 is storage, in which nothing computes, so it does not count. A model that brings its parameters to another
+    format as it is called, as a sharded one does, is of that format once it was observed.
     """
+    if subject.computes_in is not None:
+        return subject.computes_in
     for tensors in (list(subject.parameters()), list(subject.buffers()), list(subject.tensors)):
         counts: Counter[torch.dtype] = Counter()
         for tensor in tensors:

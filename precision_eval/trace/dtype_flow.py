@@ -7,6 +7,7 @@ object and an instruction; everything that takes time is done afterwards.
 
 from __future__ import annotations
 
+import math
 import sys
 import sysconfig
 from collections import Counter
@@ -36,8 +37,8 @@ from precision_eval.trace.operations import (
     name_of,
     python_body,
 )
-from precision_eval.trace.provenance import Provenance, ProvenanceMap, origin_of
-from precision_eval.trace.value_counts import ValueCounts
+from precision_eval.trace.provenance import Provenance, ProvenanceMap, maker_of
+from precision_eval.trace.value_counts import ValueCounts, reach_of
 
 # A code object and an instruction in it.
 CodeLine = tuple[CodeType, int]
@@ -75,6 +76,9 @@ def is_installed(file: str) -> bool:
 # Ancestors that are searched for the tensor a module was given.
 MOST_ANCESTORS = 1024
 
+# First results that are not finite of which is computed how large they would be.
+MOST_BROKEN = 16
+
 
 @dataclass(eq=False, slots=True)
 class Event:
@@ -96,6 +100,7 @@ class Event:
     was_cast_back: bool = False
     reached_output: bool = False
     caller: CodeLine | None = None
+    reach: float = math.nan
 
 
 def inside_event(kind: str, record: Provenance, number: int) -> Event:
@@ -103,7 +108,8 @@ def inside_event(kind: str, record: Provenance, number: int) -> Event:
     assert record.code is not None
     operands: list[tuple[Key, tuple[int, ...], Provenance]] = [((i,), (), r) for i, r in enumerate(record.parents)]
     line, sort = (record.code, record.instruction), OperationKind.CAST if record.kind == "cast" else OperationKind.PLAIN
-    return Event(kind, number, record.name, sort, line, record.call, operands, record.dtype, of_module=False)
+    name, dtype = record.name, record.dtype
+    return Event(kind, number, name, sort, line, record.call, operands, dtype, of_module=False, reach=record.reach)
 
 
 @dataclass(eq=False, slots=True)
@@ -393,7 +399,17 @@ class DtypeFlow(TorchFunctionMode):
             )
             if self.numbers is not None and dtype is result.dtype:
                 self.numbers.result(result, record, masks=name in _MASKS)
+                self._look_how_far(operation, record)
             self.tensors[result] = record
+
+    def _look_how_far(self, operation: Operation, record: Provenance) -> None:
+        """Note how large the first results that are not finite would be in float64, without running a write again."""
+        assert self.numbers is not None
+        broken = self.numbers.broken
+        if not broken or broken[-1] is not record or len(broken) > MOST_BROKEN or operation.kind is _WRITE:
+            return
+        if not operation.kwargs or "out" not in operation.kwargs:
+            record.reach = reach_of(operation.func, operation.args, operation.kwargs)
 
     def _operation(
         self, func: Callable[..., Any], kind: OperationKind, args: tuple[Any, ...], kwargs: dict[str, Any] | None
@@ -518,7 +534,7 @@ class DtypeFlow(TorchFunctionMode):
         assigns = operation.name in ASSIGNMENTS
         destination, target = operands[0][1], records[0]
         if not assigns and operation.line not in self.targets:
-            self.targets[operation.line] = self.tensors.stored_behind(destination) or origin_of(target)
+            self.targets[operation.line] = self.tensors.stored_behind(destination) or maker_of(target)
         others = [
             record for (_, tensor), record in list(operation.pairs())[1:] if tensor.dim() > 0 or destination.dim() == 0
         ]
@@ -588,6 +604,7 @@ class DtypeFlow(TorchFunctionMode):
                 self.numbers.cast(source, result.dtype, operation.line, operation.call)
         if self.numbers is not None:
             self.numbers.result(result, record, masks=False)
+            self._look_how_far(operation, record)
         if records and records[0].event is not None and result.dtype is self.base:
             records[0].event.was_cast_back = True
         self.tensors[result] = record

@@ -7,6 +7,7 @@ results weakly, by identity: a look-up whose tensor is gone finds nothing. A rec
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ class Provenance:
     deliberate: bool = False  # of another dtype than most of the model because the code said so
     event: Any = None  # the mixing whose promoted dtype it carries
     finite: bool = True
+    reach: float = math.nan  # of what is the first not to be finite: the largest value that it would have in float64
     giver: Provenance | None = None  # of a cast to another tensor's dtype: that tensor's
 
     @property
@@ -84,6 +86,9 @@ class ProvenanceMap(TensorMap[Provenance]):
         if record is None:
             record = Provenance("outside", "made out of torch's sight", PART_DTYPES.get(tensor.dtype, tensor.dtype))
             self._entries[key] = (weakref.ref(tensor), record)
+        elif PART_DTYPES.get(tensor.dtype, record.dtype) is not record.dtype:  # the call has set its data anew
+            record = replace(record, dtype=PART_DTYPES[tensor.dtype], deliberate=True, event=None)
+            self._stored[key] = record
         return record
 
     def recast(self, tensor: torch.Tensor, record: Provenance, line: tuple[CodeType, int] | None) -> None:
@@ -156,6 +161,16 @@ def dtype_chain(record: Provenance) -> list[Provenance]:
 def origin_of(record: Provenance) -> Provenance:
     """Find the record that a tensor has its dtype from: stored, made, cast, or promoted from two others."""
     return dtype_chain(record)[0]
+
+
+# Functions that make a new tensor of another's format.
+_ANEW = frozenset(name for what in ("zeros", "ones", "empty", "full") for name in (f"{what}_like", f"new_{what}"))
+
+
+def maker_of(record: Provenance) -> Provenance:
+    """Find what made a tensor: as the origin of its dtype, but a new tensor of another's format is its own."""
+    chain = dtype_chain(record)
+    return next((at for at in reversed(chain) if at.name in _ANEW), chain[0])
 
 
 def ancestors(record: Provenance) -> Iterator[Provenance]:

@@ -7,8 +7,11 @@ infinity is meant.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
+from typing import Any
 
 import torch
 from torch._C import _functorch as functorch
@@ -41,6 +44,27 @@ def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     while functorch.is_functorch_wrapped_tensor(tensor):
         tensor = functorch.get_unwrapped(tensor)
     return tensor
+
+
+def reach_of(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> float:
+    """Return the largest value that an operation has in float64; NaN where that is not known."""
+
+    def widened(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return type(value)(map(widened, value)) if type(value) in (tuple, list) else value
+        if isinstance(value, torch.Tensor):
+            return value.detach().double() if value.is_floating_point() else value
+        return torch.float64 if value in (torch.float16, torch.bfloat16) else value
+
+    if func is torch.Tensor.half or func is torch.Tensor.bfloat16:
+        func = torch.Tensor.double
+    try:
+        with torch.random.fork_rng(devices=()), torch.no_grad(), torch._C.DisableTorchFunction():
+            result = func(*widened(args), **{name: widened(value) for name, value in (kwargs or {}).items()})
+    except (RuntimeError, TypeError, NotImplementedError):
+        return math.nan
+    floats = isinstance(result, torch.Tensor) and result.is_floating_point() and result.numel()
+    return float(result.abs().max()) if floats else math.nan
 
 
 class ValueCounts:
