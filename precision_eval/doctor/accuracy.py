@@ -28,6 +28,7 @@ from precision_eval.doctor.error_budget import (
     steps_of,
 )
 from precision_eval.doctor.findings import declared_formats
+from precision_eval.doctor.narrow_results import find_narrow_loss, find_unlike_codes
 from precision_eval.doctor.source import source_line
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
@@ -175,7 +176,12 @@ def of_numbers(
         return excess, unseen or finding_of_drift(subject, excess)
     if reference.name != "float64":
         return None, None
-    return None, find_rounded_angle(subject, observer.angles, base) or unseen
+    return None, find_rounded_angle(subject, observer.angles, base) or _finding_of_narrow(subject) or unseen
+
+
+def _finding_of_narrow(subject: ExaminedModel) -> tuple[Finding, Event | None] | None:
+    found = find_unlike_codes(subject) or find_narrow_loss(subject)
+    return None if found is None else (_finding(found[0], "risk", found[1]), found[0].event)
 
 
 def _finding_of_unseen(subject: ExaminedModel) -> tuple[Finding, Event | None] | None:

@@ -46,8 +46,8 @@ def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def reach_of(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> float:
-    """Return the largest value that an operation has in float64; NaN where that is not known."""
+def in_float64(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> torch.Tensor | None:
+    """Compute an operation of the same values in float64; None where that gives no floating tensor."""
 
     def widened(value: Any) -> Any:
         if isinstance(value, tuple | list):
@@ -62,9 +62,14 @@ def reach_of(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
         with torch.random.fork_rng(devices=()), torch.no_grad(), torch._C.DisableTorchFunction():
             result = func(*widened(args), **{name: widened(value) for name, value in (kwargs or {}).items()})
     except (RuntimeError, TypeError, NotImplementedError):
-        return math.nan
-    floats = isinstance(result, torch.Tensor) and result.is_floating_point() and result.numel()
-    return float(result.abs().max()) if floats else math.nan
+        return None
+    return result if isinstance(result, torch.Tensor) and result.is_floating_point() else None
+
+
+def reach_of(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> float:
+    """Return the largest value that an operation has in float64; NaN where that is not known."""
+    result = in_float64(func, args, kwargs)
+    return math.nan if result is None or not result.numel() else float(result.abs().max())
 
 
 class ValueCounts:
