@@ -7,8 +7,11 @@ a cost that no operation shows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,8 +22,8 @@ from precision_eval.doctor.accuracy import HARDLY_A_DIGIT, Excess
 from precision_eval.doctor.diagnosis import Finding, Patch
 from precision_eval.doctor.error_budget import run_rounded
 from precision_eval.doctor.findings import declared_formats
-from precision_eval.doctor.repairs import any_layer
-from precision_eval.doctor.source import dtype_argument, source_line
+from precision_eval.doctor.repairs import Repair, any_layer
+from precision_eval.doctor.source import dtype_argument, source_line, with_argument
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import (
@@ -31,7 +34,7 @@ from precision_eval.measure.model_calls import (
     run_fresh,
     zeros_of,
 )
-from precision_eval.trace.dtype_flow import DtypeFlow
+from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, is_internal, line_outside
 from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
 from precision_eval.trace.replay import rounding
 
@@ -90,6 +93,61 @@ def blame_cached_casts(
     )
     patch = Patch(place=finding.place, diff="", code=CACHE_OFF, origin="", verified=True, left=())
     return replace(finding, reason=reason), patch
+
+
+@contextmanager
+def _limits_of_float32(read: dict[CodeLine, torch.dtype], *, wide: bool) -> Iterator[None]:
+    """Note where code outside torch asks for the limits of a half format; if wide, give it the epsilon of float32."""
+    original = torch.finfo
+
+    def limits(dtype: torch.dtype | None = None) -> Any:
+        info = original() if dtype is None else original(dtype)
+        code, instruction, _ = line_outside(sys._getframe(1))
+        if dtype not in _HALVES or is_internal(sys._getframe(1).f_code.co_filename):
+            return info
+        read.setdefault((code, instruction), dtype)
+        names = ("bits", "dtype", "max", "min", "tiny", "smallest_normal", "eps", "resolution")
+        exact = original(torch.float32)
+        values = {n: getattr(exact if wide and n in ("eps", "resolution") else info, n) for n in names}
+        return SimpleNamespace(**values)
+
+    torch.finfo = limits  # type: ignore[assignment, misc]
+    try:
+        yield
+    finally:
+        torch.finfo = original  # type: ignore[misc]
+
+
+def blame_epsilon(
+    subject: ExaminedModel, reference: Reference, excess: Excess, finding: Finding
+) -> tuple[Finding, Patch | None]:
+    """Blame the epsilon of a half format where a drift goes away with float32's, and return the change."""
+    read: dict[CodeLine, torch.dtype] = {}
+    with _limits_of_float32(read, wide=True):
+        drift = output_error(run_fresh(subject).outputs, reference.outputs)
+    if not read or drift is None or drift > max(excess.allowed, excess.drift / 2):
+        return finding, None
+    line, dtype = next(iter(read.items()))
+    place, eps = source_line(*line), torch.finfo(dtype).eps
+    reason = (
+        f"the output's relative error to float64 is {excess.drift:.2g}, and {drift:.2g} with float32's eps here: that "
+        f"of {short(dtype)} is {eps:.2g}, too large for what is clamped to it or added to it; take float32's, or "
+        "smallest_normal where it only keeps from zero"
+    )
+    repair = Repair()
+    with suppress(SyntaxError):
+        for at in read:
+            repair.source.insert(with_argument(*at, "torch.float32"))
+        if repair.source and repair.source.reaches:
+            with repair.source.active():
+                repair.outputs = run_fresh(repair.copy(subject)).outputs
+    cured = output_error(repair.outputs, reference.outputs)
+    patch = repair.as_patch(place, "") if cured is not None and cured <= drift else None
+    blamed = replace(
+        finding, severity="fault", op="finfo", place=place, reason=reason, module="", operands=(),
+        module_class=type(subject.unwrapped).__name__,
+    )  # fmt: skip
+    return blamed, patch or Patch(place=place, diff="", code="", origin=reason, verified=False, left=())
 
 
 def find_zeros(seen: CallOutcome, reference: Reference, observer: DtypeFlow) -> Finding | None:

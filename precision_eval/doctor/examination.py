@@ -29,6 +29,7 @@ from precision_eval.doctor.accuracy import (
 from precision_eval.doctor.controls import (
     CACHE_OFF,
     blame_cached_casts,
+    blame_epsilon,
     blame_no_dtype,
     count_inside_float64,
     find_idle_autocast,
@@ -315,6 +316,8 @@ def _judge_call(
             drift = replace(drift, severity="risk")
         if excess is not None and observer.autocast:
             drift, patch = blame_cached_casts(subject, reference, excess, drift)
+        if excess is not None and patch is None:
+            drift, patch = blame_epsilon(subject, reference, excess, drift)
         findings = _with_numbers(findings, drift)
     elif raised is None and outcome.are_tokens and not broken:
         noted = find_moved_choice(subject, outcome, reference, base)

@@ -241,7 +241,8 @@ def _why_not_finite(event: Event) -> str:
     if largest < event.reach < math.inf:
         bounds = f"it would be up to {event.reach:.3g}, and {short(event.result)} ends at {largest:.5g}"
         wider = "bfloat16 and float32 reach 3.4e38; or " if event.reach < torch.finfo(torch.bfloat16).max else ""
-        return f"; {bounds}: {wider}scale down what it is computed of"
+        remedy = "keep what it divides by larger" if event.name in _OF_ZERO else "scale down what it is computed of"
+        return f"; {bounds}: {wider}{remedy}"
     if is_of_optimizer(event) and event.name == "addcdiv_" and event.result is torch.float16:
         return (
             "; it is a step of the optimizer, and what it divides by may be zero: float16 flushes less than 6e-8, as "

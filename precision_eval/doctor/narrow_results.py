@@ -30,7 +30,7 @@ from precision_eval.trace.value_counts import in_float64
 MOST_CODES = 0.05
 
 _HALVES = (torch.float16, torch.bfloat16)
-_LOSSES = frozenset(
+LOSSES = frozenset(
     f"{name}_loss" for name in ("nll", "mse", "l1", "smooth_l1", "huber", "ctc", "poisson_nll", "gaussian_nll")
 ) | {"cross_entropy", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits"}
 _SCALES = frozenset(("mul", "div", "__mul__", "__rmul__", "__truediv__", "true_divide", "reciprocal", "__rtruediv__"))
@@ -40,12 +40,12 @@ _ROUNDS = frozenset(("round", "round_"))
 
 def find_narrow_loss(subject: ExaminedModel) -> tuple[TracedStep, str] | None:
     """The first loss that is computed in half, and what its steps are."""
-    if not any(step.name in _LOSSES and step.dtype in _HALVES for step in steps_of(subject)):
+    if not any(step.name in LOSSES and step.dtype in _HALVES for step in steps_of(subject)):
         return None
     model = copy_model(subject)
     run = run_steps(model, model.tensors, {}, keeps=True)
     for step, result in run.results:
-        if step.name in _LOSSES and step.dtype in _HALVES and result.numel():
+        if step.name in LOSSES and step.dtype in _HALVES and result.numel():
             largest = result.abs().max().double()
             apart = float(ulp(largest, short(step.dtype)))
             reason = (

@@ -40,6 +40,7 @@ from precision_eval.doctor.findings import (
     raised_event,
     written_operands,
 )
+from precision_eval.doctor.narrow_results import LOSSES
 from precision_eval.doctor.patched import PatchedSource
 from precision_eval.doctor.source import (
     Insertion,
@@ -535,6 +536,9 @@ def _widen(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
 def _wide(event: Event) -> tuple[Insertion, ...] | Stored:
     """Widen one operation; nothing where that is done, or where it is not written in somebody's line."""
     file = event.line[0].co_filename
+    if event.of_module and event.name in LOSSES and event.call and next(event.call.module.parameters(), None) is None:
+        (given,) = expressions(*event.line, "", [(0,)], of_module=True)
+        return with_casts(*event.line, {given: WIDE}) if given and imports_torch(file) else ()
     if event.of_module or is_internal(file) or not imports_torch(file):
         return ()
     if is_of_optimizer(event):

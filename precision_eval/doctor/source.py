@@ -292,6 +292,17 @@ def without_call(code: CodeType, instruction: int, names: tuple[str, ...] = CAST
     return (Insertion(file, inner.end_lineno, start, "", removed=node.end_col_offset - start),)
 
 
+def with_argument(code: CodeType, instruction: int, text: str) -> tuple[Insertion, ...]:
+    """Write something else for a call's only argument: ``finfo(x.dtype)`` becomes ``finfo(torch.float32)``."""
+    node, file = _node(code, instruction), code.co_filename
+    if not isinstance(node, ast.Call) or len(node.args) + len(node.keywords) != 1 or not imports_torch(file):
+        return ()
+    part = node.args[0] if node.args else node.keywords[0].value
+    if part.end_lineno != part.lineno or part.end_col_offset is None:
+        return ()
+    return (Insertion(file, part.lineno, part.col_offset, text, removed=part.end_col_offset - part.col_offset),)
+
+
 def without_function(code: CodeType, instruction: int, names: tuple[str, ...]) -> tuple[Insertion, ...]:
     """Take a function of one argument out: ``float(x)`` becomes ``(x)``."""
     node, file = _node(code, instruction), code.co_filename
