@@ -173,7 +173,12 @@ def of_numbers(
             )
     unseen = None if reference.name == "float32" else _finding_of_unseen(subject)
     if excess is not None:
-        return excess, unseen or finding_of_drift(subject, excess)
+        noted = unseen or finding_of_drift(subject, excess)
+        is_tie = noted[1] is None and noted[0].op in LOOKUPS
+        unlike = find_unlike_codes(subject) if is_tie else None
+        if unlike is not None:  # what is looked up was computed in half
+            noted = _finding(unlike[0], "fault", f"{excess}; {unlike[1]}"), unlike[0].event
+        return excess, noted
     if reference.name != "float64":
         return None, None
     return None, find_rounded_angle(subject, observer.angles, base) or _finding_of_narrow(subject) or unseen

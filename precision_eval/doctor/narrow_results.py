@@ -22,7 +22,7 @@ from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.model_calls import attempt, copy_model
 from precision_eval.trace.dtype_flow import line_outside
 from precision_eval.trace.observer import TensorMap
-from precision_eval.trace.operations import name_of, python_body
+from precision_eval.trace.operations import CASTS, name_of, python_body
 from precision_eval.trace.replay import TracedStep
 from precision_eval.trace.value_counts import in_float64
 
@@ -35,7 +35,11 @@ LOSSES = frozenset(
 ) | {"cross_entropy", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits"}
 _SCALES = frozenset(("mul", "div", "__mul__", "__rmul__", "__truediv__", "true_divide", "reciprocal", "__rtruediv__"))
 _SHIFTS = frozenset(("add", "sub", "__add__", "__sub__", "__radd__", "clamp", "clip", "clamp_min", "clamp_max"))
-_ROUNDS = frozenset(("round", "round_"))
+_ROUNDS = {
+    name: getattr(torch, name.removesuffix("_"))
+    for name in ("round", "floor", "ceil", "trunc", "round_", "floor_", "ceil_", "trunc_")
+}
+_TO_INTEGERS = ("long", "int", "short", "char")
 
 
 def find_narrow_loss(subject: ExaminedModel) -> tuple[TracedStep, str] | None:
@@ -59,7 +63,7 @@ def find_narrow_loss(subject: ExaminedModel) -> tuple[TracedStep, str] | None:
 def find_unlike_codes(subject: ExaminedModel) -> tuple[TracedStep, str] | None:
     """The first scaling in half after which other whole numbers come of rounding, and their share."""
     steps = steps_of(subject)
-    if not any(step.name in _ROUNDS and step.dtype in _HALVES for step in steps):
+    if not any(step.name in _SCALES and step.dtype in _HALVES for step in steps):
         return None
     model, codes = copy_model(subject), _Codes()
     with torch.no_grad(), codes:
@@ -96,14 +100,16 @@ class _Codes(TorchFunctionMode):
                 return body(*args, **(kwargs or {}))
         name, known = name_of(func), None
         first = args[0] if args and isinstance(args[0], torch.Tensor) else None
-        if name in _ROUNDS and first is not None and first.dtype in _HALVES and len(args) == 1 and not kwargs:
+        if (name in _ROUNDS or name in CASTS or name in _TO_INTEGERS) and first is not None and first.dtype in _HALVES:
             known = self.exact.get(first)
+            dtype = first.dtype
         result = func(*args, **(kwargs or {}))
-        if known is not None:
+        if known is not None and (name in _ROUNDS or not result.is_floating_point()):
             with torch._C.DisableTorchFunction():
-                share = float((known[0].round() != result).double().mean())
+                rounded = _ROUNDS[name](known[0]) if name in _ROUNDS else known[0].trunc()
+                share = float((rounded != result).double().mean())
             if share > MOST_CODES:
-                self.unlike.append((known[1], result.dtype, share))
+                self.unlike.append((known[1], dtype, share))
         elif name in _SCALES or (name in _SHIFTS and any(self._known(value) for value in args)):
             self._follow(func, name, args, kwargs, result)
         return result
