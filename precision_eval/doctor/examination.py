@@ -31,6 +31,7 @@ from precision_eval.doctor.controls import (
     blame_cached_casts,
     blame_epsilon,
     blame_no_dtype,
+    blame_number,
     count_inside_float64,
     find_idle_autocast,
     find_rounded_buffer,
@@ -318,6 +319,8 @@ def _judge_call(
             drift, patch = blame_cached_casts(subject, reference, excess, drift)
         if excess is not None and patch is None:
             drift, patch = blame_epsilon(subject, reference, excess, drift)
+            if patch is None:
+                drift, patch = blame_number(subject, reference, excess, drift)
         findings = _with_numbers(findings, drift)
     elif raised is None and outcome.are_tokens and not broken:
         noted = find_moved_choice(subject, outcome, reference, base)
