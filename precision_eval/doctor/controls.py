@@ -216,7 +216,8 @@ def blame_number(
     line, op, here, there = numbers.changed[0]
     reason = (
         f"the output's relative error to float64 is {excess.drift:.2g}, and {drift:.2g} with the number that the code "
-        f"gives {op} in float64: it is {here:.2g} here and {there:.2g} there: the code chooses it by the format, or computes it in it"
+        f"gives {op} in float64: it is {here:.2g} here and {there:.2g} there; the code chooses it by the format, or "
+        "computes it in it"
     )
     place = source_line(*line)
     blamed = replace(
