@@ -215,8 +215,7 @@ def _diagnose(
     available_bytes: int,
     first: Callable[[Diagnosis], None],
 ) -> tuple[Diagnosis, Reference, list[Repair], Excess | None]:
-    base = base_dtype(subject)
-    observer, seen, raised = _observe(subject, base)
+    observer, seen, raised = _observe(subject, base_dtype(subject))
     base = observer.base
     reference = _reference(subject, repeats, available_bytes=available_bytes)
     if seen.are_tokens and seen.inside[0]:
