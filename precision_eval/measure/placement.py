@@ -25,6 +25,7 @@ from precision_eval.measure.candidates import is_tensor, leaves_of, parts_carrie
 _PADDING_BYTES = 1 << 16
 _PADDINGS = 64
 _DEEPEST = 6
+_MOST_TRIES = 4  # an allocator may give back the same place, though something has taken its size
 _TRIED_UP_TO_BYTES = 1 << 28
 _MOST_PAGES_BYTES = 1 << 26
 
@@ -98,16 +99,18 @@ class Placement:
 
 def _move(storage: Any, scratch: Any) -> None:
     """Give a storage other memory of its size: what it leaves is taken while it looks for a new place."""
-    size = storage.nbytes()
+    size, place = storage.nbytes(), storage.data_ptr()
     values = scratch[:size].copy_(_bytes_of(storage))
-    storage.resize_(0)
-    filler = None
-    try:
-        filler = type(storage)(size, device=storage.device)
-        storage.resize_(size)
-    except RuntimeError:  # memory is short: back to where it was
-        del filler
-        storage.resize_(size)
+    fillers: list[Any] = []
+    while storage.data_ptr() == place and len(fillers) < _MOST_TRIES:
+        storage.resize_(0)
+        try:
+            fillers.append(type(storage)(size, device=storage.device))
+            storage.resize_(size)
+        except RuntimeError:  # memory is short: back to where it was
+            fillers.clear()
+            storage.resize_(size)
+            break
     _bytes_of(storage).copy_(values)
 
 

@@ -21,15 +21,14 @@ def test_without_the_baseline_the_anchor_is_left():
 
 
 def test_a_fix_that_takes_longer_is_seen_in_both_ratios(monkeypatch):
-    plain = AppliedFix.__call__
+    bind = AppliedFix.bind
 
     def repeating(self, *inputs):
-        for _ in range(19 if self.fix.id == "bfloat16" else 0):
-            plain(self, *inputs)
-        return plain(self, *inputs)
+        call = bind(self, *inputs)
+        return (lambda: [call() for _ in range(20)][-1]) if self.fix.id == "bfloat16" else call
 
     before = timing.timed_once(TINY, 0)
-    monkeypatch.setattr(AppliedFix, "__call__", repeating)
+    monkeypatch.setattr(AppliedFix, "bind", repeating)
     after = timing.timed_once(TINY, 0)
     for name in ("ratio_to_baseline", "ratio_to_anchor"):
         assert after["bfloat16"].data[name] > 5 * before["bfloat16"].data[name]
