@@ -77,8 +77,11 @@ def _start_fork_server(context: Any, preload: Sequence[str]) -> None:
 def _end_fork_server() -> None:
     """Kill this process's fork server, which may still be importing; the next worker has a new one."""
     server: Any = forkserver
-    with suppress(ProcessLookupError, TypeError):  # TypeError: there is none
-        os.kill(server._forkserver._forkserver_pid, signal.SIGKILL)
+    with suppress(ProcessLookupError, ChildProcessError, TypeError):  # TypeError: there is none
+        pid = server._forkserver._forkserver_pid
+        os.kill(pid, signal.SIGKILL)
+        if hasattr(os, "waitid"):  # not on macOS; until it is dead, the next worker would be asked of it
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 class IsolatedExecutor(Executor):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ SUPPORT = str(Path(__file__).parents[2] / "support")
 @pytest.fixture(autouse=True)
 def _toy_importable(monkeypatch):
     monkeypatch.syspath_prepend(SUPPORT)
+    monkeypatch.setitem(sys.modules, "toy", toy)  # other tests drop it, and a function is pickled by its module
 
 
 @pytest.fixture(scope="module", autouse=True)
