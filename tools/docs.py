@@ -142,18 +142,26 @@ def versions_markdown(folder: Path, page: Path) -> str:
 
 
 def reports_markdown(file: Path, page: Path) -> str:
-    """Return public reports with their answers and verdicts, those that nobody had looked at first."""
-    folder = page.parent / "reports"
+    """Return public reports with their answers and verdicts, a table for each half of each draw."""
+    seconds = {line["key"]: line["seconds"] for line in map(json.loads, file.read_text(encoding="utf-8").splitlines())}
+    first = page.parent / "reports"
+    return "\n\n".join(
+        f"**{draw} draw, {half}**\n\n{_reports_table(folder, half, seconds)}"
+        for draw, folder in (("Second", first / "second"), ("First", first))
+        for half in ("held", "open")
+    )
+
+
+def _reports_table(folder: Path, half: str, seconds: dict[str, float]) -> str:
     cases = tomllib.loads((folder / "answers.toml").read_text(encoding="utf-8"))["case"]
     verdicts = tomllib.loads((folder / "verdicts.toml").read_text(encoding="utf-8"))
-    seconds = {line["key"]: line["seconds"] for line in map(json.loads, file.read_text(encoding="utf-8").splitlines())}
     rows = [
         (
             f"[{_thread(case['source'])}]({case['source']})", case["tool"], case["symptom"],
             verdicts[case["id"]]["verdict"], verdicts[case["id"]].get("since", ""), verdicts[case["id"]]["remark"],
-            f"{seconds[case['id']]:.0f}",
+            f"{seconds[case['id']]:.0f}" if case["id"] in seconds else "",
         )
-        for case in sorted(cases, key=lambda case: (case["set"] != "held", case["id"]))
+        for case in cases if case["set"] == half
     ]  # fmt: skip
     head = ("report", "command", "symptom", "verdict", "since", "what was said", "s")
     return to_markdown(make_table(head, rows)).replace("\\](", "](")  # these links are meant

@@ -3,7 +3,8 @@
 A case of ``docs/reports/answers.toml`` is given to the command that its reporter would use; the file with the thread's
 own cure in it is its clean twin, in which a fault is a false alarm. The rule of this trial compares the exit code, and
 looks for the words that the answer must have and must not have; whoever has read the answer may overrule it in
-``docs/reports/verdicts.toml``, with the reason. ``set=held`` are those that nobody looked at while the tool changed.
+``verdicts.toml`` beside, with the reason. ``set=held`` are those that nobody looked at while the tool changed; the
+second draw, of ``docs/reports/second``, has ``set=second held`` and ``second open``.
 """
 
 from __future__ import annotations
@@ -25,9 +26,35 @@ LIMIT_S = 180.0
 FIRST_LINES = 40
 
 
+SETS = {
+    "held": "unseen reports, first draw",
+    "open": "reports looked at while the tool changed, first draw",
+    "second held": "unseen reports, second draw",
+    "second open": "reports looked at while the tool changed, second draw",
+}
+
+
+def folder_of(case_set: str) -> Path:
+    return FOLDER / "second" if case_set.startswith("second") else FOLDER
+
+
 def read_cases() -> list[Data]:
-    cases: list[Data] = tomllib.loads((FOLDER / "answers.toml").read_text(encoding="utf-8"))["case"]
-    return cases
+    """Read the cases of both draws, each with the name of its set."""
+    first, second = (
+        tomllib.loads((folder / "answers.toml").read_text(encoding="utf-8"))["case"]
+        for folder in (FOLDER, FOLDER / "second")
+    )
+    return [*first, *({**case, "set": f"second {case['set']}"} for case in second)]
+
+
+def read_verdicts() -> Data:
+    """Read what readers of the answers said, by the id of the case."""
+    files = [folder / "verdicts.toml" for folder in (FOLDER, FOLDER / "second")]
+    return {
+        key: value
+        for file in files if file.exists()
+        for key, value in tomllib.loads(file.read_text(encoding="utf-8")).items()
+    }  # fmt: skip
 
 
 def _trials(options: Options) -> list[Trial]:
@@ -61,7 +88,7 @@ def _command(case: Data, folder: Path, *, is_twin: bool) -> tuple[list[str], str
     """Return what the reporter types, and what goes to its standard input."""
     if case["tool"] == "explain":
         return ["explain", "-"], case["text"]
-    source = FOLDER / case["file"]
+    source = folder_of(case["set"]) / case["file"]
     if case["tool"] == "audio":
         subprocess.run([sys.executable, str(source), str(folder)], check=True, capture_output=True)
         return ["audio", str(folder / "reference.wav"), str(folder / "degraded.wav")], None
@@ -86,16 +113,14 @@ def verdict_of(line: Data, read: Data) -> str:
 
 
 def _figures(lines: Sequence[Data]) -> list[Figure]:
-    verdicts = FOLDER / "verdicts.toml"
-    read = tomllib.loads(verdicts.read_text(encoding="utf-8")) if verdicts.exists() else {}
+    read = read_verdicts()
     figures = []
-    for name in ("held", "open"):
+    for name, label in SETS.items():
         asked = [line for line in lines if not line["twin"] and line["set"] == name]
         if not asked:
             continue
         found = [verdict_of(line, read) for line in asked]
         others = {verdict: plain_share(found.count(verdict), len(found)) for verdict in ("partly", "missed")}
-        label = "unseen reports" if name == "held" else "reports looked at while the tool changed"
         figures.append(judged_share(f"{label}: right", found.count("right"), len(found), "≥ 85 %", rivals=others))
         figures.append(judged_share(f"{label}: wrong with confidence", found.count("wrong"), len(found), "0"))
         since = [read.get(line["key"], {}).get("since", verdict) for line, verdict in zip(asked, found, strict=True)]

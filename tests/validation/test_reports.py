@@ -43,5 +43,19 @@ def test_figures_count_each_half_and_the_twins(tmp_path, monkeypatch):
         LINE | {"set": "held", "twin": True, "seconds": 3.0, "exit": 0},
     ]
     found = {figure.name: figure.found.partition(" %")[0] for figure in reports._figures([*lines])}
-    assert found["unseen reports: right"] == "50.0"
+    assert found["unseen reports, first draw: right"] == "50.0"
     assert found["mended files called faulty"] == "0.0"
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in reports.read_cases() if case["set"].startswith("second")], ids=lambda case: case["id"]
+)
+def test_a_case_of_the_second_draw_is_whole(case):
+    assert case["source"].startswith("https://github.com/")
+    assert case["id"] in reports.read_verdicts()
+    assert ("file" in case) != ("text" in case)
+    text = (reports.folder_of(case["set"]) / case["file"]).read_text(encoding="utf-8") if "file" in case else ""
+    for old, new in case.get("fix", ()):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    compile(text, case["id"], "exec")
