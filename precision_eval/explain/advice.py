@@ -65,9 +65,10 @@ def _judge(fix: Fix, matched: SentenceMatch, *, op: str | None, how: str, causes
     member = matched.member
     if member.kind != "mismatch" and member.site != "norm" and fix.storage in matched.dtypes.values():
         return "does_not_cure", "this is the format that is refused"
-    if (stated := _advice_of(member, fix)) is not None:
+    stated, refused = _advice_of(member, fix), _with_integers(matched, fix)
+    if stated is not None and (refused is None or stated[0] != "depends"):
         return stated
-    if (refused := _with_integers(matched, fix)) is not None:
+    if refused is not None:
         return refused
     if fix.id == "dynamo_fallback":
         reason = _FALLBACK.get(how, "it suppresses errors of the compiler, and this check is also in eager")
