@@ -26,6 +26,7 @@ from precision_eval.doctor.error_budget import (
     run_rounded,
     run_steps,
     steps_of,
+    working_format,
 )
 from precision_eval.doctor.findings import declared_formats
 from precision_eval.doctor.narrow_results import find_narrow_loss, find_unlike_codes
@@ -162,6 +163,11 @@ def of_numbers(
 ) -> tuple[Excess | None, tuple[Finding, Event | None] | None]:
     """Say what the numbers show where dtypes show nothing, with the operation to change where it is known."""
     excess = excess_drift(subject, outcome, reference, base)
+    # The format of an autocast is asked for where most products ran in it.
+    if excess is not None and observer.autocast and not excess.updated:
+        working = working_format(steps_of(subject))
+        if rounding(working) > rounding(base):
+            excess = excess_drift(subject, outcome, reference, working)
     if reference.name == "float64":
         drift = output_error(outcome.outputs, reference.outputs)
         cost = _format_cost(outcome, reference, base)

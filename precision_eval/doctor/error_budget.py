@@ -171,7 +171,7 @@ def largest_shares(subject: ExaminedModel) -> Iterator[Share]:
     if not narrow:
         return
     budget, every, chosen = _Budget(subject, steps), set(range(len(steps))), set[int]()
-    work, others, least = _working_format(steps), budget.error(every), A_TENTH
+    work, others, least = working_format(steps), budget.error(every), A_TENTH
     shares: list[tuple[int, float]] = []  # of each line its first step, and what it adds
     for count in range(1, MOST_LINES + 1):
         left = [at for at in narrow if at not in chosen]
@@ -192,7 +192,7 @@ def largest_shares(subject: ExaminedModel) -> Iterator[Share]:
             return
 
 
-def _working_format(steps: list[TracedStep]) -> torch.dtype:
+def working_format(steps: list[TracedStep]) -> torch.dtype:
     """The format in which most products are: autocast around a whole model makes it that of the model."""
     kinds = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN)
     formats = Counter(step.dtype for step in steps if step.sort in kinds)

@@ -218,3 +218,24 @@ def test_an_autocast_that_is_switched_off_where_nothing_runs_in_half_is_named(ma
     assert [finding.op for finding in diagnosis.findings if finding.kind == "declared"] == expected
     assert diagnosis.faults == ()
     assert all(f.place.function == make.__name__ for f in diagnosis.findings if f.kind == "declared")
+
+
+class UnderAutocast(nn.Module):
+    """Layers under autocast to a half format, or one of many; the output comes back in float32."""
+
+    def __init__(self, covered):
+        super().__init__()
+        self.layers, self.covered = nn.ModuleList([nn.Linear(64, 64) for _ in range(5)]), covered
+
+    def forward(self, x):
+        for index, layer in enumerate(self.layers):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=index < self.covered):
+                x = torch.tanh(layer(x.float())).float()
+        return x
+
+
+@pytest.mark.parametrize(("covered", "is_fault"), [(5, False), (1, True)])
+def test_an_autocast_that_most_products_run_in_is_asked_for(covered, is_fault):
+    torch.manual_seed(0)
+    diagnosis = examine(UnderAutocast(covered), torch.randn(4, 64), fixes=False, latency=False)
+    assert bool(diagnosis.faults) == is_fault
