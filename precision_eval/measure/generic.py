@@ -279,12 +279,18 @@ def _ratios(
             check=False,  # a step may write its cache; that every output is finite was seen when the fix was put on
             threads=cell.threads,
             memory=cell.options.memory or GROWN,
-            redraw=None if cell.options.processes == 1 and cell.options.compile_mode is None else False,
+            redraw=None if _draws_places(cell) else False,
             **chosen,
         )
         for fix, ratio in ratios.items():
             by_clock[fix][clock] = replace(ratio, doubts=(*ratio.doubts, *doubts))
     return dict(by_clock)
+
+
+def _draws_places(cell: Cell) -> bool:
+    """Say whether tensors are laid elsewhere: on a CPU what differs by process is allowed for, or given processes."""
+    options = cell.options
+    return cell.device.startswith("cuda") and options.processes == 1 and options.compile_mode is None
 
 
 def prepare_candidate(cell: Cell, fix: str, built: BuiltCase, stack: ExitStack) -> Candidate | Outcome:

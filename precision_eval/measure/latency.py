@@ -72,7 +72,7 @@ _LEAST_IN_PAIRS = 5  # four overlapping pairs, whose median forgives one call
 _FIRST_PART = 0.1
 _MOST_FOR_ANALYSIS = 0.5
 _IN_GROUP = 2  # rounds at least; more groups tell more than more rounds of one
-_LEAST_GROUPS = 3
+_LEAST_GROUPS, _LEAST_AFFORDED = 3, 8  # where moving takes half the time, fewer left a ratio of 0.8 undecided
 _GROUPS_A_SECOND = 6.0
 _SHARE_FOR_DRAWS = 0.5  # of the budget at most
 
@@ -342,9 +342,10 @@ def _plan_groups(rounds: Rounds, rules: _Rules, draws: Draws | None, *, left_s: 
     wanted = min(time_s / round_s // _IN_GROUP, max(MIN_BLOCKS, _GROUPS_A_SECOND * time_s))
     affordable = 1 + int(_SHARE_FOR_DRAWS * time_s / max(draws.cost_s, 1e-9))
     planned = int(min(wanted, affordable))
-    if planned >= _LEAST_GROUPS:
+    least = _LEAST_GROUPS if wanted <= affordable else _LEAST_AFFORDED
+    if planned >= least:
         return planned, ()
-    needed_s = (_LEAST_GROUPS - 1) * draws.cost_s / _SHARE_FOR_DRAWS
+    needed_s = (least - 1) * draws.cost_s / _SHARE_FOR_DRAWS
     return 1, (
         "one placement: copies of a tensor can differ by several per cent, and laying them elsewhere takes "
         f"{duration_text(draws.cost_s)} each time; with {duration_text(needed_s)} and more it is done",

@@ -273,7 +273,7 @@ class TestComparing:
     def test_the_budget_holds_draws(self, monkeypatch, draw_s):
         machine = Machine(monkeypatch, draw_s=draw_s)
         ratio = machine.compare(monkeypatch)
-        assert len(ratio.placement_ratios) == {0.001: 12, 0.1: 10, 0.4: 3}[draw_s]
+        assert len(ratio.placement_ratios) == {0.001: 12, 0.1: 10, 0.4: 0}[draw_s]  # moving would take half the time
         assert 1.8 < machine.now_s <= 2.1
 
     def test_draws_that_turn_out_slow_end_the_rounds(self, monkeypatch):
