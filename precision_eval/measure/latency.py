@@ -161,7 +161,7 @@ def compare_latency(
     redraw : bool, optional
         Lay the tensors that candidates carry (arguments of a partial, variables of a closure, tensors of their modules)
         elsewhere in memory several times, each value as it is, and take what that changes into the interval. By default
-        where not all candidates carry the same; of graphs always, as each capture has memory of its own.
+        on a GPU where not all candidates carry the same; of graphs always, as each capture has memory of its own.
 
     Returns
     -------

@@ -55,6 +55,10 @@ class Placement:
     def nbytes(self) -> int:
         return sum(storage.nbytes() for storage in self._storages)
 
+    @property
+    def on_cpu(self) -> bool:
+        return all(storage.device.type == "cpu" for storage in self._storages)
+
     def draw(self) -> None:
         """Move every storage, in random order, among paddings of random size."""
         device = max((storage.device for storage in self._storages), key=lambda device: device.type == "cuda")
@@ -227,6 +231,6 @@ def draws_of(candidates: Sequence[Candidate], seed: int, *, wanted: bool | None)
     if wanted is False or "torch" not in sys.modules:
         return None
     placement = Placement(candidates, seed)
-    if not placement or not (wanted or placement.differs):
-        return None
+    if not placement or not (wanted or (placement.differs and not placement.on_cpu)):
+        return None  # on a CPU moving costs more than it tells, unless it is asked for
     return Draws(placement.draw, placement.cost_s())

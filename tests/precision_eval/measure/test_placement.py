@@ -303,10 +303,14 @@ class TestWhenPlacesAreDrawn:
         return {"base": Candidate(lambda: x + 1.0), "other": Candidate(lambda: other + 1.0)}
 
     @pytest.mark.parametrize(
-        ("shared", "redraw", "drawn"),
-        [(False, None, True), (True, None, False), (True, True, True), (False, False, False)],
-    )
-    def test_by_default_where_tensors_are_not_shared(self, shared, redraw, drawn):
+        ("shared", "redraw", "on_cpu", "drawn"),
+        [
+            (False, None, True, False), (False, None, False, True), (True, None, False, False),
+            (True, True, True, True), (False, False, False, False),
+        ],
+    )  # fmt: skip
+    def test_by_default_on_a_gpu_where_tensors_are_not_shared(self, monkeypatch, shared, redraw, on_cpu, drawn):
+        monkeypatch.setattr(Placement, "on_cpu", property(lambda _: on_cpu))
         calls = self.calls(shared=shared)
         draws = placement.draws_of(list(calls.values()), 0, wanted=redraw)
         assert (draws is not None) is drawn
