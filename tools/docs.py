@@ -142,29 +142,33 @@ def versions_markdown(folder: Path, page: Path) -> str:
 
 
 def reports_markdown(file: Path, page: Path) -> str:
-    """Return public reports with their answers and verdicts, a table for each half of each draw."""
-    seconds = {line["key"]: line["seconds"] for line in map(json.loads, file.read_text(encoding="utf-8").splitlines())}
+    """Return public reports with their verdicts, a table for each half of each draw."""
     first = page.parent / "reports"
     return "\n\n".join(
-        f"**{draw} draw, {half}**\n\n{_reports_table(folder, half, seconds)}"
+        f"**{draw} draw, {half}: {_reports_table(folder, half)}"
         for draw, folder in (("Second", first / "second"), ("First", first))
         for half in ("held", "open")
     )
 
 
-def _reports_table(folder: Path, half: str, seconds: dict[str, float]) -> str:
+def _reports_table(folder: Path, half: str) -> str:
     cases = tomllib.loads((folder / "answers.toml").read_text(encoding="utf-8"))["case"]
     verdicts = tomllib.loads((folder / "verdicts.toml").read_text(encoding="utf-8"))
-    rows = [
-        (
-            f"[{_thread(case['source'])}]({case['source']})", case["tool"], case["symptom"],
-            verdicts[case["id"]]["verdict"], verdicts[case["id"]].get("since", ""), verdicts[case["id"]]["remark"],
-            f"{seconds[case['id']]:.0f}" if case["id"] in seconds else "",
+    rows = []
+    for case in (case for case in cases if case["set"] == half):
+        verdict, link = verdicts[case["id"]], f"[{_thread(case['source'])}]({case['source']})"
+        later = f" → {verdict['since']}" if "since" in verdict else ""
+        rows.append(
+            (link, case["tool"], f"{verdict['verdict']}{later}", case.get("short") or _first_words(case["symptom"]))
         )
-        for case in cases if case["set"] == half
-    ]  # fmt: skip
-    head = ("report", "command", "symptom", "verdict", "since", "what was said", "s")
-    return to_markdown(make_table(head, rows)).replace("\\](", "](")  # these links are meant
+    right = sum(verdict.startswith("right") for *_, verdict, _ in rows)
+    table = to_markdown(make_table(("report", "command", "verdict", "symptom"), rows))
+    return f"{right} of {len(rows)} right**\n\n" + table.replace("\\](", "](")  # these links are meant
+
+
+def _first_words(text: str, most: int = 8) -> str:
+    words = text.split()
+    return " ".join(words) if len(words) <= most else " ".join(words[:most]) + " …"
 
 
 def _thread(source: str) -> str:
