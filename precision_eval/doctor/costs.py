@@ -25,7 +25,7 @@ from precision_eval.doctor.device_costs import half_of, host_waits, wide_attenti
 from precision_eval.doctor.diagnosis import CostKind, Price, SilentCost
 from precision_eval.doctor.findings import left_faults, place_of, written_operands
 from precision_eval.doctor.remedies import Trials, prices_of
-from precision_eval.doctor.repairs import Repair, Stored, any_layer
+from precision_eval.doctor.repairs import Repair, any_layer
 from precision_eval.doctor.source import (
     Insertion,
     cast_target,
@@ -37,6 +37,7 @@ from precision_eval.doctor.source import (
     without_call,
 )
 from precision_eval.doctor.suspects import Suspect, line_of, make_edit
+from precision_eval.doctor.ways import Stored
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import floating_tensors
 from precision_eval.measure.model_calls import (

@@ -55,8 +55,9 @@ from precision_eval.doctor.findings import (
     recast_of,
 )
 from precision_eval.doctor.remedies import BACKEND, Trials, prices_of, try_fixes
-from precision_eval.doctor.repairs import Repair, origin_text, repairs_of
+from precision_eval.doctor.repairs import Repair, repairs_of
 from precision_eval.doctor.source import source_line
+from precision_eval.doctor.ways import origin_text
 from precision_eval.explain import explain
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id

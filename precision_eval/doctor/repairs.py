@@ -1,16 +1,11 @@
 """Suggested changes, each run on a copy until no fault is left; imports torch.
 
-Conventions: there are four ways to cure a fault. *At the meeting*: the operand that strays is cast where the dtypes
-meet. *At the origin*: what brought the stray dtype is cast where it is made. *Stored*: the parameter, buffer or input
-is kept in the other dtype. *Widened*: the operation whose result loses digits or range works in float32, and what then
-meets another dtype is cast at that meeting. Each way is followed fault by fault, since a cured line shows the next
-one; a change is *verified* when the model then passes, its output is finite, and the observer finds no fault. Nothing
-is written.
+Conventions: each way of :mod:`.ways` is followed fault by fault, since a cured line shows the next one; a change is
+*verified* when the model then passes, its output is finite, and the observer finds no fault. Nothing is written.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import warnings
 from collections import Counter
@@ -36,30 +31,27 @@ from precision_eval.doctor.findings import (
     findings_of,
     is_of_dtypes,
     is_of_optimizer,
-    owner_of,
     raised_event,
-    written_operands,
 )
-from precision_eval.doctor.narrow_results import LOSSES
 from precision_eval.doctor.patched import PatchedSource
 from precision_eval.doctor.source import (
     Insertion,
-    callee,
-    dtype_of,
-    expressions,
-    imports_torch,
     is_written_there,
     source_line,
-    variables,
-    with_cast_for_numpy,
-    with_cast_to,
-    with_casts,
-    with_dtype,
-    with_keyword_cast,
-    with_number_that_fits,
-    with_result_cast,
-    with_scale_first,
-    without_call,
+)
+from precision_eval.doctor.ways import (
+    INSIDE,
+    MOST_STEPS,
+    OF_NUMBERS,
+    UNTIL_IT_RAISES,
+    Stored,
+    as_stored,
+    at_meeting,
+    at_origin,
+    path_of,
+    scale_first,
+    undo_or_widen,
+    widen,
 )
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import tensors_in
@@ -72,16 +64,11 @@ from precision_eval.measure.model_calls import (
     output_error,
     run_fresh,
 )
-from precision_eval.trace.dtype_flow import CodeLine, Event, inside_event, is_internal
-from precision_eval.trace.operations import ASSIGNMENTS, EIGHT_BITS, SLOTS, OperationKind, loses, operand_names
-from precision_eval.trace.provenance import Provenance, ancestors, dtype_chain, maker_of, named_tensors, origin_of
+from precision_eval.trace.dtype_flow import Event
+from precision_eval.trace.operations import EIGHT_BITS, OperationKind
+from precision_eval.trace.provenance import named_tensors
 
-# Faults that are cured one after the other before a way is given up.
-MOST_STEPS = 16
 MOST_ALIKE = 4  # meetings of a line that are alike
-
-# Kind and name of a stored tensor → the dtype it is kept in.
-Stored = dict[tuple[str, str], torch.dtype]
 
 
 @dataclass
@@ -155,12 +142,12 @@ def repairs_of(
         repairs = [] if drifts else _repairs_of_dtypes(subject, reference)
         if any(repair.verified for repair in repairs):
             return repairs
-        scaled = _follow("scaled", _scale_first, subject, reference)
-        undone = _follow("undone", _undo_or_widen, subject, reference)
+        scaled = _follow("scaled", scale_first, subject, reference)
+        undone = _follow("undone", undo_or_widen, subject, reference)
         is_last = undone.verified or not undone.undoes
-        widened = undone if is_last else _follow("widened", _widen, subject, reference)
+        widened = undone if is_last else _follow("widened", widen, subject, reference)
         if not widened.verified:  # what overflows where it meets the model's format again
-            later = _follow(_UNTIL_IT_RAISES, _widen, subject, reference)
+            later = _follow(UNTIL_IT_RAISES, widen, subject, reference)
             widened = later if later.verified else widened
     scales = scaled.verified and (
         _is_explained(scaled, subject, reference) or (widened.verified and _as_exact(scaled, widened, reference))
@@ -170,13 +157,13 @@ def repairs_of(
 
 
 def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Repair]:
-    late = _follow("late", partial(_at_meeting, late=True), subject, reference)
+    late = _follow("late", partial(at_meeting, late=True), subject, reference)
     if not (late.source or late.verified) and all(left.startswith("first_non_finite") for left in late.left):
         return []  # no dtypes meet there
     origin, stored = (
-        _follow(way, step, subject, reference) for way, step in (("origin", _at_origin), ("stored", _as_stored))
+        _follow(way, step, subject, reference) for way, step in (("origin", at_origin), ("stored", as_stored))
     )
-    meeting = late if late.verified else _follow("meeting", _at_meeting, subject, reference)
+    meeting = late if late.verified else _follow("meeting", at_meeting, subject, reference)
     shorter = origin.source.size < meeting.source.size or (
         origin.source.only_removes and origin.source.size == meeting.source.size
     )
@@ -235,19 +222,19 @@ def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference) 
     for _ in range(MOST_STEPS + 1):
         with repair.source.active():
             model = repair.copy(subject)
-            faults, outcome, is_tie = _observe(model, base, reference, numbers=way in _OF_NUMBERS)
+            faults, outcome, is_tie = _observe(model, base, reference, numbers=way in OF_NUMBERS)
             drift = output_error(outcome.outputs, reference.outputs)
             first_drift = drift if first_drift is None else first_drift
             if not faults:
                 is_tie = is_tie and drift is not None and first_drift is not None and drift < first_drift / 2
                 repair.outputs, repair.left = outcome.outputs, () if is_tie else _still_wrong(outcome, reference)
                 return repair
-            event = _last_meeting(faults) if way in _OF_NUMBERS else _to_cure(faults, late=way == "late")
-            if way == _UNTIL_IT_RAISES:
+            event = _last_meeting(faults) if way in OF_NUMBERS else _to_cure(faults, late=way == "late")
+            if way == UNTIL_IT_RAISES:
                 event = next((raised for finding, raised in faults if finding.kind == "raise"), event)
             repair.keeps_wide |= way == "late" and event is not faults[0][1] and faults[0][0].kind == "promotion"
             at = None if event is None else _identity(event)
-            tries = event is not None and (event.kind in _INSIDE or cured[at] < MOST_ALIKE)
+            tries = event is not None and (event.kind in INSIDE or cured[at] < MOST_ALIKE)
             if event is not None and event.kind == "raise" and not event.operands:
                 tries = False  # it knows none of what it was given, and nothing of it floats
             change = step(event, base) if event is not None and tries else ()
@@ -385,320 +372,6 @@ def any_layer(name: str) -> str:
     return re.sub(r"\[\d+\]", "[*]", re.sub(r"\.\d+\.", ".*.", name))
 
 
-# At the meeting -------------------------------------------------------------------------------------------------------
-
-
-def _at_meeting(event: Event, base: torch.dtype, *, late: bool = False) -> tuple[Insertion, ...]:
-    path = event.call.path if event.call else ""
-    if is_internal((event.caller or event.line)[0].co_filename):
-        return ()  # torch's own modules one after the other: there is no line of anybody's to change
-    if event.kind in ("kept_narrowed", "first_non_finite", "bits"):
-        return ()
-    if event.kind == "raise" and (local := with_cast_for_numpy(*event.line) or with_number_that_fits(*event.line)):
-        return local
-    if event.caller is not None:
-        return _around_module(event, event.caller, path="", cast_result=False)
-    if event.of_module:
-        of_norm = event.sort is OperationKind.NORM and event.kind != "raise"
-        if by_keyword := _cast_keyword(event, base):
-            return by_keyword
-        return _around_module(event, event.line, path=path, cast_result=of_norm)
-    if any(key == ("out",) for key, _, _ in event.operands):
-        return ()  # a cast of what is written to would be written to in its place
-    if event.kind == "downcast" and event.name not in ASSIGNMENTS:
-        return ()  # a cast of what is added would hide that the sum is held in less
-    written = written_operands(event)
-    keep = _index_to_keep(event, base, late=late)
-    to = event.operands[keep][2].dtype
-    if to in EIGHT_BITS and event.sort is not OperationKind.WRITE:  # nothing computes in float8
-        to = base
-    is_kept = to is event.operands[keep][2].dtype
-    dtype = _dtype_text(written[keep], to, event.line[0].co_filename) if is_kept else f"torch.{short(to)}"
-    casts = {
-        text: dtype
-        for text, (_, _, record) in zip(written, event.operands, strict=True)
-        if text and record.dtype is not to
-    }
-    return with_casts(*event.line, casts) if casts else ()
-
-
-def _dtype_text(expression: str, dtype: torch.dtype, file: str) -> str:
-    """Write a dtype as an operand's own where that costs nothing to read, else by its name."""
-    if expression and _is_dotted_name(expression):
-        return dtype_of(expression)
-    return f"torch.{short(dtype)}" if imports_torch(file) or not expression else dtype_of(expression)
-
-
-def _is_dotted_name(expression: str) -> bool:
-    try:
-        node: ast.AST = ast.parse(expression, mode="eval").body
-    except SyntaxError:
-        return False
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name)
-
-
-def _around_module(event: Event, line: CodeLine, *, path: str, cast_result: bool) -> tuple[Insertion, ...]:
-    """Cast what a module is given to its weight's dtype, or what it returns to its input's."""
-    code, instruction = line
-    (given,) = expressions(code, instruction, "", [(0,)], of_module=True)
-    owner = callee(code, instruction)
-    if not given or not owner:
-        return ()
-    if cast_result:
-        return with_result_cast(code, instruction, _dtype_text(given, event.operands[0][2].dtype, code.co_filename))
-    return with_casts(code, instruction, {given: _weight_dtype(event, owner_of(owner, path), code.co_filename)})
-
-
-def _cast_keyword(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
-    """Cast what a module is given by a keyword and hands on under the same name; what it is called on is no stray."""
-    if event.sort is not OperationKind.ATTENTION or event.operands[0][2].dtype is not base:
-        return ()
-    names = operand_names(event.name, event.sort, [key for key, _, _ in event.operands])
-    strays = [name for name, (_, _, record) in zip(names, event.operands, strict=True) if record.dtype is not base]
-    words = tuple(word for name in strays if name in SLOTS["sdpa"] for word in SLOTS["sdpa"][name][1])
-    (given,) = expressions(*event.line, "", [(0,)], of_module=True)
-    return with_keyword_cast(*event.line, words, _dtype_text(given, base, event.line[0].co_filename))
-
-
-def _weight_dtype(event: Event, owner: str, file: str) -> str:
-    module = event.call.module if event.call else None
-    own = dict(module.named_parameters(recurse=False)) if module is not None else {}
-    if module is not None and next(module.parameters(), None) is None:
-        return "torch.float32"  # packed, as a quantised layer: what refuses half and has no weight of its own
-    given = event.operands[0][2].dtype if event.operands else None
-    for name, parameter in own.items():
-        if parameter.dtype is not given and name.isidentifier():
-            return f"{owner}.{name}.dtype"
-    weights = [record.dtype for _, _, record in event.operands[1:] if record.dtype is not given]
-    if weights and imports_torch(file):
-        return f"torch.{short(weights[0])}"
-    return f"next({owner}.parameters()).dtype"
-
-
-def _index_to_keep(event: Event, base: torch.dtype, *, late: bool) -> int:
-    """Which operand's dtype the others are cast to; late, a query that the code widened is cast and no cache."""
-    dtypes = [record.dtype for _, _, record in event.operands]
-    widened = late and event.operands[0][2].event
-    if widened and widened.deliberate and event.sort is OperationKind.ATTENTION and dtypes[1:3] == [base, base]:
-        return 1
-    if event.sort is OperationKind.WRITE or event.sort is OperationKind.ATTENTION:
-        return 0
-    if base in dtypes:
-        return dtypes.index(base)
-    return 1 if event.sort is OperationKind.PRODUCT and len(dtypes) > 1 else 0
-
-
-# Widened --------------------------------------------------------------------------------------------------------------
-
-WIDE = "torch.float32"
-_INSIDE = ("drift", "first_non_finite")
-_UNTIL_IT_RAISES = "widened until it raises"
-_OF_NUMBERS = ("scaled", "undone", "widened", _UNTIL_IT_RAISES)  # ways that also cure what the numbers say
-
-
-def _scale_first(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
-    """Have a product that overflows before it is scaled be one of scaled factors."""
-    return with_scale_first(*event.line) if event.kind == "first_non_finite" else ()
-
-
-def _undo_or_widen(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
-    return _without_narrowing(event, {torch.float32, torch.float64}) or _widen(event, base)
-
-
-def _without_narrowing(event: Event, wide: set[torch.dtype]) -> tuple[Insertion, ...]:
-    """Take out the casts by hand that brought operands down from some dtypes: no cast back brings the digits back."""
-    change: dict[Insertion, None] = {}
-    for _, _, record in event.operands:
-        first, *later = dtype_chain(record)
-        is_cast = first.kind == "cast" and first.parents and loses(first.parents[0].dtype, first.dtype)
-        alone = all(len(at.parents) == 1 for at in later)  # a product with weights is one of the narrow format
-        if is_cast and alone and first.parents[0].dtype in wide and _is_written(first) and first.code is not None:
-            change |= dict.fromkeys(without_call(first.code, first.instruction))
-    return tuple(change)
-
-
-def _widen(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
-    """Have an operation that loses digits or range keep them; what is wrong by its dtypes is cast where they meet."""
-    if event.kind == "raise" and not event.of_module and event.caller is None:
-        return _wide(event)  # it stays wide until a module with weights of its own
-    if event.kind not in _INSIDE:
-        return _at_meeting(event, base)
-    pending = [event]
-    for at in pending:
-        if change := _wide(at):
-            return change
-        pending += _producers(at)[: MOST_STEPS - len(pending)]
-    return ()
-
-
-def _wide(event: Event) -> tuple[Insertion, ...] | Stored:
-    """Widen one operation; nothing where that is done, or where it is not written in somebody's line."""
-    file = event.line[0].co_filename
-    if event.of_module and event.name in LOSSES and event.call and next(event.call.module.parameters(), None) is None:
-        (given,) = expressions(*event.line, "", [(0,)], of_module=True)
-        return with_casts(*event.line, {given: WIDE}) if given and imports_torch(file) else ()
-    if event.of_module or is_internal(file) or not imports_torch(file):
-        return ()
-    if is_of_optimizer(event):
-        return _wide_leaf(event)
-    if event.sort is OperationKind.WRITE:
-        return _wide_destination(event)
-    if event.sort is OperationKind.CAST and event.result in EIGHT_BITS:
-        return ()  # nothing is in 8 bits unless the code says so
-    if event.sort is OperationKind.CAST:
-        return without_call(*event.line) or with_dtype(*event.line, WIDE)
-    narrow = [key for key, _, record in event.operands if loses(torch.float32, record.dtype)]
-    if ("out",) in [key for key, _, _ in event.operands]:
-        return ()  # what is written to would be another tensor
-    if change := with_dtype(*event.line, WIDE):
-        return change if narrow or not event.operands else ()
-    written = variables(*event.line, event.name, narrow) if narrow else []
-    return with_casts(*event.line, dict.fromkeys(written, WIDE)) if written else ()
-
-
-def _producers(event: Event) -> list[Event]:
-    """What made the operands that are, or were, narrow, a divisor first; a product with weights keeps its format."""
-    producers = []
-    for _, _, record in reversed(event.operands) if event.name == "div" else event.operands:
-        before = record
-        while not loses(torch.float32, before.dtype) and before.parents:
-            before = before.parents[0]
-        of_weights = any(parent.kind == "parameter" and parent.dtype is before.dtype for parent in before.parents[1:])
-        if loses(torch.float32, before.dtype) and before.code is not None and not of_weights:
-            producers.append(inside_event(event.kind, before, event.number))
-    return producers
-
-
-def _wide_destination(event: Event) -> tuple[Insertion, ...] | Stored:
-    """Keep what is written to in float32: as it is stored, or where it is made."""
-    made = event.stored or maker_of(event.operands[0][2])
-    if event.stored is None and made.is_stored:  # what its dtype is from is not what is written to
-        made = event.operands[0][2]
-    if made.is_stored:
-        return {(made.kind, made.name): torch.float32}
-    if made.code is None or not imports_torch(made.code.co_filename):
-        return ()
-    line = made.code, made.instruction
-    return with_dtype(*line, WIDE) or with_result_cast(*line, WIDE)
-
-
-def _wide_leaf(event: Event) -> tuple[Insertion, ...] | Stored:
-    """Keep what an optimizer trains in float32: as it is stored, or where it is made."""
-    trained = event.operands[0][2]
-    while trained.parents and (trained.code, trained.instruction) == event.line:  # as weight decay has it
-        trained = trained.parents[0]
-    if trained.is_stored:
-        return {(trained.kind, trained.name): torch.float32}
-    if trained.code is None or not _is_written(trained):
-        return ()
-    return with_result_cast(trained.code, trained.instruction, WIDE)
-
-
-# At the origin, and as stored -----------------------------------------------------------------------------------------
-
-
-def _stray(event: Event, base: torch.dtype) -> Provenance | None:
-    """What brought the dtype that is not the model's."""
-    if event.kind == "downcast" and event.stored is not None and event.stored.dtype is not base:
-        return event.stored
-    return next((origin_of(record) for _, _, record in event.operands if record.dtype is not base), None)
-
-
-def _at_origin(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
-    """Take out the cast that brought the stray dtype; else cast what is narrower where it is made, and what is wider
-    as late as possible, after what is computed in it.
-    """
-    if undone := _without_narrowing(event, {record.dtype for _, _, record in event.operands}):
-        return undone
-    stray = _stray(event, base)
-    operand = next((record for _, _, record in event.operands if record.dtype is not base), stray)
-    if stray is None or operand is None:
-        return ()
-    rounded = stray.kind == "cast" and stray.parents and stray.parents[0].dtype is base
-    line_of_cast = (stray.code, stray.instruction) if rounded and stray.code and _is_written(stray) else None
-    if line_of_cast and (taken_out := without_call(*line_of_cast)):
-        return taken_out  # what a cast rounds away does not come back
-    at = operand if loses(operand.dtype, base) else stray
-    if at.is_stored or not _is_written(at):
-        return ()
-    assert at.code is not None
-    line = at.code, at.instruction
-    dtype = _named_dtype(at, [record for _, _, record in event.operands], base)
-    made = with_dtype(*line, dtype) if at.kind == "made" else ()
-    return made or with_cast_to(*line, dtype) or with_result_cast(*line, dtype)
-
-
-def _is_written(record: Provenance) -> bool:
-    """Whether a record was made in a line of somebody's in which a dtype can be named."""
-    return (
-        record.code is not None and not is_internal(record.code.co_filename) and imports_torch(record.code.co_filename)
-    )
-
-
-def _named_dtype(stray: Provenance, operands: list[Provenance], base: torch.dtype) -> str:
-    """Write the model's dtype as that of one of its parameters where a line has `self`, else by its name.
-
-    The parameter is, if possible, what the operand was made of that the stray tensor meets.
-    """
-    module, code = stray.call.module if stray.call is not None else None, stray.code
-    forward = getattr(type(module), "forward", None)
-    if module is None or code is None or getattr(forward, "__code__", None) != code or code.co_varnames[0] != "self":
-        return f"torch.{short(base)}"
-    of_base = {name: tensor for name, tensor in module.named_parameters() if tensor.dtype is base}
-    prefix = f"{stray.call.path}." if stray.call is not None and stray.call.path else ""
-    met = [at.name.removeprefix(prefix) for record in operands for at in (record, *ancestors(record))]
-    matrices = [name for name in (*met, *of_base) if name in of_base and of_base[name].dim() > 1]
-    name = next(iter([*matrices, *of_base]), None)
-    return f"torch.{short(base)}" if name is None else f"{_path(name).replace('model', 'self', 1)}.dtype"
-
-
-def _as_stored(event: Event, base: torch.dtype) -> Stored:
-    stray = _stray(event, base)
-    if stray is None or event.kind in ("kept_narrowed", "first_non_finite"):
-        return {}
-    if stray.is_stored:
-        return {(stray.kind, stray.name): base}
-    # a product or a norm brings its weight's dtype to what it returns
-    return {("parameter", p.name): base for p in stray.parents if p.kind == "parameter" and p.dtype is stray.dtype}
-
-
-def origin_text(event: Event, base: torch.dtype) -> str:
-    records = [record for _, _, record in event.operands]
-    if event.kind == "bits":
-        name = short(event.result)
-        return f"convert the values with .to(torch.{name}) before their bits are copied, or keep both in one format"
-    if event.kind == "kept_narrowed":
-        return (
-            f"load {records[-1].name} in float32, and do not call .half() or .to(float16) on the whole model afterwards"
-        )
-    if event.kind == "downcast" and event.stored is not None and event.stored.dtype is not base:
-        other = next((record for record in records[1:] if record.dtype is not event.stored.dtype), None)
-        if other is not None:
-            return f"make {event.stored.kind} {event.stored.name} in {short(other.dtype)}, or cast it where it is read"
-    stray = _stray(event, base)
-    return "" if stray is None else _where(stray, base)
-
-
-def _where(origin: Provenance, base: torch.dtype) -> str:
-    name = short(base)
-    if origin.is_stored and origin.code is not None:
-        return f"cast what meets {origin.name} to {short(origin.dtype)}, to which the call itself casts it"
-    if origin.kind in ("parameter", "buffer", "attribute"):
-        return f"store {origin.kind} {origin.name} in {name}; it is in {short(origin.dtype)}"
-    if origin.kind == "input":
-        return f"give input {origin.name} in {name}; it is in {short(origin.dtype)}"
-    place = "" if origin.code is None else f" at {source_line(origin.code, origin.instruction)}"
-    if origin.kind == "cast" and origin.parents and loses(origin.parents[0].dtype, origin.dtype):
-        return f"leave out the cast to {short(origin.dtype)}{place}: what it rounds away does not come back"
-    if origin.kind == "cast":
-        return f"cast the result back to {name} after the cast to {short(origin.dtype)}{place}"
-    if origin.kind == "made":
-        return f"make it in {name}: {origin.name}{place} makes {short(origin.dtype)}"
-    return f"{origin.name}{place} brings {short(origin.dtype)}"
-
-
 # Writing it down ------------------------------------------------------------------------------------------------------
 
 
@@ -712,14 +385,14 @@ def _code(stored: Stored) -> str:
         target = f"torch.{short(dtype)}"
         listed, inside, own = pattern.partition("[*].")
         if inside and sorted(names) == sorted(f"{listed}[{index}].{own}" for index in range(len(names))):
-            parts = listed if kind == "input" else _path(listed)
+            parts = listed if kind == "input" else path_of(listed)
             blocks.setdefault(f"for part in {parts}[:{len(names)}]:", []).append(
                 f"    part.{own} = part.{own}.to({target})"
             )
         elif kind == "input":
             blocks |= {f"{name} = {name}.to({target})": [] for name in names}
         elif len(names) == 1 or kind == "attribute":
-            blocks |= {f"{path}.data = {path}.data.to({target})": [] for path in map(_path, names)}
+            blocks |= {f"{path}.data = {path}.data.to({target})": [] for path in map(path_of, names)}
         else:
             regex = r"\.".join(r"\d+" if part == "*" else part for part in pattern.split("."))
             below = [f'    if re.fullmatch(r"{regex}", name):', f"        tensor.data = tensor.data.to({target})"]
@@ -727,8 +400,3 @@ def _code(stored: Stored) -> str:
             blocks = {"import re": []} | blocks
             blocks.setdefault(f"for name, tensor in model.{named}():", []).extend(below)
     return "\n".join(line for first, below in blocks.items() for line in (first, *below))
-
-
-def _path(name: str) -> str:
-    """Write the path of a module's tensor as code: ``layers.0.keys`` → ``model.layers[0].keys``."""
-    return "model" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in name.split("."))

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from precision_eval.doctor.diagnosis import CostKind
-from precision_eval.doctor.repairs import Repair, Stored
+from precision_eval.doctor.repairs import Repair
 from precision_eval.doctor.source import Insertion, source_line
+from precision_eval.doctor.ways import Stored
 from precision_eval.trace.dtype_flow import CodeLine
 from precision_eval.trace.observer import ModuleCall
 
