@@ -54,7 +54,6 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
 }
 # Python and torch of an environment.
 ENVIRONMENTS = (("3.11", "2.6.0"), ("3.11", "2.11.0"), ("3.12", "2.13.0"), ("3.13", "2.13.0"), ("3.13", "2.15.0"))
-_LIBRARIES = ("ATen", "oneDNN", "MKL", "OpenBLAS")
 _PROBE = """
 import json, platform, threadpoolctl, numpy, torch
 values = torch.randn(64, 64)
@@ -179,26 +178,18 @@ def _commit() -> str:
 
 
 def capabilities_markdown(path: Path, page: Path) -> str:
-    """Return the latest run of each setting: what the libraries took, and which tests failed."""
+    """Return the latest run of each setting, and which tests failed."""
     latest = {(line["processor"], line["setting"]): line for line in TrialFile(path).read()}
     place = {name: number for number, name in enumerate(names())}
     rows = []
     for line in sorted(latest.values(), key=lambda line: (line["processor"], place.get(line["setting"], len(place)))):
-        took = line["took"]
-        kernels = ", ".join(f"{name} {_short(took[name])}" for name in _LIBRARIES if took.get(name))
         setting = " ".join(f"{name}={value}" for name, value in line["variables"].items()) or line["setting"]
-        rows.append((setting, kernels, f"{took['python']}, {took['torch']}", f"{line['passed']:,}", _failed(line)))
-    head = ("setting", "what the libraries took", "Python, torch", "passed", "failed")
+        rows.append((setting, f"{line['passed']:,}", _failed(line)))
     processors = ", ".join(sorted({line["processor"] for line in latest.values()}))
-    return f"{to_markdown(make_table(head, rows))}\n\nMeasured on {processors}."
+    return f"{to_markdown(make_table(('setting', 'passed', 'failed'), rows))}\n\nMeasured on {processors}."
 
 
 def _failed(line: Mapping[str, Any]) -> str:
     """Return how many tests failed, and their names."""
     failures = [name.rpartition("::")[2] for name in line["failures"]]
     return f"{len(failures)}: {', '.join(failures)}" if failures else "0"
-
-
-def _short(kernel: str) -> str:
-    """Cut what a library says of itself: ``Intel AVX2``, ``Intel(R) Advanced Vector Extensions 2 (Intel(R) AVX2)``."""
-    return kernel.rpartition("(Intel(R) ")[2].partition(")")[0].removeprefix("Intel ").partition(" with ")[0]

@@ -5,12 +5,13 @@ A share is shown in per cent with Wilson's 95 % interval and its count: ``33.3 %
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.environment import environment_sha, stored_environments
+from precision_eval.core.environment import stored_environments
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import TrialFile, read_json, write_json
 from precision_eval.core.formatting import MISSING
@@ -19,7 +20,7 @@ from precision_eval.stats.intervals import wilson_interval
 from validation.frame import NAMES, Data, Figure, experiment_by_name, figures_of
 
 _HEAD = ("figure", "target", "found", "met")
-_SHORT_SHA = 12
+_SHORT_COMMIT = 8
 FIGURES_NAME = "figures.json"
 # Where the committed results of the page's experiments are, below results/.
 STORED = {
@@ -32,6 +33,15 @@ STORED = {
     "versions": "versions/versions.json",
     "sound": "sound/sound.json",
     "reports": "reports/reports.jsonl",
+}
+
+# What is a column of an experiment's table, in the names of its figures.
+CONDITIONS = {
+    "latency": r", (quiet|bursty)$",
+    "kinds": r"^(.+?): ",
+    "device": r"^(own|shared) tensors: ",
+    "doctor": r", seventh set, (first|after looking)$",
+    "reports": r"^(.+ draw, (?:held|open)): ",
 }
 
 
@@ -80,17 +90,40 @@ def figure_table(figures: Sequence[Figure], *, title: str = "") -> Table:
     return make_table((*_HEAD, "others, same trials"), rows, title=title)
 
 
-def claims_table(figures: Sequence[Figure]) -> Table:
-    """Return the figures that have a target, one claim per row, and what asv finds in the same trials."""
+def claims_tables(figures: Sequence[Figure], condition: str = "") -> list[Table]:
+    """Return the figures that have a target, one claim per row, a number a cell, misses bold.
+
+    `condition` is a pattern: claims in whose name it is found are in a table with a column for each text that its
+    group matches. The last column holds what asv finds in the same trials, under the first condition.
+    """
     judged = [figure for figure in figures if figure.met is not None]
-    shown = judged if len(judged) > 1 else figures
-    rows = [(*_cells(figure), _asv_text(figure)) for figure in shown]
-    return without_empty_columns(make_table((*_HEAD, "asv"), rows))
+    plain: list[tuple[str, ...]] = []
+    rows: dict[tuple[str, str], dict[str, Figure]] = {}
+    for figure in judged if len(judged) > 1 else figures:
+        target = figure.target or MISSING
+        if condition and (match := re.search(condition, figure.name)):
+            rows.setdefault((figure.name.replace(match[0], ""), target), {})[match[1]] = figure
+        else:
+            plain.append((figure.name, target, _found(figure), _asv_text(figure)))
+    columns = list(dict.fromkeys(name for of in rows.values() for name in of))
+    lines = [
+        (*claim, *(_found(of.get(name)) for name in columns), _asv_text(of.get(columns[0])))
+        for claim, of in rows.items()
+    ]
+    tables = ((("figure", "target", *columns, "asv"), lines), (("figure", "target", "found", "asv"), plain))
+    return [without_empty_columns(make_table(head, cells)) for head, cells in tables if cells]
 
 
-def _asv_text(figure: Figure) -> str:
-    texts = (_short(text) for name, text in figure.rivals.items() if name.startswith("asv"))
-    return next(texts, "")
+def _found(figure: Figure | None) -> str:
+    if figure is None:
+        return ""
+    text = _short(figure.found)
+    return Strong(text) if figure.met is False else text
+
+
+def _asv_text(figure: Figure | None) -> str:
+    rivals = figure.rivals.items() if figure else ()
+    return next((_short(text) for name, text in rivals if name.startswith("asv")), "")
 
 
 def _cells(figure: Figure) -> tuple[str, ...]:
@@ -99,9 +132,9 @@ def _cells(figure: Figure) -> tuple[str, ...]:
 
 
 def _short(text: str) -> str:
-    """Keep a value's estimate and count: ``"33.3 % [6.1, 79.2], 1 of 3"`` → ``"33.3 %, 1 of 3"``."""
-    head, _, count = text.rpartition("], ")
-    return f"{head.split(' [')[0]}, {count}" if head and " of " in count else text.split(" [")[0].split(", ")[0]
+    """Keep one number: ``"33.3 % [6.1, 79.2], 1 of 3"`` → ``"1 of 3"``, ``"1.05 [1.04, 1.06], 9"`` → ``"1.05"``."""
+    count = re.search(r"\], ([\d,]+ of [\d,]+)$", text)
+    return count[1] if count else re.split(r" [\[(]|[,;] ", text)[0]
 
 
 def write_report(figures: Mapping[str, Sequence[Figure]], out: Path) -> None:
@@ -123,12 +156,13 @@ def stored_markdown(name: str, path: Path) -> str:
     """Return the claims of an experiment from its stored figures, summary or trials, and what to know of them."""
     if not path.exists():
         return f"Not measured: there is no `{path.name}` yet. `python -m validation {name} --size full` makes it."
+    condition = CONDITIONS.get(name, "")
     if path.name == FIGURES_NAME:
-        return to_markdown(claims_table([Figure(**row) for row in read_json(path)[name]]))
+        return "\n\n".join(map(to_markdown, claims_tables([Figure(**row) for row in read_json(path)[name]], condition)))
     experiment, content = experiment_by_name(name), stored_content(name, path)
     figures = figures_of(experiment, content, path)
     measured = [f"Measured on {_machine(where)}." for where in environments_of(content, path)]
-    return "\n\n".join([to_markdown(claims_table(figures)), *experiment.notes(content), *measured])
+    return "\n\n".join([*map(to_markdown, claims_tables(figures, condition)), *experiment.notes(content), *measured])
 
 
 def write_page(page: Path, results: Path) -> None:
@@ -165,12 +199,6 @@ def environments_of(content: Any, path: Path) -> list[Data]:
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
-    cpu, package = environment["cpu"], environment["package"]
-    parts = (
-        f"{cpu['model'] or 'unnamed processor'}, {cpu['usable_cores']} usable cores",
-        f"Python {environment['platform']['python']}",
-        f"torch {environment['torch']['version']}",
-        f"commit {package['git_commit'] or 'unknown'}",
-        f"environment {environment_sha(dict(environment))[:_SHORT_SHA]}",
-    )
-    return "; ".join(parts)
+    commit = str(environment["package"]["git_commit"] or "unknown")[:_SHORT_COMMIT]
+    processor = environment["cpu"]["model"] or "unnamed processor"
+    return f"{processor}, torch {environment['torch']['version']}, commit {commit}"

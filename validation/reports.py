@@ -26,11 +26,12 @@ LIMIT_S = 180.0
 FIRST_LINES = 40
 
 
+# What figures say of each set: "held" was unseen when it was scored, "open" was looked at while the tool changed.
 SETS = {
-    "held": "unseen reports, first draw",
-    "open": "reports looked at while the tool changed, first draw",
-    "second held": "unseen reports, second draw",
-    "second open": "reports looked at while the tool changed, second draw",
+    "held": "first draw, held",
+    "open": "first draw, open",
+    "second held": "second draw, held",
+    "second open": "second draw, open",
 }
 
 

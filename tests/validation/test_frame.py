@@ -76,7 +76,7 @@ def test_report_keeps_what_others_found(use, tmp_path):
     main(["memory", "--report", "--out", str(tmp_path)])
     assert list(json.loads((tmp_path / "figures.json").read_text())) == ["latency", "memory"]
     written = stored_markdown("memory", tmp_path / "figures.json")
-    assert "| n | 3 | 1 trials | **no** |" in written
+    assert "| n | 3 | **1 trials** |" in written
 
 
 def test_settings_are_of_the_size_and_take_the_type_of_their_default(tmp_path):

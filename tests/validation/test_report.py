@@ -8,7 +8,7 @@ from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.table import to_markdown
 from validation import report
 from validation.frame import Figure
-from validation.report import claims_table, plain_share, share_text, span, stored_markdown, write_page
+from validation.report import claims_tables, plain_share, share_text, span, stored_markdown, write_page
 
 
 def write(path, content):
@@ -20,22 +20,35 @@ def write(path, content):
 def test_a_claim_is_a_row_with_what_asv_finds():
     figures = [
         Figure("a", "1", "0", met=True, rivals={"t": "5 of 9", "asv, factor 1.1": "33.3 % [6.1, 79.2], 1 of 3"}),
-        Figure("b", "2", "0", met=False),
+        Figure("b", "1.05 [1.04, 1.06], 9 pairs", "0", met=False),
         Figure("shown elsewhere", "3"),
     ]
-    assert to_markdown(claims_table(figures)) == (
-        "| figure | target | found | met | asv |\n|---|---|---|---|---|\n"
-        "| a | 0 | 1 | yes | 33.3 %, 1 of 3 |\n| b | 0 | 2 | **no** |  |"
+    (table,) = claims_tables(figures)
+    assert to_markdown(table) == (
+        "| figure | target | found | asv |\n|---|---|---|---|\n| a | 0 | 1 | 1 of 3 |\n| b | 0 | **1.05** |  |"
     )
+
+
+def test_a_condition_is_a_column():
+    figures = [
+        Figure("a, quiet", "0.0 % [0.0, 1.0], 0 of 400", "0", met=True, rivals={"asv": "2 of 3"}),
+        Figure("a, loud", "9", "0", met=False),
+        Figure("b, loud", "3", "0", met=True),
+        Figure("c", "5", "5", met=True),
+    ]
+    first, second = claims_tables(figures, r", (quiet|loud)$")
+    assert first.columns == ("figure", "target", "quiet", "loud", "asv")
+    assert first.rows == (("a", "0", "0 of 400", "9", "2 of 3"), ("b", "0", "", "3", ""))
+    assert second.rows == (("c", "5", "5"),)
 
 
 def test_stored_figures_and_summaries_are_read(tmp_path):
     rows = [{"name": name, "found": "1", "target": "0", "met": True, "rivals": {}} for name in "ab"]
     text = stored_markdown("memory", write(tmp_path / "figures.json", {"memory": rows}))
-    assert text.endswith("| a | 0 | 1 | yes |\n| b | 0 | 1 | yes |")
+    assert text.endswith("| a | 0 | 1 |\n| b | 0 | 1 |")
     shares = {"1": {"precision-eval versions": [1, 20]}, "2": {"precision-eval versions": [8, 10]}}
     text = stored_markdown("versions", write(tmp_path / "versions.json", {"shares": shares}))
-    assert "| step × 2 found at its version | ≥ 90 % | 80.0 % [49.0, 94.3], 8 of 10 | **no** |" in text
+    assert "| step × 2 found at its version | ≥ 90 % | **8 of 10** |" in text
     write(tmp_path / "versions.json", {"shares": 3})
     with pytest.raises(RecordError, match=r"versions\.json does not hold .*trials of versions"):
         stored_markdown("versions", tmp_path / "versions.json")
@@ -51,7 +64,7 @@ def test_a_page_keeps_what_is_outside_its_markers(tmp_path, monkeypatch):
     write_page(page, tmp_path)
     text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n<!-- memory:begin -->\n| figure")
-    assert text.endswith("| yes |\n<!-- memory:end -->\nafter\n")
+    assert text.endswith("| 1 |\n<!-- memory:end -->\nafter\n")
     page.write_text("no markers", encoding="utf-8")
     with pytest.raises(ParameterError, match="must hold <!-- memory:begin --> and then"):
         write_page(page, tmp_path)

@@ -43,7 +43,7 @@ def test_figures_count_each_half_and_the_twins(tmp_path, monkeypatch):
         LINE | {"set": "held", "twin": True, "seconds": 3.0, "exit": 0},
     ]
     found = {figure.name: figure.found.partition(" %")[0] for figure in reports._figures([*lines])}
-    assert found["unseen reports, first draw: right"] == "50.0"
+    assert found["first draw, held: right"] == "50.0"
     assert found["mended files called faulty"] == "0.0"
 
 

@@ -343,7 +343,6 @@ def _notes(lines: list[Data]) -> list[str]:
         "equal, shared",
         "+1 %, own",
         "+1 %, shared",
-        "SD of the ratio, own",
         "time of a pair",
     )
     rows = []
@@ -354,9 +353,8 @@ def _notes(lines: list[Data]) -> list[str]:
             for delta, test in ((0.0, is_flagged), (0.01, says("slower")))
             for tensors in TENSORS
         ]
-        spread = np.std([math.log(case["ratio"]) for case in _of(mine, tensors="own", delta=0.0)], ddof=1)
         elapsed_s = float(np.mean([case["elapsed_s"] for case in mine]))
-        rows.append((name, *cells, f"{100 * spread:.2f} %", duration_text(elapsed_s)))
+        rows.append((name, *cells, duration_text(elapsed_s)))
     return [
         "Every rule on the same planted pairs: share told apart, or found slower; time on the device's clock.",
         to_markdown(make_table(head, rows)),
