@@ -266,7 +266,7 @@ def _ratios(
     doubts += () if cell.options.compile_mode is None else (_HELD_IN_PLACE,)
     by_clock: dict[str, dict[str, PairedRatio]] = {fix: {} for fix in candidates}
     judged, budget_s = next(iter(clocks)), cell.options.budget_s / cell.options.processes
-    for clock, chosen in clocks.items():
+    for clock, chosen in sorted(clocks.items(), key=lambda item: item[0] != "launched"):  # a profiler slows launches
         share = 1.0 if len(clocks) == 1 else 0.5 if clock == judged else 0.5 / (len(clocks) - 1)
         ratios = compare_latency(
             candidates,
@@ -284,7 +284,7 @@ def _ratios(
         )
         for fix, ratio in ratios.items():
             by_clock[fix][clock] = replace(ratio, doubts=(*ratio.doubts, *doubts))
-    return dict(by_clock)
+    return {fix: {clock: of_fix[clock] for clock in clocks if clock in of_fix} for fix, of_fix in by_clock.items()}
 
 
 def _draws_places(cell: Cell) -> bool:

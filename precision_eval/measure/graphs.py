@@ -24,7 +24,7 @@ from precision_eval.core.errors import CandidateError, UnsupportedError
 from precision_eval.core.formatting import shortened
 from precision_eval.measure.blocks import Candidate
 from precision_eval.measure.candidates import is_tensor, leaves_of, relative_distance, same_bits
-from precision_eval.measure.placement import NOTHING_MOVES, Draws
+from precision_eval.measure.placement import NOTHING_MOVES, Draws, values_carried
 from precision_eval.measure.timers import Cache, CudaTimer, LaunchedTimer, Samples, Timer, collector_off
 from precision_eval.stats.paired import PairedRatio
 
@@ -79,10 +79,24 @@ class CudaDevice:
             raise UnsupportedError(f"device {name} is not there: this torch sees no CUDA device")
         self.name = name
         self._cuda: Any = torch.cuda
+        # Streams are handed out from a pool of 32 in turn. In torch 2.13 the end of a graph frees the workspace of
+        # cuBLAS that belongs to its stream, also under another graph that was captured there (pytorch#193402). So
+        # every capture takes a stream, and warming up always the same.
+        self._warming: Any = None
+
+    def generators(self, call: Callable[[], object]) -> list[Any]:
+        """Return the random generators that a call may draw from: the device's own, and those that it carries."""
+        import torch
+
+        self._cuda.init()
+        index = torch.device(self.name).index
+        own = self._cuda.default_generators[self._cuda.current_device() if index is None else index]
+        carried = [value for value in values_carried(call) if isinstance(value, torch.Generator)]
+        return list({id(one): one for one in (own, *carried) if one.device.type == "cuda"}.values())
 
     def warm_up(self, call: Callable[[], object]) -> None:
         with self._cuda.device(self.name):
-            side = self._cuda.Stream()
+            side = self._warming = self._warming or self._cuda.Stream()
             side.wait_stream(self._cuda.current_stream())
             with self._cuda.stream(side):
                 for _ in range(_WARM_UPS):
@@ -100,6 +114,9 @@ class CudaDevice:
             # What autocast has cached lies outside the graph's pool and may be freed before a replay reads it.
             torch.clear_autocast_cache()
             graph, side, before = self._cuda.CUDAGraph(), self._cuda.Stream(), self._cuda.current_stream()
+            with warnings.catch_warnings(action="ignore", category=UserWarning):  # needless and deprecated in 2.15
+                for generator in self.generators(call):
+                    graph.register_generator_state(generator)
             output: object = None
             refused: Exception | None = None
             try:
@@ -135,6 +152,18 @@ class CudaDevice:
     def graph_timer(self, cache: Cache) -> Timer:
         return CudaTimer(self.name, cache=cache, graph=True)
 
+    @property
+    def replay_doubts(self) -> tuple[str, ...]:
+        """Say what this torch adds to every replay."""
+        import torch
+
+        if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 7):
+            return ()
+        return (
+            f"replay: torch {torch.__version__} sets the random seed by two kernels before each replay, a few µs that "
+            "are in this time; torch 2.7 and later do so only for calls that draw",
+        )
+
     def fallback(self) -> tuple[Timer, str]:
         """Return the clock of what cannot be captured, and what its times are."""
         import torch
@@ -143,7 +172,7 @@ class CudaDevice:
         probe = torch.ones(1 << 20, device=self.name)
         try:
             seen = kernels(probe.sum, 3)[kernels.clocks[0]].min() > 0.0
-        except RuntimeError:  # no CUPTI, or another profiler holds it
+        except (RuntimeError, AssertionError):  # another profiler holds CUPTI, or torch was built without it
             seen = False
         if seen:
             return kernels, "the sum of its kernels' times"
@@ -151,20 +180,27 @@ class CudaDevice:
 
 
 class KernelTimer:
-    """Sum of the times of a call's kernels and copies, as CUPTI reports them; what lies between them is not in it."""
+    """Sum of the times of a call's kernels and copies, as CUPTI reports them; what lies between them is not in it.
+
+    Once it has run, CUPTI stays attached to the process in most versions, and launches take longer from then on.
+    """
 
     clocks: tuple[str, ...] = ("cuda-kernels",)
+    has_run = False
 
     def __init__(self, device: str) -> None:
         self._device = device
 
     def __call__(self, call: Callable[[], object], calls: int) -> Samples:
         import torch
-        from torch.profiler import ProfilerActivity, profile
+        from torch.profiler import ProfilerActivity
 
+        from precision_eval.trace.observer import profiling
+
+        KernelTimer.has_run = True
         with torch.cuda.device(self._device), collector_off():
             torch.cuda.synchronize()
-            with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            with profiling(activities=[ProfilerActivity.CUDA]) as profiler:
                 for _ in range(calls):
                     call()
                 torch.cuda.synchronize()
@@ -187,8 +223,9 @@ def device_seconds(events: Iterable[Any]) -> float:
 
 
 def capture_candidate(name: str, candidate: Candidate, device: CudaDevice) -> Graph:
-    """Capture a call inside its block, and compare one replay with the call."""
+    """Capture a call inside its block, and compare one replay with the call, both with the same random numbers."""
     with candidate.block():
+        drawn = [(generator, generator.get_state()) for generator in device.generators(candidate.call)]
         try:
             expected = _copied_tensors(candidate.call())
             device.warm_up(candidate.call)
@@ -201,7 +238,10 @@ def capture_candidate(name: str, candidate: Candidate, device: CudaDevice) -> Gr
             capture_s = time.perf_counter() - start_s
         except Exception as error:
             raise CaptureRefusedError(refusal_text(error)) from error
-    return Graph(Candidate(replay), _replay_doubts(expected, _copied_tensors(replay())), replay, capture_s)
+    for generator, state in drawn:
+        generator.set_state(state)
+    doubts = _replay_doubts(expected, _copied_tensors(replay()))
+    return Graph(Candidate(replay), doubts + device.replay_doubts, replay, capture_s)
 
 
 def _draws_of_graphs(

@@ -129,7 +129,7 @@ def _movable(call: Callable[..., object]) -> dict[int, Any]:
     if torch is None:
         return {}
     storages: dict[int, Any] = {}
-    for value in _values(call, _DEEPEST):
+    for value in values_carried(call):
         if isinstance(value, torch.cuda.CUDAGraph):
             return {}
         if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
@@ -141,7 +141,7 @@ def _movable(call: Callable[..., object]) -> dict[int, Any]:
     return storages
 
 
-def _values(call: object, depth: int) -> Iterator[Any]:
+def values_carried(call: object, depth: int = _DEEPEST) -> Iterator[Any]:
     """Yield what a call reads, as far as it can be seen: carried values, and what modules among them hold."""
     torch = sys.modules["torch"]
     if isinstance(call, torch.nn.Module):
@@ -152,12 +152,12 @@ def _values(call: object, depth: int) -> Iterator[Any]:
     function = call.func if isinstance(call, partial) else call
     for part in (function, getattr(function, "model", None), getattr(function, "__self__", None)):
         if isinstance(part, torch.nn.Module):
-            yield from _values(part, depth)
+            yield from values_carried(part, depth)
     for _, value in parts_carried(call) if callable(call) else ():
         for _, leaf in leaves_of(value):
             yield leaf
             if depth and callable(leaf) and not isinstance(leaf, type):
-                yield from _values(leaf, depth - 1)
+                yield from values_carried(leaf, depth - 1)
 
 
 @contextmanager

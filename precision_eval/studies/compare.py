@@ -310,9 +310,9 @@ def _timed(
     on_cuda = device.startswith("cuda")
     launched: Mapping[str, PairedRatio] = {}
     with watch_device(device, "warn" if on_cuda else None) as watched, sharing(candidates, baseline):
-        ratios = timing(budget_s=budget_s / 2.0 if on_cuda else budget_s, graph=on_cuda)
-        if on_cuda:  # what Python adds, beside the device's own time
-            launched = timing(budget_s=budget_s / 2.0, timer=LaunchedTimer(device), check=False)
+        if on_cuda:  # what Python adds to the device's own time; first, as a profiler would slow launches
+            launched = timing(budget_s=budget_s / 2.0, timer=LaunchedTimer(device))
+        ratios = timing(budget_s=budget_s / 2.0 if on_cuda else budget_s, graph=on_cuda, check=not on_cuda)
     every = [*watched.doubts, *(doubt for ratio in ratios.values() for doubt in ratio.doubts)]
     doubts = {doubt.partition(":")[0]: doubt for doubt in every}  # one of a kind
     timed = {name: replace(passed[name], latency=ratio, launched=launched.get(name)) for name, ratio in ratios.items()}

@@ -283,8 +283,8 @@ def time_policy(
             compare_latency, candidates, baseline="float32", budget_s=budget_s / (2 if on_cuda else 1), device=device,
             check=False,  # a step may write its cache, so a call need not repeat
         )  # fmt: skip
-        time = compare(graph=on_cuda)["policy"]
-        return time, compare(timer=LaunchedTimer(device))["policy"] if on_cuda else None
+        launched = compare(timer=LaunchedTimer(device))["policy"] if on_cuda else None  # before a profiler slows it
+        return compare(graph=on_cuda)["policy"], launched
 
 
 def advice(policy: ModulePolicy, time: PairedRatio | None, launched: PairedRatio | None = None) -> str:

@@ -139,17 +139,24 @@ class Profiled:
     output: Any
 
 
-def profiled(call: Callable[..., Any], inputs: tuple[Any, ...], *, memory: bool) -> Profiled:
-    """Run a call once under the profiler. Never while timing."""
-    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=memory)
+@contextmanager
+def profiling(**options: Any) -> Iterator[profile]:
+    """Run a block under torch's profiler, which says nothing itself."""
+    profiler = profile(**options)
     with profilers_lines_held_back(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning: Profiler clears events")  # of several cycles; there is one
         profiler.start()
     try:
-        output = call(*inputs)
+        yield profiler
     finally:
         with profilers_lines_held_back():
             profiler.stop()
+
+
+def profiled(call: Callable[..., Any], inputs: tuple[Any, ...], *, memory: bool) -> Profiled:
+    """Run a call once under the profiler. Never while timing."""
+    with profiling(activities=[ProfilerActivity.CPU], profile_memory=memory) as profiler:
+        output = call(*inputs)
     assert profiler.profiler is not None
     results = profiler.profiler.kineto_results
     assert results is not None

@@ -1,14 +1,18 @@
 """The device's time beside the host's: a machine whose host launches and whose device works, on times that we plant."""
 
 import contextlib
+import inspect
 import json
 from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from made_cells import cell as made_cell
+from torch import nn
 
 from precision_eval.core.errors import CandidateError
 from precision_eval.core.figures import LatencyFigures
@@ -33,6 +37,7 @@ class Machine:
         self.host_s = self.device_s = self.worked_s = 0.0
         self.is_capturing = False
         self.recorded_s = 0.0
+        self.read = []  # the clocks, in order
 
     def launch(self, launch_s, work_s):
         if self.is_capturing:
@@ -54,6 +59,7 @@ class MachineTimer:
 
     def __call__(self, call, calls):
         samples = []
+        self.machine.read.append(self.clocks[0])
         for _ in range(calls):
             self.machine.wait()
             start_s = self._read_s()
@@ -93,6 +99,9 @@ class MachineDevice(CudaDevice):
         work_s = machine.recorded_s
         return lambda: (machine.launch(0.0, work_s), output)[1]
 
+    def generators(self, call):
+        return []
+
     def graph_timer(self, cache):
         return MachineTimer(self.machine, f"cuda-graph-{cache}")
 
@@ -122,7 +131,7 @@ def work(machine, launch_s, work_s, *, waits=False):
 
 
 def compare(machine, calls, **options):
-    options = {"baseline": "full_float32", "budget_s": 1e-3, "device": "cuda", "graph": True, "check": False} | options
+    options = {"baseline": "full_float32", "budget_s": 1e-2, "device": "cuda", "graph": True, "check": False} | options
     return compare_latency(calls, **options)
 
 
@@ -147,6 +156,7 @@ class TestVerdictsRestOnTheDevice:
         assert (launched["clock"], launched["verdict"]) == ("launched", "slower")
         assert launched["ratio"] == pytest.approx((1.1 + 0.03) / (1.0 + 0.09))  # the host's, and the last kernel's
         assert data["cold_l2"]["clock"] == "cuda-graph-cold"
+        assert list(dict.fromkeys(machine.read)) == ["launched", "cuda-graph-warm", "cuda-graph-cold"]
         assert [doubt for doubt in launched["doubts"] if doubt.startswith("launch-bound: the host took 97 %")]
         assert not [doubt for doubt in data["doubts"] if doubt.startswith("launch-bound")]
         json.dumps(data, allow_nan=False)
@@ -259,7 +269,15 @@ class TestCapture:
         doubts = capture_candidate("call", candidate, MachineDevice(machine)).doubts
         assert doubts == (() if doubt is None else (doubt,))
 
-    @pytest.mark.parametrize(("seen_s", "clock"), [(1e-6, "cuda-kernels"), (0.0, "launched"), (None, "launched")])
+    @pytest.mark.parametrize(
+        ("seen_s", "clock"),
+        [
+            (1e-6, "cuda-kernels"),
+            (0.0, "launched"),
+            (RuntimeError("another profiler is running"), "launched"),
+            (AssertionError("Legacy CUDA profiling requires use_cpu=True"), "launched"),  # torch without CUPTI
+        ],
+    )
     def test_launched_times_are_taken_only_where_no_profiler_sees_kernels(self, monkeypatch, machine, seen_s, clock):
         class Kernels:
             clocks = ("cuda-kernels",)
@@ -267,8 +285,8 @@ class TestCapture:
             def __init__(self, device): ...
 
             def __call__(self, call, calls):
-                if seen_s is None:
-                    raise RuntimeError("no CUPTI")
+                if isinstance(seen_s, Exception):
+                    raise seen_s
                 return {"cuda-kernels": np.array([seen_s])}
 
         monkeypatch.setattr(graphs, "KernelTimer", Kernels)
@@ -325,11 +343,40 @@ def test_kernels_are_summed_without_the_annotations_that_span_them():
     assert device_seconds(profiler.events()) == 0.0
 
 
+class Generator(torch.Generator):
+    """A generator that says it is a card's: its state is how often it was drawn from."""
+
+    device = torch.device("cuda:0")
+
+    def __new__(cls, name):
+        return super().__new__(cls)
+
+    def __init__(self, name):
+        self.name, self.drawn = name, 0
+
+    def get_state(self):
+        return self.drawn
+
+    def set_state(self, state):
+        self.drawn = state
+
+    def draw(self):
+        self.drawn += 1
+        return torch.full((2,), float(self.drawn))
+
+
 class PlantedCuda:
     """torch.cuda with what a capture touches; writes down in which order."""
 
     def __init__(self, *, ending=None):
-        self.log, self.ending, self.mode = [], ending, 0
+        self.log, self.ending, self.mode, self.streams = [], ending, 0, 0
+        self.default_generators = (Generator("default"),)
+        self.graphs = []
+
+    def init(self): ...
+
+    def current_device(self):
+        return 0
 
     def get_sync_debug_mode(self):
         return self.mode
@@ -350,14 +397,17 @@ class PlantedCuda:
         return contextlib.nullcontext()
 
     def Stream(self):
-        return "side"
+        self.streams += 1
+        return SimpleNamespace(name=f"side {self.streams}", wait_stream=lambda other: None)
 
     def CUDAGraph(self):
-        return SimpleNamespace(replay=lambda: self.log.append("replay"))
+        registered = []
+        self.graphs.append(registered)
+        return SimpleNamespace(replay=lambda: self.log.append("replay"), register_generator_state=registered.append)
 
     @contextlib.contextmanager
     def graph(self, graph, *, stream):
-        self.log.append(f"begin on {stream}")
+        self.log.append(f"begin on {stream.name}")
         yield
         self.log.append("end")
         if self.ending is not None:
@@ -366,7 +416,7 @@ class PlantedCuda:
 
 def planted_device(**options):
     device = CudaDevice.__new__(CudaDevice)
-    device.name, device._cuda = "cuda", PlantedCuda(**options)
+    device.name, device._cuda, device._warming = "cuda", PlantedCuda(**options), None
     return device
 
 
@@ -377,7 +427,7 @@ class TestOrderOfACapture:
         replay = device.capture(lambda: modes.append(device._cuda.mode) or len(modes))
         assert modes == ["error", 0]  # once where waiting raises, once captured
         assert replay() == 2
-        assert device._cuda.log == ["synchronize", "begin on side", "end", "stream before", "replay"]
+        assert device._cuda.log == ["synchronize", "begin on side 1", "end", "stream before", "replay"]
 
     def test_what_waits_is_refused_before_a_capture_begins(self):
         device = planted_device()
@@ -401,7 +451,7 @@ class TestOrderOfACapture:
 
         with pytest.raises(ValueError, match="no copy"):
             device.capture(raising)
-        assert device._cuda.log[1:] == ["begin on side", "end", "stream before"]
+        assert device._cuda.log[1:] == ["begin on side 1", "end", "stream before"]
 
     @pytest.mark.parametrize(("graph", "first"), [(True, ["wait 120000"]), (False, [])])
     def test_the_device_waits_until_a_block_of_graphs_is_queued(self, graph, first):
@@ -429,3 +479,62 @@ class TestOrderOfACapture:
     def test_what_only_the_end_refuses_is_raised(self):
         with pytest.raises(RuntimeError, match="invalidated"):
             planted_device(ending=RuntimeError("capture invalidated")).capture(lambda: 1)
+
+    def test_calls_warm_up_on_one_stream_and_no_two_are_captured_on_one(self):
+        device = planted_device()
+        device._cuda.stream = lambda stream: contextlib.nullcontext()
+        device._cuda.current_stream = lambda: SimpleNamespace(wait_stream=lambda other: None)
+        for _ in range(20):
+            device.warm_up(lambda: 1)
+            device.capture(lambda: 1)
+        begun = [entry for entry in device._cuda.log if entry.startswith("begin")]
+        assert begun == [f"begin on side {number}" for number in range(2, 22)]
+
+
+class Samples(nn.Module):
+    def __init__(self, generator):
+        super().__init__()
+        self.parts = [generator]
+
+    def forward(self):
+        return self.parts[0].draw()
+
+
+class TestRandomNumbers:
+    def test_what_a_call_draws_from_is_registered_at_each_capture(self):
+        own, kept_elsewhere = Generator("own"), torch.Generator()
+        device = planted_device()
+        call = partial(Samples(own), kept_elsewhere)
+        for again in (False, True):
+            device.capture(lambda: call.func(), again=again)
+        assert [[one.name for one in registered] for registered in device._cuda.graphs] == [["default", "own"]] * 2
+
+    @pytest.mark.parametrize(("more", "doubts"), [(0, 0), (1, 1)])
+    def test_a_replay_is_compared_on_the_same_random_numbers(self, more, doubts):
+        own = Generator("own")
+        model = Samples(own)
+
+        class Device(MachineDevice):
+            generators = CudaDevice.generators
+
+            def capture(self, call, *, again=False):
+                return lambda: [call() for _ in range(1 + more)][-1]  # a graph that draws once more is another
+
+        device = Device(Machine())
+        device.name, device._cuda = "cuda", PlantedCuda()
+        graph = capture_candidate("call", Candidate(model), device)
+        assert len(graph.doubts) == doubts
+
+    def test_torch_can_register_a_generator_with_a_graph(self):
+        """What is used of torch's graphs is there, by its own declarations, which a build without CUDA has too."""
+        source = inspect.getsource(torch.cuda.graphs) + (Path(torch.__file__).parent / "_C/__init__.pyi").read_text()
+        assert "def register_generator_state(self, Generator) -> None" in source
+        assert isinstance(torch.cuda.default_generators, tuple)
+        assert {"stream", "pool", "capture_error_mode"} <= inspect.signature(torch.cuda.graph).parameters.keys()
+
+
+@pytest.mark.parametrize(("version", "times"), [("2.6.0+cu124", 1), ("2.7.1", 0), ("2.13.0a0+git1", 0), ("3.0", 0)])
+def test_what_an_older_torch_runs_before_each_replay_is_said(monkeypatch, machine, version, times):
+    monkeypatch.setattr(torch, "__version__", version)
+    doubts = capture_candidate("call", Candidate(work(machine, *HALF)), MachineDevice(machine)).doubts
+    assert sum("two kernels before each replay" in doubt for doubt in doubts) == times

@@ -142,14 +142,14 @@ def test_tensors_of_a_kind_of_their_own_are_built_for_each_cell(builds, monkeypa
 class Card:
     """What torch.cuda is asked for of a card that is not here, and what it is told."""
 
-    def __init__(self, monkeypatch, allocated=()):
+    def __init__(self, monkeypatch, reserved=()):
         self.done = []
-        levels = iter(allocated)
+        levels = iter(reserved)
         answers = {
             "get_rng_state": lambda device: "drawn at first",
             "current_device": lambda: 0,
             "default_stream": lambda device: f"stream of {device}",
-            "memory_allocated": lambda device: next(levels),
+            "memory_reserved": lambda device: next(levels),
         }
         for name, answer in answers.items():
             monkeypatch.setattr(torch.cuda, name, answer)
@@ -170,10 +170,18 @@ def test_a_cards_generator_stream_and_number_are_put_back(monkeypatch):
 
 @pytest.mark.parametrize(("left", "goes_on"), [(1 << 20, True), (1 << 28, False)])
 def test_memory_of_a_card_that_is_not_given_back_ends_the_process(monkeypatch, left, goes_on):
-    card = Card(monkeypatch, allocated=(1 << 30, (1 << 30) + left))
+    card = Card(monkeypatch, reserved=(1 << 30, (1 << 30) + left))
     process = kept._Process(replace(CELL, device="cuda:0"))
+    assert card.done == [("empty_cache",)]
     assert kept._clean_up(process) is goes_on
-    assert ("empty_cache",) in card.done
+    assert card.done[-1] == ("empty_cache",)
+
+
+def test_a_profiler_that_stays_attached_ends_the_process(monkeypatch):
+    process = kept._Process(CELL)
+    assert kept._clean_up(process)
+    monkeypatch.setattr(kept.KernelTimer, "has_run", True)
+    assert not kept._clean_up(process)
 
 
 def test_peaks_are_counted_anew(monkeypatch):
