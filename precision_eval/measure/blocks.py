@@ -72,10 +72,13 @@ class Candidate:
         Timed, without arguments; repeatable.
     block : callable returning a context manager
         Entered around each block of calls, outside the timed region: a fix puts its call sites in place there.
+    doubt : str
+        What keeps its time on the device from being that.
     """
 
     call: Callable[[], object]
     block: Callable[[], AbstractContextManager[object]] = nullcontext
+    doubt: str = ""
 
 
 def read_block(name: str, candidate: Candidate, read: Callable[[Callable[[], object], int], T], calls: int) -> T:

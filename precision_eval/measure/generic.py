@@ -26,7 +26,7 @@ from precision_eval.core.errors import (
     UnsupportedError,
 )
 from precision_eval.core.formats import support
-from precision_eval.core.workers import WorkerError, call_isolated
+from precision_eval.core.workers import Start, WorkerError, call_isolated
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import Fix, fix_by_id
 from precision_eval.fixes.packing import floating_leaves
@@ -47,6 +47,11 @@ BASELINE = "full_float32"
 MARGIN = 0.002
 
 _HELD_IN_PLACE = "one placement: the compiler's graphs hold the addresses of tensors, so the interval is of one place"
+
+_NOT_CAPTURED = (
+    "not captured: torch's compiler made no CUDA graph of {} at {} places (TORCH_LOGS=perf_hints says why), so "
+    "launches are in this time"
+)
 
 _FREE_BASELINE = (
     "{} attention has no kernel for the baseline, which ran with torch's own choice: the ratio is of the backend too"
@@ -182,7 +187,9 @@ def _as_outcome(fix: str, by_state: Sequence[Sequence[dict[str, Timed]]]) -> Out
 def in_process(measure: Callable[[Cell, int], dict[str, Timed]], cell: Cell, process: int) -> dict[str, Timed]:
     """Return ``measure(cell, process)`` from a child of this worker."""
     try:
-        timed: dict[str, Timed] = call_isolated(_measure_in_child, measure, cell, process)
+        # To ask torch for a CUDA device, as a worker has, already forbids a forked process to use it.
+        start: Start = "spawn" if cell.device.startswith("cuda") else "fork"
+        timed: dict[str, Timed] = call_isolated(_measure_in_child, measure, cell, process, start=start)
     except WorkerError as error:
         if error.__cause__ is not None:
             raise error.__cause__ from None
@@ -283,7 +290,8 @@ def _ratios(
             **chosen,
         )
         for fix, ratio in ratios.items():
-            by_clock[fix][clock] = replace(ratio, doubts=(*ratio.doubts, *doubts))
+            launched = {candidates[member].doubt for member in (fix, BASELINE) if clock != "launched"} - {""}
+            by_clock[fix][clock] = replace(ratio, doubts=(*ratio.doubts, *doubts, *sorted(launched)))
     return {fix: {clock: of_fix[clock] for clock in clocks if clock in of_fix} for fix, of_fix in by_clock.items()}
 
 
@@ -308,9 +316,20 @@ def call_once(cell: Cell, fix: str, built: BuiltCase, stack: ExitStack) -> Candi
     block = applied.agreeing if applied.sdpa_backend is None else applied.blocked
     stack.enter_context(applied.stored())
     inputs = applied.prepare(built.inputs)
+    skips = _skipped_graphs(cell)
     with block():
         broken = _not_finite(fix, applied(*inputs))
-    return broken or Candidate(applied.bind(*inputs), block)
+    parts = _skipped_graphs(cell) - skips
+    return broken or Candidate(applied.bind(*inputs), block, _NOT_CAPTURED.format(fix, parts) if parts else "")
+
+
+def _skipped_graphs(cell: Cell) -> int:
+    """Count the calls, and parts of calls, that torch's compiler was to capture as graphs and did not."""
+    if cell.options.compile_mode is None:
+        return 0
+    import torch._dynamo.utils
+
+    return int(torch._dynamo.utils.counters["inductor"]["cudagraph_skips"])
 
 
 def _applied(cell: Cell, fix: str, built: BuiltCase) -> AppliedFix:

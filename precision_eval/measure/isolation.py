@@ -75,15 +75,16 @@ def watch_device(device: str, isolation: str | None) -> Iterator[Watched]:
     if isolation is None:
         yield watched
         return
-    gpu = _gpu_of(device) if device.startswith("cuda") else None
-    states = {"before": gpu_state(gpu)}
+    gpu, card = _names_of(device) if device.startswith("cuda") else (None, None)
+    states = {"before": gpu_state(card)}
     before = cpu_use()
     yield watched
     watched.doubts += cpu_doubts(before, cpu_use(), os.cpu_count() or 1)
-    states["after"] = gpu_state(gpu)
+    states["after"] = gpu_state(card)
     watched.gpu = {when: state._asdict() for when, state in states.items() if state is not None}
-    if gpu is not None:
-        watched.doubts += gpu_doubts(_gpu_processes(gpu), os.getpid()) + throttling_doubts(states["after"])
+    if gpu is not None and card is not None:
+        watched.doubts += gpu_doubts(_gpu_processes(gpu) if gpu == card else "", os.getpid())
+        watched.doubts += throttling_doubts(states["after"], gpu)
     if watched.doubts and isolation == "error":
         raise IsolationError(
             f"{'; '.join(watched.doubts)}; free the device, or give --set isolation=warn to keep it as a doubt"
@@ -108,8 +109,21 @@ def cpu_doubts(before: CpuUse, after: CpuUse, cores: int) -> list[str]:
     return [f"shared cores: others took {percent(others, decimals=0)} of the time of {cores} cores"]
 
 
+def _names_of(device: str) -> tuple[str, str]:
+    """Return what NVIDIA's tools call a device, and the card it is on, which has the clocks of its slices (MIG)."""
+    gpu = _gpu_of(device)
+    number, card = gpu.partition("-")[2], gpu
+    for line in (output_of(["nvidia-smi", "-L"]) or "").splitlines():  # each card, and below it its slices
+        uuid = re.search(r"UUID: ([\w-]+)", line)
+        if uuid is not None and not uuid[1].startswith("MIG-"):
+            card = uuid[1]
+        elif uuid is not None and number and uuid[1].endswith(number):  # CUDA gives the number without its prefix
+            return uuid[1], card
+    return gpu, gpu
+
+
 def _gpu_of(device: str) -> str:
-    """Return what NVIDIA's tools call a device: its UUID where torch knows it, as they may count in another order."""
+    """Return the UUID of a device where torch knows it, as NVIDIA's tools may count in another order."""
     index = int(device.partition(":")[2] or 0)
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and index < torch.cuda.device_count():
@@ -178,12 +192,15 @@ def _slowed_by(reasons: int) -> tuple[str, ...]:
     return tuple(name for bit, name in _THROTTLES.items() if reasons & bit)
 
 
-def throttling_doubts(state: GpuState | None) -> list[str]:
+def throttling_doubts(state: GpuState | None, gpu: str) -> list[str]:
     """Say what slows a GPU down as the timing ends, while its clocks are still those of the work."""
-    if state is None or not state.slowed_by:
-        return []
-    clock = "" if state.sm_mhz is None else f", at {state.sm_mhz:.0f} MHz"
-    return [f"throttled GPU: slowed by {join(state.slowed_by)} as the timing ended{clock}"]
+    mhz = None if state is None else state.sm_mhz
+    if state is not None and state.slowed_by:
+        clock = "" if mhz is None else f", at {mhz:.0f} MHz"
+        return [f"throttled GPU: slowed by {join(state.slowed_by)} as the timing ended{clock}"]
+    if mhz is None:
+        return [f"unread clocks: neither NVML nor nvidia-smi gives those of {gpu}, so throttling would not be seen"]
+    return []
 
 
 def gpu_doubts(processes: str, pid: int) -> list[str]:

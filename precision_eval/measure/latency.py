@@ -42,7 +42,7 @@ from precision_eval.measure.blocks import (
 )
 from precision_eval.measure.candidates import check_candidate, check_resolvable
 from precision_eval.measure.graphs import CudaDevice, compare_on_device
-from precision_eval.measure.placement import NOTHING_MOVES, Draws, draws_of
+from precision_eval.measure.placement import NOTHING_MOVES, Draws, check_cards, draws_of
 from precision_eval.measure.timers import (
     CPU_PER_CALL_UP_TO,
     Cache,
@@ -173,7 +173,7 @@ def compare_latency(
     CandidateError
         A candidate cannot be timed; the message names it.
     ParameterError
-        A parameter is out of range, or the baseline is missing.
+        A parameter is out of range, the baseline is missing, or a candidate is on another GPU than `device`.
 
     Examples
     --------
@@ -193,6 +193,7 @@ def compare_latency(
         raise ParameterError(
             f"'{baseline}' is the only candidate; give another to compare with it, or a copy of it as noise_floor"
         )
+    check_cards(named if noise_floor is None else {**named, f"copy of {baseline}": noise_floor}, device)
     graphs = CudaDevice(device) if graph else None
     timer = timer or (timer_for(device, cache=cache) if graphs is None else graphs.graph_timer(cache))
     carrying = [*named.values(), *([] if noise_floor is None else [noise_floor])]

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.formatting import join
 from precision_eval.measure.allocator import return_free_memory
 from precision_eval.measure.blocks import Candidate
 from precision_eval.measure.candidates import is_tensor, leaves_of, parts_carried, same_bits
@@ -158,6 +160,26 @@ def values_carried(call: object, depth: int = _DEEPEST) -> Iterator[Any]:
             yield leaf
             if depth and callable(leaf) and not isinstance(leaf, type):
                 yield from values_carried(leaf, depth - 1)
+
+
+def check_cards(candidates: Mapping[str, Candidate], device: str) -> None:
+    """Refuse calls whose tensors are on GPUs and none of them on the device that is timed."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    timed = torch.device(device)
+    if timed.type == "cuda" and timed.index is None and torch.cuda.is_available():
+        timed = torch.device("cuda", torch.cuda.current_device())
+    for name, candidate in candidates.items():
+        tensors = filter(is_tensor, values_carried(candidate.call))
+        cards = sorted({str(tensor.device) for tensor in tensors if tensor.device.type == "cuda"})
+        if cards and str(timed) not in cards:
+            kinds = [f"{card} ({torch.cuda.get_device_name(card)})" for card in cards]
+            here = f"{timed} ({torch.cuda.get_device_name(timed)})" if timed.type == "cuda" else device
+            raise ParameterError(
+                f"candidate '{name}' has tensors on {join(kinds)}, and times are taken on {here}; put all candidates "
+                "on one GPU, and give it as device"
+            )
 
 
 @contextmanager

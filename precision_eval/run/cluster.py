@@ -134,10 +134,11 @@ def _local_cluster(distributed: Any, device: str, threads: int) -> Any:
     if device == "cpu":
         count = max(1, usable_cores() // threads)
         return distributed.LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None)
-    options = [
-        {"nthreads": 1, "env": {"CUDA_VISIBLE_DEVICES": str(number)}}
-        for number in range(call_isolated("torch.cuda:device_count"))
-    ]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    names = (
+        visible.split(",") if visible else [str(number) for number in range(call_isolated("torch.cuda:device_count"))]
+    )
+    options = [{"nthreads": 1, "env": {"CUDA_VISIBLE_DEVICES": name}} for name in names]
     workers = {number: {"cls": distributed.Nanny, "options": option} for number, option in enumerate(options)}
     return distributed.SpecCluster(
         scheduler={"cls": distributed.Scheduler, "options": {"dashboard": False}}, workers=workers

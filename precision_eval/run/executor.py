@@ -37,13 +37,16 @@ from precision_eval.run.preload import COMPILER, MODULES
 _GRACE_S = 1.0
 """Time for supervisors to end what they watch."""
 
+GPU_NODES = tuple(map(Path, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")))
+"""Where a GPU is reached: NVIDIA's driver, AMD's, and that of Windows' subsystem for Linux."""
+
 WORKER_MODULES = ("precision_eval.trace.capture", "precision_eval.measure.system_drift")
 """What nearly every worker imports while it measures."""
 
 
 def modules_to_preload(*names: str, compiled: bool) -> tuple[str, ...]:
     """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
-    if Path("/dev/nvidiactl").exists():
+    if any(node.exists() for node in GPU_NODES):
         return ("torch",)
     compiler = (COMPILER,) if compiled else ()
     return ("torch", "torch._dynamo", *WORKER_MODULES, *names, *compiler)

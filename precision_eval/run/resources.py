@@ -7,7 +7,6 @@ more than it uses and has no limit.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import psutil
 
@@ -16,10 +15,10 @@ from precision_eval.core.cells import Cell
 from precision_eval.core.environment import resolved_device, usable_cores
 from precision_eval.core.workers import WorkerRaisedError, call_isolated
 from precision_eval.fixes.catalog import ALL_FIXES
+from precision_eval.run.executor import GPU_NODES
 from precision_eval.run.plan import Plan, checked_device
 
 MEMORY_SHARE = 0.85  # the rest keeps the system alive
-GPU_NODES = tuple(map(Path, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")))
 
 _PARAMETER_BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 # Bytes per parameter of the float64 copy that these measures make.

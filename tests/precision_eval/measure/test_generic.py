@@ -2,16 +2,20 @@
 
 import json
 import os
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 import pytest
 import torch
 from made_cells import cell as made_cell
+from torch._dynamo.utils import counters
 
 from precision_eval.cases.base import BuiltCase
 from precision_eval.core.cells import failure_of
 from precision_eval.core.errors import CandidateError
 from precision_eval.core.records import STATUSES
 from precision_eval.measure import generic, latency
+from precision_eval.measure.blocks import Candidate
 from precision_eval.measure.generic import in_process
 from precision_eval.measure.registry import run_cell
 from precision_eval.measure.system_drift import OF_TOKENS
@@ -148,6 +152,51 @@ def test_a_timing_process_that_dies_is_not_the_fault_of_the_fix():
     with pytest.raises(CandidateError, match="process 2 gave no result: the worker ended with code 7") as caught:
         in_process(_dies, made_cell("latency", "kv_to_query"), 1)
     assert failure_of("kv_to_query", caught.value).status == "crashed"
+
+
+@pytest.mark.parametrize(("device", "start"), [("cpu", "fork"), ("cuda:0", "spawn")])
+def test_a_process_that_uses_a_gpu_is_not_forked_from_one_that_has_asked_for_it(monkeypatch, device, start):
+    monkeypatch.setattr(generic, "call_isolated", lambda *call, start: start)
+    assert in_process(_dies, made_cell("latency", "kv_to_query", device=device), 0) == start
+
+
+class SkipsGraphs(torch.nn.Module):
+    """A module of which the compiler captures no graph, in two parts of its first call."""
+
+    def __init__(self, skips):
+        super().__init__()
+        self.skips = skips
+
+    def forward(self, x):
+        counters["inductor"]["cudagraph_skips"] += self.skips
+        return x + 1
+
+
+@dataclass
+class Doubted:
+    doubts: tuple[str, ...] = ()
+
+
+def prepared(skips, mode):
+    cell = made_cell("latency", "full_float32", compile_mode=mode)
+    with ExitStack() as stack:
+        return generic.call_once(cell, "full_float32", BuiltCase(SkipsGraphs(skips), (torch.ones(2),)), stack)
+
+
+@pytest.mark.parametrize(("skips", "mode"), [(0, "reduce-overhead"), (2, None)])
+def test_a_call_that_is_captured_or_is_not_to_be_has_no_doubt(skips, mode):
+    assert prepared(skips, mode).doubt == ""
+
+
+def test_a_compiled_call_that_is_not_captured_says_so_in_the_devices_time_alone(monkeypatch):
+    candidate = prepared(2, "reduce-overhead")
+    assert "made no CUDA graph of full_float32 at 2 places" in candidate.doubt
+    monkeypatch.setattr(generic, "compare_latency", lambda *_, **__: {"kv_to_query": Doubted()})
+    cell = made_cell("latency", "kv_to_query", "full_float32", device="cuda:0")
+    candidates = {"kv_to_query": Candidate(print), "full_float32": candidate}
+    timed = generic._ratios(cell, 0, candidates, candidate, {"warm_l2": {}, "launched": {}}, is_pinned=True)
+    assert timed["kv_to_query"]["warm_l2"].doubts == (candidate.doubt,)
+    assert timed["kv_to_query"]["launched"].doubts == ()
 
 
 def test_running_out_of_memory_while_timed_keeps_its_status():

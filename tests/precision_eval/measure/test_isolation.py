@@ -136,10 +136,12 @@ class Nvml:
 def gpu(monkeypatch):
     """Plants what nvidia-smi prints of clocks and of processes; NVML is missing unless it is planted too."""
 
-    def plant(*, states=(), processes="", nvml=None):
+    def plant(*, states=(), processes="", nvml=None, listed=""):
         lines = iter(states)
 
         def output(command):
+            if command[1] == "-L":
+                return listed
             return next(lines, None) if "--query-gpu" in command[1] else processes
 
         monkeypatch.setattr(isolation, "output_of", output)
@@ -189,10 +191,31 @@ class TestGpu:
         assert self.watched().gpu["after"]["sm_mhz"] == 345.0
 
     @pytest.mark.parametrize("states", [(), ("No devices were found", "x")])
-    def test_without_either_nothing_is_said(self, gpu, states):
+    def test_clocks_that_nobody_tells_are_a_doubt(self, gpu, states):
         gpu(states=states)
         watched = self.watched()
-        assert (watched.doubts, watched.gpu) == ([], {})
+        assert [doubt.partition(":")[0] for doubt in watched.doubts] == ["unread clocks"]
+        assert watched.gpu == {}
+
+    def test_a_slice_has_the_clocks_of_its_card_and_no_processes_of_other_slices(self, gpu, monkeypatch):
+        """A slice has a name of its own, by which neither tool tells clocks; CUDA gives it without its prefix."""
+        card = "GPU 0: NVIDIA A100 (UUID: GPU-{0})\n  MIG 1g.5gb Device 0: (UUID: MIG-{1})\n"
+        nvml = Nvml()
+        gpu(nvml=nvml, listed=card.format("1-a", "2-b") + card.format("3-c", "4-d"), processes="7, other slice")
+        for given in ("GPU-4-d", "MIG-4-d"):
+            monkeypatch.setattr(isolation, "_gpu_of", lambda device, given=given: given)
+            assert isolation._names_of("cuda:0") == ("MIG-4-d", "GPU-3-c")
+        watched = self.watched()
+        assert (nvml.asked, watched.doubts) == (["GPU-3-c"] * 2, [])
+        monkeypatch.setattr(isolation, "_gpu_of", lambda device: "GPU-3-c")
+        assert isolation._names_of("cuda:0") == ("GPU-3-c", "GPU-3-c")
+
+    def test_a_slice_of_a_card_that_may_not_be_asked_has_a_doubt(self, gpu, monkeypatch):
+        gpu(nvml=Nvml(missing=("clock",)))
+        monkeypatch.setattr(isolation, "_gpu_of", lambda device: "MIG-4-d")
+        assert [doubt.partition(" so ")[0] for doubt in self.watched().doubts] == [
+            "unread clocks: neither NVML nor nvidia-smi gives those of MIG-4-d,"
+        ]
 
     def test_a_cpu_asks_no_gpu(self, gpu):
         gpu(states=[CAPPED, CAPPED], processes="7, train")

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from precision_eval.core.errors import ParameterError
 from precision_eval.core.figures import LatencyFigures
 from precision_eval.fixes.outside import fixed
 from precision_eval.measure import blocks, latency, placement
 from precision_eval.measure.blocks import Candidate
 from precision_eval.measure.latency import compare_latency
-from precision_eval.measure.placement import Draws, Placement, sharing
+from precision_eval.measure.placement import Draws, Placement, check_cards, sharing
 from precision_eval.stats.paired import locations_by_group, over_groups, paired_ratio
 from precision_eval.stats.sequential import student_quantile
 
@@ -314,3 +316,35 @@ class TestWhenPlacesAreDrawn:
         calls = self.calls(shared=shared)
         draws = placement.draws_of(list(calls.values()), 0, wanted=redraw)
         assert (draws is not None) is drawn
+
+
+class TestCards:
+    """Tensors of cards that are not here have places and no values."""
+
+    @pytest.fixture(autouse=True)
+    def _cards(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda card: {"0": "T4", "1": "A100"}[str(card)[-1]])
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            yield
+
+    def on(self, *cards):
+        return Candidate(partial(print, *(torch.empty(2, device=card) for card in cards)))
+
+    def test_calls_on_the_timed_card_are_taken(self):
+        check_cards({"a": self.on("cuda:0"), "b": self.on("cuda:0", "cuda:1", "cpu"), "c": self.on("cpu")}, "cuda:0")
+
+    @pytest.mark.parametrize(
+        ("device", "said"),
+        [
+            ("cuda:0", r"candidate 'b' has tensors on cuda:1 \(A100\), and times are taken on cuda:0 \(T4\)"),
+            ("cpu", r"candidate 'b' has tensors on cuda:1 \(A100\), and times are taken on cpu"),
+        ],
+    )
+    def test_a_call_elsewhere_is_refused_by_the_names_of_both(self, device, said):
+        with pytest.raises(ParameterError, match=said):
+            check_cards({"a": self.on("cpu"), "b": self.on("cuda:1")}, device)
+
+    def test_a_comparison_across_cards_is_refused_before_anything_is_timed(self):
+        calls = {"a": self.on("cuda:0"), "b": self.on("cuda:1")}
+        with pytest.raises(ParameterError, match="'b' has tensors on cuda:1"):
+            compare_latency(calls, baseline="a", budget_s=1.0, device="cuda:0", timer=print)

@@ -92,3 +92,12 @@ def test_dask_isolates_each_cell_and_a_run_resumes(tmp_path, monkeypatch):
             records = run(plan, tmp_path, executor, max_parallel=size)
         assert {fix: name for (fix, _), name in status(records).items()} == expected
     assert len(ran(tmp_path)) == len(expected) + 1  # a crash alone is measured again
+
+
+@pytest.mark.parametrize(("visible", "given"), [("", ["0", "1"]), ("2,GPU-a", ["2", "GPU-a"]), ("MIG-b", ["MIG-b"])])
+def test_each_worker_of_this_machine_has_one_of_the_gpus_that_are_visible(monkeypatch, visible, given):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(cluster, "call_isolated", lambda name: 2)
+    distributed = SimpleNamespace(Nanny=None, Scheduler=None, SpecCluster=lambda scheduler, workers: workers)
+    workers = cluster._local_cluster(distributed, "cuda", 1)
+    assert [worker["options"]["env"]["CUDA_VISIBLE_DEVICES"] for worker in workers.values()] == given

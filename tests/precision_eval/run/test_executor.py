@@ -21,6 +21,7 @@ from precision_eval.core.workers import (
     WorkerStoppedError,
     WorkerTimedOutError,
 )
+from precision_eval.run import executor
 from precision_eval.run.executor import IsolatedExecutor
 
 linux = pytest.mark.skipif(platform.system() != "Linux", reason="only Linux enforces the memory limit")
@@ -250,3 +251,12 @@ def test_no_worker_runs_the_callers_script_again(tmp_path):
     support = Path(__file__).parents[2] / "support"
     printed = printed_by(tmp_path / "script.py", PYTHONPATH=f"{ROOT}:{support}")
     assert printed.splitlines() == ["the script runs", "9", "16"]
+
+
+@pytest.mark.parametrize("node", ["nvidiactl", "kfd", "dxg"])
+def test_a_fork_server_that_might_wake_a_gpu_up_imports_torch_alone(monkeypatch, tmp_path, node):
+    nodes = tuple(tmp_path / path.name for path in executor.GPU_NODES)
+    monkeypatch.setattr(executor, "GPU_NODES", nodes)
+    assert "torch._dynamo" in executor.modules_to_preload(compiled=True)
+    (tmp_path / node).touch()
+    assert executor.modules_to_preload("a", compiled=True) == ("torch",)
