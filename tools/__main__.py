@@ -90,12 +90,12 @@ def h200(
     source: Annotated[Path | None, typer.Argument(help="Folder of rows to import; [dim]default: none[/dim]")] = None,
     folder: Annotated[Path, typer.Option(help="Folder of the rows.")] = Path("results/h200"),
 ) -> None:
-    """Import the rows of an H200 unchanged, and draw the figure of the README from them."""
-    from tools.h200 import draw_decode, import_rows
+    """Import the rows of an H200 unchanged, write their tables, and draw the figure of the README from them."""
+    from tools.h200 import draw_decode, import_rows, write_report
 
     if source is not None:
         import_rows(source, folder)
-    print(draw_decode(folder))
+    print(draw_decode(folder), write_report(folder), sep="\n")
 
 
 _GPU_HELP = """Run everything that wants a card, and pack each part as it ends: at most 8 files of 16 MB.

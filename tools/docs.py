@@ -31,7 +31,10 @@ PAGES = ("gpu.md", "reports.md", "results.md", "validation.md", "whisper.md", *S
 OF_OTHERS = {"validation.md": ("capabilities",)}  # a page whose other blocks `python -m validation --page` writes
 ENVIRONMENT = "environment"
 FIGURES_SHOWN = ("tradeoff-",)
-COLUMNS_SHOWN = ("fix", "result", "time ratio", "call", "memory", "drift", "diverged", "sound")
+TIME = "time ratio"
+COLUMNS_SHOWN = ("fix", TIME, "memory", "drift", "diverged", "sound")
+COLUMNS_LEFT_OUT = ("attention ran in", "backend", "casts of a call")
+TABLES_LEFT_OUT = ("Recordings",)  # which the report of the run has
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 
 
@@ -42,7 +45,7 @@ def run_markdown(folder: Path, page: Path) -> str:
     notes = Footnotes()
     groups = [section for section in run.sections if section.curing]
     tables = [table for group in groups for table in tables_of(run, group, notes) if len(table.columns) > 1]
-    parts.append(_markdown([_shown(table) if table.columns[0] == "fix" else table for table in tables], notes))
+    parts.append(_markdown([_shown(table) for table in tables if not table.title.startswith(TABLES_LEFT_OUT)], notes))
     parts.append(f"All tables and columns: [{place}/report.md]({place}/report.md).")
     drawn = sorted((folder / "figures").glob("*.png"))
     shown = [path for path in drawn if path.name.startswith(FIGURES_SHOWN)]
@@ -55,34 +58,48 @@ def _markdown(tables: Sequence[Table], notes: Footnotes) -> str:
     return "\n\n".join([*written, *([notes_markdown(notes)] if notes.lines else [])])
 
 
-def _shown(table: Table) -> Table:
-    """Return the table with the columns that pages show; a table of a plugin's measure has others, and keeps them."""
-    kept = [number for number, name in enumerate(table.columns) if name.partition(" [")[0] in COLUMNS_SHOWN]
-    return _with_columns(table, kept) if len(kept) > len(("fix", "result")) else table
-
-
-def _with_columns(table: Table, kept: Sequence[int]) -> Table:
+def _shown(table: Table, columns: Sequence[str] = COLUMNS_SHOWN) -> Table:
+    """Return the table with the columns that pages show, a number a cell; one of other columns keeps most of them."""
+    names = [_without_interval(name) for name in table.columns]
+    kept = [number for number, name in enumerate(names) if name in columns]
+    if len(kept) < len(("fix", "time ratio")):
+        kept = [number for number, name in enumerate(names) if name not in COLUMNS_LEFT_OUT]
     return replace(
         table,
-        columns=tuple(table.columns[number] for number in kept),
-        rows=tuple(tuple(row[number] for number in kept) for row in table.rows),
+        columns=tuple(names[number] for number in kept),
+        rows=tuple(
+            tuple(
+                _time_cell(table, row) if names[number] == TIME else _without_interval(row[number]) for number in kept
+            )
+            for row in table.rows
+        ),
         align="".join(table.alignment(number) for number in kept),
     )
 
 
+def _without_interval(cell: str) -> str:
+    text = re.sub(r" \[[^\[\]]*\]", "", cell)
+    return cell if text == cell else text  # a cell that stands out stays one
+
+
+def _time_cell(table: Table, row: Sequence[str]) -> str:
+    """Return the ratio of a row without its interval, *undecided* where it is, or why there is none."""
+    result = row[table.columns.index("result")]
+    number = next((number for number, name in enumerate(table.columns) if name.startswith(TIME)), None)
+    if number is None or row[number] == MISSING:
+        return result
+    return _without_interval(row[number]) + (" undecided" if result == "undecided" else "")
+
+
 def _with_mode(table: Table, other: Table, mode: str) -> Table:
-    """Return a table with a column more: the result and time of each fix in another mode."""
-    time = next((number for number, name in enumerate(other.columns) if name.startswith("time ratio")), None)
-    cells = {
-        row[0].removeprefix("≈ "): row[1] if time is None or row[time] == MISSING else f"{row[1]} {row[time]}"
-        for row in other.rows
-    }
+    """Return a table with a column more: the time of each fix in another mode, or why there is none."""
+    cells = {row[0].removeprefix("≈ "): _time_cell(other, row) for row in other.rows}
     rows = [(*row, cells.pop(row[0].removeprefix("≈ "), MISSING)) for row in table.rows]
     rows += [(fix, *([MISSING] * (len(table.columns) - 1)), cell) for fix, cell in cells.items()]
     return replace(
         table,
         title=f"{table.title}; {mode}{other.title.partition(f' {mode}')[2]}",
-        columns=(*table.columns, f"{mode}, time ratio"),
+        columns=(*table.columns, f"{mode}, {TIME}"),
         rows=tuple(rows),
         align=f"{table.align}r",
         kinds=(),
@@ -97,13 +114,15 @@ def fixes_markdown(folder: Path, page: Path) -> str:
     return f"{_markdown(tables, notes)}\n\n{environment_markdown(run)}"
 
 
-def case_markdown(run: Run, case: str) -> str:
-    """Return the table of one case of a run; a second mode is a column of it."""
+def case_markdown(run: Run, case: str, *, short: bool = False) -> str:
+    """Return the table of one case of a run, with a second mode as a column, or a short one of times and drift."""
     groups = [section for section in run.sections if (section.case, section.pins) == (case, "")]
     if not groups:
         held = ", ".join(sorted({section.case for section in run.sections}))
         raise ParameterError(f"{run.directory} holds nothing of the case '{case}'; it holds {held}")
     notes = Footnotes()
+    if short:
+        return _markdown([_shown(next(iter(tables_of(run, groups[0], notes))), ("fix", TIME, "drift"))], notes)
     (first, *others), *rest = [list(tables_of(run, group, notes)) for group in groups]
     table = _shown(first)
     for group, (other, *more) in zip(groups[1:], rest, strict=True):
@@ -136,9 +155,34 @@ def versions_markdown(folder: Path, page: Path) -> str:
     for key, step in sorted(steps, key=lambda entry: entry[0][:3]):
         place = (key.case, f"{key.mode}, {key.size}", key.metric.replace("_", " "), step.at)
         changes.setdefault(place, []).append(f"{key.fix} {step_text(step).removesuffix(f' at {step.at}')}")
-    rows = [(*place, ", ".join(texts)) for place, texts in changes.items()]
+    rows = [(*place, _span_of(texts)) for place, texts in changes.items()]
     columns = ("case", "mode, size", "metric", "since torch", "change")
     return to_markdown(make_table(columns, rows, title=heading(history)), heading=True)
+
+
+def _span_of(texts: Sequence[str]) -> str:
+    """Write up to two steps as they are; of more factors, their number, the least and the largest."""
+    factors = [text.rpartition(" ×")[2] for text in texts if " ×" in text]
+    if len(texts) < 3 or len(factors) < len(texts):
+        return ", ".join(texts)
+    least, most = min(factors, key=float), max(factors, key=float)
+    return f"{len(texts)} fixes ×{least}" + (f" to ×{most}" if most != least else "")
+
+
+def drift_markdown(folder: Path, page: Path) -> str:
+    """Return the drift of each fix, a column per case of a run, and what raised instead."""
+    run, notes, columns = load_run(folder), Footnotes(), []
+    cells: dict[str, dict[str, str]] = {}
+    for group in (section for section in run.sections if section.curing):
+        table = next(iter(tables_of(run, group, notes)))
+        columns.append(f"{group.case} {group.size}{table.title.rpartition(group.device)[2]}")
+        result, drift = table.columns.index("result"), table.columns.index("drift")
+        for row in table.rows:
+            cell = row[result] if row[drift] == MISSING else _without_interval(row[drift])
+            cells.setdefault(row[0].removeprefix("≈ "), {})[columns[-1]] = cell
+    rows = [(fix, *(of_fix.get(column, MISSING) for column in columns)) for fix, of_fix in cells.items()]
+    table = make_table(("fix", *columns), rows, align="l" + "r" * len(columns))
+    return f"{_markdown([table], notes)}\n\n{environment_markdown(run)}"
 
 
 def reports_markdown(file: Path, page: Path) -> str:
@@ -181,12 +225,11 @@ def _thread(source: str) -> str:
 BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "results": ("cpu", run_markdown),
     "voice": ("voice-quality.json", voice_markdown),
-    "gpu": ("gpu", fixes_markdown),
+    "gpu": ("gpu", drift_markdown),
     "h200": ("h200", h200.overview_markdown),
     "h200-hour": ("h200", h200.hour_markdown),
     "h200-plain": ("h200", h200.plain_markdown),
     "h200-trials": ("h200", h200.trials_markdown),
-    "h200-fixes": ("h200", h200.fixes_markdown),
     "whisper": ("whisper", fixes_markdown),
     "reports": ("reports/reports.jsonl", reports_markdown),
     "versions": ("torch-versions", versions_markdown),
@@ -210,6 +253,7 @@ def page_text(page: Path, results: Path) -> str:
     if not names:
         raise ParameterError(f"{page} has no markers; put <!-- NAME:begin --> and <!-- NAME:end --> in it")
     cases = {name for name in names if name != ENVIRONMENT and name not in BLOCKS}
+    main = next((name for name in names if name in cases), "")
     systems = cache(lambda: load_run(results / "systems"))
     for name in names:
         if name in BLOCKS:
@@ -218,7 +262,7 @@ def page_text(page: Path, results: Path) -> str:
         elif name == ENVIRONMENT:
             content = environment_markdown(systems(), cases)
         else:
-            content = case_markdown(systems(), name)
+            content = case_markdown(systems(), name, short=name != main)
         text = replace_block(text, name, content, page=page)
     return text
 

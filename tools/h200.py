@@ -7,7 +7,7 @@ Times are ratios to ``full_float32``. *Device* is a call captured as a CUDA grap
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,13 @@ from precision_eval.results.reading import Run, load_run
 MIB = 2**20
 BASELINE, TWIN = "full_float32", "twin"
 FILES = ("fixes.jsonl", "plain-torch.jsonl", "trials.jsonl")
+REPORT = "report.md"
+_REPORT_HEAD = f"""`python -m tools h200` writes this page; [docs/gpu.md](../../docs/gpu.md) says how to read it.
+
+- `{BASELINE} again` is a second copy of the baseline. Where its ratio is not 1, the difference is the copy's.
+- Drift and stored memory are of `results/gpu`, for the cases that are in both. What the fixes of the other cases store
+  is not listed: the recorded figure also counts the tensors that a fix replaced.
+- *Peak of a call* is what a call allocates above what was there before it."""
 CLOCKS = {"device": "graph", "launched": "launched"}
 PLAIN_CLOCKS = {
     "events_us": "launched, CUDA events",
@@ -200,13 +207,29 @@ def hour_markdown(folder: Path, page: Path) -> str:
 
 
 def plain_markdown(folder: Path, page: Path) -> str:
-    """Return the times of attention in plain torch, the same call by each clock."""
+    """Return the times of the first attention in plain torch, the same call by each clock."""
+    rows = _rows(folder / "plain-torch.jsonl")
+    return _plain_table([row for row in rows if row["case"] == rows[0]["case"]])
+
+
+def _plain_table(rows: Iterable[Mapping[str, Any]]) -> str:
     head = ("attention", "fix", *PLAIN_CLOCKS.values())
-    rows = [
-        (row["case"], row["fix"], *(duration_text(row[clock] * 1e-6) for clock in PLAIN_CLOCKS))
-        for row in _rows(folder / "plain-torch.jsonl")
-    ]
-    return to_markdown(make_table(head, rows, align="ll" + "r" * len(PLAIN_CLOCKS)))
+    lines = [(row["case"], row["fix"], *(duration_text(row[clock] * 1e-6) for clock in PLAIN_CLOCKS)) for row in rows]
+    return to_markdown(make_table(head, lines, align="ll" + "r" * len(PLAIN_CLOCKS)))
+
+
+def write_report(folder: Path) -> Path:
+    """Write every row as tables: each fix with intervals and memory, and attention in plain torch by each clock."""
+    path = folder / REPORT
+    parts = (
+        "# What an H200 measured",
+        _REPORT_HEAD,
+        fixes_markdown(folder, path),
+        "## Attention in plain torch, by each clock",
+        _plain_table(_rows(folder / "plain-torch.jsonl")),
+    )
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return path
 
 
 def memory_table(folder: Path) -> Table:

@@ -43,7 +43,8 @@ def test_a_case_has_a_table_with_a_column_for_its_second_mode_and_what_is_outsid
     cells = {row.split(" | ")[0].strip("|* "): row.strip("| \n").split(" | ") for row in rows.splitlines()}
     assert len(cells) == len(rows.splitlines())
     assert {len(row) for row in cells.values()} == {head.count("|") - 1}
-    assert cells["kv_to_query"][-1].split()[0] in ("faster", "slower", "undecided", "same")
+    assert float(cells["kv_to_query"][-1].split()[0]) > 0
+    assert "[" not in "".join(cells["kv_to_query"])
     assert "old" not in text
     assert page_text(page, results) == text
 

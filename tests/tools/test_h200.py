@@ -20,6 +20,7 @@ from tools.h200 import (
     plain_markdown,
     read_fixes,
     trials_markdown,
+    write_report,
 )
 
 ROOT = Path(__file__).resolve().parents[2] / "results"
@@ -124,6 +125,8 @@ def test_the_published_rows_have_no_field_without_a_meaning(tmp_path):
     (tmp_path / "environment.json").write_bytes((ROOT / "h200" / "environment.json").read_bytes())
     import_rows(ROOT / "h200", tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted((*FILES, "environment.json"))
+    (tmp_path.parent / "gpu").symlink_to(ROOT / "gpu")
+    assert write_report(tmp_path).read_text() == (ROOT / "h200" / "report.md").read_text(), "run `make docs`"
 
 
 def test_measured_memory_stands_beside_the_plan_of_the_same_call(tmp_path):
