@@ -54,12 +54,14 @@ class Walk:
     """A user's folder, and the environment that the tool is installed in."""
 
     def __init__(self, folder: Path, *, installed: bool) -> None:
-        self.folder, self.python = folder, Path(sys.executable)
-        if not installed:
-            self.step("git", "clone", "--quiet", str(ROOT), "precision-eval")
-            self.step(sys.executable, "-m", "venv", "venv")
-            self.python = folder / "venv" / "bin" / "python"
-            self.step(str(self.python), "-m", "pip", "install", "--quiet", "./precision-eval")
+        self.folder, self.python = folder / "project", Path(sys.executable)
+        self.folder.mkdir()
+        if not installed:  # beside the project, which is a repository of its own
+            environment = folder / "environment"
+            self.step("git", "clone", "--quiet", str(ROOT), str(folder / "clone"))
+            self.step(sys.executable, "-m", "venv", str(environment))
+            self.python = environment / "bin" / "python"
+            self.step(str(self.python), "-m", "pip", "install", "--quiet", str(folder / "clone"))
 
     def step(self, *words: str, code: int = 0, says: str = "", at_most: int = 120) -> None:
         began = time.monotonic()
