@@ -61,7 +61,10 @@ class Walk:
             self.step("git", "clone", "--quiet", str(ROOT), str(folder / "clone"))
             self.step(sys.executable, "-m", "venv", str(environment))
             self.python = environment / "bin" / "python"
-            self.step(str(self.python), "-m", "pip", "install", "--quiet", str(folder / "clone"))
+            self.install(str(folder / "clone"))
+
+    def install(self, *packages: str) -> None:
+        self.step(str(self.python), "-m", "pip", "install", "--quiet", *packages)
 
     def step(self, *words: str, code: int = 0, says: str = "", at_most: int = 120) -> None:
         began = time.monotonic()
@@ -120,6 +123,7 @@ def walk_maintainer(walk: Walk) -> None:
     walk.commit("comment")
     walk.tool("gate", "--base", "HEAD~1", *effort, says="Unchanged", at_most=10)
     walk.tool("init", says="written:")
+    walk.install("asv")  # a maintainer who tracks versions has it; without it, versions asks for it
     walk.tool("versions", "--results", str(ROOT / "results/torch-versions"), says="series changed", at_most=30)
 
 
