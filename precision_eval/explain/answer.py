@@ -146,7 +146,8 @@ def _lines_of(label: str, text: str, width: int, *, most: int | None = None) -> 
 
 
 def _not_known(explanation: Explanation, width: int) -> str:
-    head = "Not a dtype error:" if explanation.other else "Not a known dtype error:"
+    heads = {None: "Not a known dtype error:", "undecided": "Perhaps a dtype error:"}
+    head = heads.get(explanation.other, "Not a dtype error:")
     lines = _lines_of("", f"{head} {explanation.reason}.", width)
     return "\n".join(lines + (_lines_of("Next", explanation.next_step, width) if explanation.next_step else []))
 
@@ -190,6 +191,12 @@ def _cause_lines(explanation: Explanation, width: int, room: int) -> list[str]:
         lines = _lines_of("Cause", f"{first.title}{'' if named else ' (the only known one that fits)'}", width, most=2)
         lines += _lines_of(" ", f"fix: {first.fix}", width, most=2)
         return lines + _candidates("or: ", others, width, room - len(lines))
+    lines = _lines_of("Cause", "the text does not tell which of these:", width)
+    for cause in likely:
+        for text in (f"- {cause.title}", f"  if: {cause.tell}", f"  fix: {cause.fix}"):
+            lines += _lines_of(" ", text, width)
+    if len(lines) <= room:
+        return lines
     lines = _lines_of("Cause", "the text does not tell which of these; --verbose says how to tell:", width, most=1)
     lines += _lines_of(" ", f"- {likely[0].title}", width, most=1)
     rest = _candidates("- ", likely[1:], width, max(1, room - len(lines) - 1))

@@ -168,7 +168,7 @@ def _answer(text: str) -> Explanation:
         for error in (find_others(text) if not errors or _CHAINED.search(text) else ())
         if not any(match.start <= error.start < match.end for match in matched)
     ]
-    if not matched or (not errors and others):
+    if not errors and (others or not matched or _RAISED.search(text)):
         return _unknown(text, refused, others)
     cause = _first_of_chain(errors or matched, others, text)
     if isinstance(cause, OtherError):
@@ -209,6 +209,8 @@ def _no_kernel(matched: SentenceMatch, text: str) -> Explanation:
     return replace(_explained(matched, [], text), do=change)
 
 
+# The last line of a traceback: beside it, a notice in the same text tells of something else.
+_RAISED = re.compile(r"^\S*(?:Error|Exception|Interrupt)(?:: .*)?$", re.MULTILINE)
 _CHAINED = re.compile(
     r"(?:During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception):\s*(Traceback \(most recent call last\))"

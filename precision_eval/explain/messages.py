@@ -76,7 +76,7 @@ _BY_LOWERED = {lowered(spelling): name for spelling, name in SPELLINGS.items()}
 DTYPE_PATTERN = (
     r"(?:(?:struct|class)\s+)?(?:"
     + "|".join(re.escape(spelling).replace(r"\ ", r"\s+") for spelling in sorted(_BY_LOWERED, key=len, reverse=True))
-    + r")(?![\w:<])"
+    + r")(?![\w<]|::)"
 )
 """Regular expression of every spelling in lowered text, the longest first; it has no groups and does not end inside a
 word."""

@@ -37,7 +37,7 @@ class Member:
     """
 
     id: str
-    site: CallSite
+    site: CallSite = "other"
     kind: Kind = "mismatch"
     ops: tuple[str, ...]
     operands: tuple[Operand, ...] = ()
@@ -65,11 +65,16 @@ def family() -> tuple[Member, ...]:
     """Read the messages, in the order of the file."""
     rows = tomllib.loads(Path(__file__).with_name("messages.toml").read_text(encoding="utf-8"))
     shared = {name: Operand(name, *row) for name, row in rows["operands"].items()}
-    return tuple(_member(row, shared) for row in rows["message"])
+    libraries = ({**_OF_A_LIBRARY, "ops": [row.pop("of")], **row} for row in rows["library"])
+    return tuple(_member(row, shared, rows["advice"]) for row in (*rows["message"], *libraries))
 
 
-def _member(row: dict[str, Any], shared: dict[str, Operand]) -> Member:
+_OF_A_LIBRARY = {"kind": "format", "advice": [["every", "does_not_cure", "it is outside of the model"]]}
+
+
+def _member(row: dict[str, Any], shared: dict[str, Operand], known: dict[str, list[list[Any]]]) -> Member:
     operands = (shared[part] if isinstance(part, str) else Operand(*part) for part in row.pop("operands", ()))
-    advice = tuple((fixes, verdict, reason) for fixes, verdict, reason in row.pop("advice", ()))
+    given = row.pop("advice", ())
+    advice = tuple((fixes, verdict, reason) for fixes, verdict, reason in known.get(str(given), given))
     lists: dict[str, Any] = {name: tuple(row.pop(name)) for name in ("ops", "templates", "sources")}
     return Member(operands=tuple(operands), advice=advice, **lists, **row)

@@ -78,7 +78,7 @@ EAGER = {
         lambda: ones(2, dtype=B).masked_fill(ones(2) > 0, -1e39), "fill_beyond_float32", "masked_fill", "",
     ),
     "numpy": (lambda: ones(2, dtype=B).numpy(), "numpy_format", "numpy", "b"),
-    "no kernel": (lambda: ones(2).to(E).sum(), "not_implemented", "sum_cpu", "e"),
+    "no kernel": (lambda: ones(2).to(E).sum(), "float8_op", "an operation on float8", ""),
     "transform": (lambda: torch.fft.rfft(ones(6, dtype=B)), "wide_only", "rfft", "b"),
     "inverse": (lambda: torch.linalg.inv(ones(2, 2, dtype=B)), "wide_only", None, "b"),
     "index": (lambda: ones(2)[ones(1)], "index_types", None, ""),

@@ -38,6 +38,14 @@ OTHERS = [
 ]  # fmt: skip
 
 
+OTHERS += [
+    ("AssertionError: No inf checks were recorded for this optimizer.", "no_gradients", "backward"),
+    ("ValueError: numpy.dtype size changed, may indicate binary incompatibility", "import", "another numpy"),
+    ("`torch_dtype` is deprecated! Use `dtype` instead!", "renamed", "name"),
+    ("RuntimeError: This flash attention build does not support headdim not being a multiple of 32.", "shapes", "32"),
+]
+
+
 @pytest.mark.parametrize(("text", "kind", "detail"), OTHERS)
 def test_an_error_of_another_kind_is_named_with_its_next_step(text, kind, detail):
     found = explain(text)
@@ -46,6 +54,26 @@ def test_an_error_of_another_kind_is_named_with_its_next_step(text, kind, detail
     lines = str(found).splitlines()
     assert lines[0].startswith("Not a dtype error: ")
     assert found.next_step.split()[0] in lines[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: could not create a primitive descriptor for the matmul primitive.",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx( handle, CUDA_R_16BF )`",
+    ],
+)
+def test_what_may_be_of_dtypes_is_not_claimed_either_way(text):
+    found = explain(text)
+    assert not found.known
+    assert str(found).startswith("Perhaps a dtype error: ")
+    assert found.next_step
+
+
+def test_a_notice_does_not_speak_for_an_error_that_is_unknown():
+    notice = "UserWarning: TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled."
+    assert explain(notice).kind == "notice"
+    assert not explain(f"{notice}\nTraceback (most recent call last):\nRuntimeError: frobnicated\n").known
 
 
 def test_an_unknown_text_that_names_a_format_gets_the_next_step():
