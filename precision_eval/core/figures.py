@@ -152,10 +152,19 @@ class TeacherForcedFigures(DriftFigures, frozen=True, kw_only=True):
 
 
 class MemoryFigures(Figures, frozen=True, kw_only=True):
-    """Bytes that are stored, and that a call allocates on top at its peak."""
+    """Bytes that are stored, and that a call allocates on top at its peak; on a GPU, all that is held then."""
 
     allocated_peak_bytes: Bytes
     storage_bytes: Bytes
+    reserved_peak_bytes: Bytes | None = None
+    allocated_before_bytes: Bytes | None = None
+
+    @property
+    def reserved_bytes(self) -> int | None:
+        """What a GPU's allocator reserves at the peak for this fix alone; its worker may keep the case as shipped."""
+        if self.reserved_peak_bytes is None or self.allocated_before_bytes is None:
+            return None
+        return self.storage_bytes + self.reserved_peak_bytes - self.allocated_before_bytes
 
 
 class TraceFigures(Figures, frozen=True, kw_only=True):

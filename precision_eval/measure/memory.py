@@ -28,7 +28,8 @@ class Memory:
     allocated_peak_bytes: int
     storage_bytes: int
     rss_peak_bytes: int
-    reserved_peak_bytes: int | None
+    reserved_peak_bytes: int | None  # with these two, a GPU's: all that the process holds there
+    allocated_before_bytes: int | None
 
 
 def peak_rss_bytes() -> int:
@@ -45,10 +46,9 @@ def call_memory(call: Callable[..., Any], inputs: tuple[Any, ...], *, model: nn.
     """Measure the memory of one call, after one that warms up. Never while timing."""
     call(*inputs)  # compiles, and fills whatever is filled once
     if torch.device(device).type == "cuda":
-        allocated, reserved = cuda_peak_bytes(call, inputs, torch.device(device))
-    else:
-        allocated, reserved = cpu_allocated_peak_bytes(call, inputs), None
-    return Memory(allocated, storage_bytes(model), peak_rss_bytes(), reserved)
+        allocated, reserved, before = cuda_peak_bytes(call, inputs, torch.device(device))
+        return Memory(allocated, storage_bytes(model), peak_rss_bytes(), reserved, before)
+    return Memory(cpu_allocated_peak_bytes(call, inputs), storage_bytes(model), peak_rss_bytes(), None, None)
 
 
 def cpu_allocated_peak_bytes(call: Callable[..., Any], inputs: tuple[Any, ...]) -> int:
@@ -56,8 +56,11 @@ def cpu_allocated_peak_bytes(call: Callable[..., Any], inputs: tuple[Any, ...]) 
     return max(accumulate(profiled(call, inputs, memory=True).cpu_allocations, initial=0))
 
 
-def cuda_peak_bytes(call: Callable[..., Any], inputs: tuple[Any, ...], device: torch.device) -> tuple[int, int]:
-    """Peaks of CUDA's caching allocator during a call, unused memory handed back to the driver before."""
+def cuda_peak_bytes(call: Callable[..., Any], inputs: tuple[Any, ...], device: torch.device) -> tuple[int, int, int]:
+    """Return what a call allocates at its peak, what CUDA's caching allocator has reserved then, and the level before.
+
+    Unused memory is handed back to the driver before.
+    """
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
@@ -66,4 +69,4 @@ def cuda_peak_bytes(call: Callable[..., Any], inputs: tuple[Any, ...], device: t
     torch.cuda.synchronize(device)
     peaks = torch.cuda.max_memory_allocated(device) - before, torch.cuda.max_memory_reserved(device)
     del output
-    return peaks
+    return *peaks, before

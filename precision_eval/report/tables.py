@@ -161,6 +161,7 @@ def _columns(group: Group, notes: Footnotes, shared: Sequence[str], short: bool)
         Column(heading="call", read=lambda row: number_cell(row.median_s, duration_text)),
         Column(heading="stored", read=lambda row: number_cell(row.stored_bytes, memory_text)),
         Column(heading="memory", read=memory_cell, short=True),
+        Column(heading="reserved", read=lambda row: _number(row.memory, "reserved_bytes", memory_text)),
         Column(
             heading="drift",
             read=lambda row: drift_cell(row, marks(drift_doubts(row)), interval=not short),

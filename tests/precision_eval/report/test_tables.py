@@ -51,6 +51,14 @@ def test_cells_hold_the_numbers_as_recorded():
     assert "sound" not in table.columns
 
 
+def test_what_a_gpu_reserves_has_a_column_where_a_record_says_what_was_there_before():
+    sizes = {"storage_bytes": 2**20, "allocated_peak_bytes": 2**19, "reserved_peak_bytes": 6 * 2**20}
+    records = [made.record(fix, "memory", sizes) for fix in ("bfloat16", "float16")]
+    assert "reserved" not in table_of(*records)[0].columns
+    records[0] = made.record("bfloat16", "memory", {**sizes, "allocated_before_bytes": 3 * 2**20})
+    assert column(table_of(*records)[0], "reserved") == {"bfloat16": "4 MiB", "float16": "–"}
+
+
 class TestClocks:
     """A GPU's own time is judged, launched times have a column of their own; records without a clock are launched."""
 
