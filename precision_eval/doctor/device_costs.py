@@ -46,6 +46,14 @@ def host_waits(waits: list[HostWait]) -> Iterator[Suspect]:
         )  # fmt: skip
 
 
+def unpriced(suspect: Suspect) -> str:
+    """Say why nothing was timed without a wait."""
+    code = suspect.line[0] if suspect.line else None
+    if code is not None and is_installed(code.co_filename):
+        return "; not priced: the line is a library's, which is not changed"
+    return "; not priced: no change of the line is known to do without it"
+
+
 def _change_to_not_wait(wait: HostWait) -> tuple[Insertion, ...]:
     if is_installed(wait.line[0].co_filename):
         return ()

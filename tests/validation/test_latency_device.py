@@ -65,6 +65,19 @@ def test_nvbench_stops_by_its_deviation_or_when_that_has_settled(quiet, monkeypa
     assert noisy.now_s < 15.5
 
 
+def test_nvbench_stops_by_the_entropy_of_its_times_once_that_hardly_rises(quiet, monkeypatch):
+    """By hand: of n distinct times the entropy is log2 n, whose slope 1.44 / n is below 0.048° from some 1700 on."""
+    device.entropy(quiet, Kernel(1e-5, Memory(0.0)))
+    assert quiet.now_s == pytest.approx(16 * (1e-5 + device._FLUSH_S), rel=0.01)  # all alike
+    monkeypatch.setattr(device, "_SCATTER", 0.1)
+    monkeypatch.setattr(device, "CUDA_EVENT_RESOLUTION_S", 1e-15)
+    noisy = Device(0)
+    _, noise = device.entropy(noisy, Kernel(1e-4, Memory(0.0)))
+    calls = noisy.now_s / (1e-4 + device._FLUSH_S)
+    assert calls == pytest.approx(1722 + 150, rel=0.02)  # the line is through the last 299
+    assert noise == pytest.approx(0.1, rel=0.1)
+
+
 def test_trials_repeat_bit_for_bit_and_are_in_turn():
     trials = device._trials(Options(out=None, settings={"trials": 2}))
     assert len({trial.key for trial in trials}) == len(trials) == 2 * 2 * 2 * len(device.CALLS_S)

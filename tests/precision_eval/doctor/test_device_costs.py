@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from precision_eval.doctor import costs, remedies
+from precision_eval.doctor import costs, device_costs, remedies
 from precision_eval.doctor.examination import examine
 from precision_eval.trace import dtype_flow, host_waits
 from precision_eval.trace.attention import why_unfused
@@ -114,6 +114,14 @@ def test_a_wait_that_no_line_does_without_is_named_without_a_patch(on_device, ti
     (cost,) = costs_of(model(), torch.randn(4, D))
     assert (cost.kind, cost.patch, cost.price) == ("host_wait", None, None)
     assert line in cost.place.text
+    assert cost.reason.endswith("; not priced: no change of the line is known to do without it")
+
+
+def test_a_wait_in_a_library_is_named_and_says_that_it_has_no_price(on_device, timed, monkeypatch):
+    monkeypatch.setattr(device_costs, "is_installed", lambda file: True)
+    (cost,) = costs_of(SetsOne(), torch.randn(4, D))
+    assert (cost.kind, cost.patch, cost.price) == ("host_wait", None, None)
+    assert cost.reason.endswith("; not priced: the line is a library's, which is not changed")
 
 
 def test_a_wait_after_the_loop_is_counted_once_and_each_step_of_it(on_device, timed):
