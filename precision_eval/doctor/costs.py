@@ -40,6 +40,7 @@ from precision_eval.doctor.suspects import Suspect, line_of, make_edit
 from precision_eval.doctor.ways import Stored
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import floating_tensors
+from precision_eval.measure.float64_reference import device_of
 from precision_eval.measure.model_calls import (
     CallOutcome,
     base_dtype,
@@ -194,7 +195,8 @@ def _suspects(observer: CostFlow, subject: ExaminedModel) -> list[Suspect]:
         *_eager_attention(subject),
     ]
     if observer.is_on_device:
-        suspects += [*wide_attention(observer.wide_attention, half_of(subject.tensors[0].device))]
+        half = half_of(device_of((*subject.tensors, *subject.parameters())))
+        suspects += [*wide_attention(observer.wide_attention, half)]
     largest = sorted(suspects, key=lambda suspect: -suspect.elements)[:MOST_SUSPECTS]
     return [*largest, *host_waits(observer.waits)]
 

@@ -62,7 +62,7 @@ from precision_eval.explain import explain
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.packing import ExaminedModel
-from precision_eval.measure.float64_reference import Reference, check_available, reference_of
+from precision_eval.measure.float64_reference import Reference, check_available, device_of, reference_of
 from precision_eval.measure.model_calls import (
     CallOutcome,
     Repeatability,
@@ -114,8 +114,8 @@ def examine(
         Seconds for the timing of all fixes together, and as many for that of the suggested changes, and of those that
         save; latency is left out where it would take far longer.
     available_bytes : int, optional
-        Main memory that the float64 copy, and the copies timed side by side, may use; what the machine has free by
-        default.
+        Memory of the model's device that the float64 copy, and the copies timed side by side, may use; what is free
+        there by default.
     first : callable
         Called with the findings as soon as they are known, before changes and fixes are tried.
 
@@ -129,9 +129,9 @@ def examine(
         The inputs do not fit; the model raises something that has nothing to do with dtypes; it does not repeat; it
         cannot be copied, or the machine has no room for a copy; it is on meta, sharded or held in a tensor subclass.
     """
-    memory = check_available(available_bytes)
     subject = subject_of(_callable_module(model, inputs), inputs)
-    _check_fits(subject, memory)
+    memory = check_available(available_bytes, device_of((*subject.tensors, *subject.parameters())))
+    _check_fits(subject, check_available(available_bytes))
     repeats = run_twice(subject)
     _check_repeats(subject, repeats, strict=fixes)
     costs = fixes and latency if costs is None else costs
@@ -247,7 +247,7 @@ def _diagnose(
         patches=(),
         doubts=doubts,
         torch_version=torch.__version__,
-        device=str(next((t.device for t in (*subject.tensors, *subject.parameters())), "cpu")),
+        device=str(device_of((*subject.tensors, *subject.parameters()))),
     )
     first(diagnosis)
     split = diagnosis.first_split

@@ -29,7 +29,7 @@ from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import floating_tensors
 from precision_eval.measure.blocks import MANY_CALLS_UP_TO_S, MIN_CALLS
-from precision_eval.measure.float64_reference import Reference
+from precision_eval.measure.float64_reference import Reference, device_of
 from precision_eval.measure.generic import check_format
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import call_memory
@@ -101,7 +101,7 @@ def _apply_fix(fix: Fix, model: ExaminedModel) -> AppliedFix:
 
 
 def _device(model: ExaminedModel) -> str:
-    return next((str(tensor.device) for tensor in model.tensors), "cpu")
+    return str(device_of((*model.tensors, *floating_tensors(model))))
 
 
 def _try_fix(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
@@ -189,10 +189,10 @@ def _inputs(model: ExaminedModel) -> dict[str, torch.Tensor]:
 
 
 def _with_peak(remedy: Remedy, candidate: Candidate, model: ExaminedModel) -> Remedy:
-    device = next((t.device for t in (*model.tensors, *floating_tensors(model))), torch.device("cpu"))
+    device = str(device_of((*model.tensors, *floating_tensors(model))))
     # Without autograd, as in every other run: an `out=` raises under it, and what it keeps is no peak of use.
     with torch.no_grad(), candidate.block():
-        memory = call_memory(candidate.call, (), model=model, device=str(device))
+        memory = call_memory(candidate.call, (), model=model, device=device)
     return replace(remedy, allocated_peak_bytes=memory.allocated_peak_bytes, stored_bytes=memory.storage_bytes)
 
 

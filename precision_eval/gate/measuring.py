@@ -276,7 +276,7 @@ def measure_in_process(
                 exact = base.reference(base.inputs)
                 reference, doubts = exact.outputs or (), [*doubts, *exact.doubts]
             sides = [
-                _side_figures(call, reference, seconds.get(role), with_memory=process == 0)
+                _side_figures(call, reference, seconds.get(role), device=plan.device, with_memory=process == 0)
                 for role, call in zip((BASE, HEAD), calls, strict=True)
             ]
         pairs[cell] = PairFigures(
@@ -314,14 +314,13 @@ def _time_pair(
 
 
 def _side_figures(
-    call: GateCall | SideFigures, reference: Tensors | None, seconds: float | None, *, with_memory: bool
+    call: GateCall | SideFigures, reference: Tensors | None, seconds: float | None, *, device: str, with_memory: bool
 ) -> SideFigures:
     if isinstance(call, SideFigures):
         return call
     peak = None
     if with_memory:
         with call.candidate.block():
-            device = call.inputs[0].device.type
             peak = call_memory(call.applied, call.inputs, model=call.applied.model, device=device).allocated_peak_bytes
     drift = output_error(call.outputs, reference)
     return SideFigures(seconds=seconds, drift=drift, peak_bytes=peak, stored_bytes=call.stored_bytes)

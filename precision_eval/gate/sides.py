@@ -28,7 +28,7 @@ from precision_eval.fixes.storage import storage_bytes
 from precision_eval.gate.result import GatePlan, SideFigures
 from precision_eval.gate.source_trees import ModuleTree, SourceTree
 from precision_eval.measure.blocks import Candidate
-from precision_eval.measure.float64_reference import Reference, check_available, reference_of
+from precision_eval.measure.float64_reference import Reference, check_available, device_of, reference_of
 from precision_eval.measure.model_calls import CallOutcome
 
 Tensors = tuple[torch.Tensor, ...]
@@ -66,7 +66,8 @@ class GateSide:
         """Run the model in float64 on the inputs as stored."""
         with self.modules.active():
             subject = self.model if hasattr(self.model, "tensors") else pack(self.model, inputs)
-            return reference_of(subject, available_bytes=check_available(None))  # type: ignore[arg-type]
+            free_bytes = check_available(None, device_of((*inputs, *self.model.parameters())))
+            return reference_of(subject, available_bytes=free_bytes)  # type: ignore[arg-type]
 
     @contextmanager
     def block(self, applied: Any) -> Iterator[None]:

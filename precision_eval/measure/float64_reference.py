@@ -10,7 +10,7 @@ seed, formats draw different numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -177,8 +177,17 @@ def _by_layer(twin: ExaminedModel, wide: torch.dtype) -> Iterator[None]:
             handle.remove()
 
 
-def check_available(available_bytes: int | None) -> int:
-    """Return the memory that may be used: what the machine has free, unless the caller says."""
+def device_of(tensors: Iterable[torch.Tensor]) -> torch.device:
+    """Return where a model runs: a GPU also where some of its tensors are on the CPU, as lengths often are."""
+    devices = [tensor.device for tensor in tensors]
+    return next((device for device in devices if device.type != "cpu"), torch.device("cpu"))
+
+
+def check_available(available_bytes: int | None, device: torch.device | str = "cpu") -> int:
+    """Return the memory that may be used: what the machine, or the GPU, has free, unless the caller says."""
+    if available_bytes is None and torch.device(device).type == "cuda":
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0] + held)
     if available_bytes is None:
         import psutil
 

@@ -31,12 +31,13 @@ from precision_eval.core.formatting import shortened
 from precision_eval.fixes.outside import Fixed, in_dtype
 from precision_eval.fixes.packing import as_arguments, floating_leaves
 from precision_eval.fixes.storage import storage_bytes
-from precision_eval.measure.float64_reference import check_available, reference_of
+from precision_eval.measure.candidates import is_tensor
+from precision_eval.measure.float64_reference import check_available, device_of, reference_of
 from precision_eval.measure.isolation import watch_device
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_bytes
 from precision_eval.measure.model_calls import CallOutcome, attempt, output_error, run_fresh, subject_of
-from precision_eval.measure.placement import sharing
+from precision_eval.measure.placement import sharing, values_carried
 from precision_eval.measure.timers import LaunchedTimer
 from precision_eval.report.loading import FixComparison, LoadedChoice, paragraphs
 from precision_eval.results.model import Group, Row, exact
@@ -208,7 +209,9 @@ def compare(
     outcomes = {key: candidate.tried() for key, candidate in ready.items()}
     rows = {key: _untimed(key, outcomes[key], truth, ready[key].module) for key in candidates}
     passed = [key for key, row in rows.items() if row.status == "passed"]
-    device = next((output.device for key in passed for output in outcomes[key].outputs or ()), torch.device("cpu"))
+    outputs = (output for key in passed for output in outcomes[key].outputs or ())
+    carried = (value for key in passed for value in values_carried(ready[key].call) if is_tensor(value))
+    device = device_of((*carried, *outputs))
     unlike = [key for key in passed if truth is not None and rows[key].drift is None]
     doubts += (
         (f"no drift of {', '.join(unlike)}: its outputs have other shapes than the reference's",) if unlike else ()
@@ -266,7 +269,9 @@ def _truth(
     if reference is None:
         return None, "", ()
     if isinstance(reference, nn.Module):
-        truth = reference_of(subject_of(reference, inputs), available_bytes=check_available(None), draws=None)
+        subject = subject_of(reference, inputs)
+        free_bytes = check_available(None, device_of((*subject.tensors, *subject.parameters())))
+        truth = reference_of(subject, available_bytes=free_bytes, draws=None)
         return truth.outputs, truth.name, truth.doubts
     if not callable(reference) and not isinstance(reference, torch.Tensor):
         raise ParameterError(

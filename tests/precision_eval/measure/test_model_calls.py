@@ -1,12 +1,15 @@
 """The copies leave the model's modes alone, what is drawn is noticed, and which values count as broken."""
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from precision_eval.doctor.examination import examine
 from precision_eval.fixes.packing import copy_model
-from precision_eval.measure.float64_reference import reference_of
+from precision_eval.measure.float64_reference import check_available, device_of, reference_of
 from precision_eval.measure.model_calls import CallOutcome, run_fresh, run_twice, subject_of
 
 D = 8
@@ -135,3 +138,20 @@ def test_a_weight_that_is_computed_and_kept_as_an_attribute_is_copied():
     assert not net.weight.is_leaf
     copy = copy_model(subject)
     assert run_fresh(copy).outputs[0].equal(run_fresh(subject).outputs[0])
+
+
+class TestWhereAModelRuns:
+    def test_on_a_gpu_also_where_its_first_input_is_on_the_cpu(self):
+        with FakeTensorMode():
+            lengths, weight, other = (torch.empty(2, device=place) for place in ("cpu", "cuda:1", "cuda:0"))
+        assert device_of((lengths, weight, other)) == torch.device("cuda:1")
+        assert device_of((lengths,)) == device_of(()) == torch.device("cpu")
+
+    def test_memory_is_the_gpus_with_what_its_allocator_can_hand_out_again(self, monkeypatch):
+        answers = {"mem_get_info": (100, 1000), "memory_reserved": 70, "memory_allocated": 30}
+        for name, answer in answers.items():
+            assert "device" in inspect.signature(getattr(torch.cuda, name)).parameters
+            monkeypatch.setattr(torch.cuda, name, lambda device, answer=answer: answer)
+        assert check_available(None, "cuda:1") == 140
+        assert check_available(7, "cuda:1") == 7
+        assert check_available(None) == check_available(None, "cpu") > 10**6

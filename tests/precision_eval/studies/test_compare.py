@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from precision_eval.core.errors import CandidateError, ParameterError
 from precision_eval.fixes.outside import fixed
@@ -196,6 +197,15 @@ def test_a_notebook_gets_one_table_of_time_memory_and_drift(linear, x):
     assert html.count("<table") == 1
     assert [name for name in ("memory", "drift", "kv_to_query", "as shipped", "raised") if name not in html] == []
     assert found["kv_to_query"].peak_bytes > 0
+
+
+def test_calls_whose_result_is_on_the_host_run_on_the_gpu_of_what_they_carry(monkeypatch, x):
+    with FakeTensorMode():
+        weight = torch.empty(2, device="cuda:1")
+    asked = []
+    monkeypatch.setattr(studies, "_timed", lambda rows, ready, *, device, **_: asked.append(device) or ({}, ()))
+    found = studies.compare({"a": lambda x: x + weight.dim()}, x, baseline="a", memory=False)
+    assert (asked, found.device) == (["cuda:1"], "cuda:1")
 
 
 class TestOnCuda:
