@@ -18,7 +18,7 @@ from pathlib import Path
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import MISSING
-from precision_eval.core.table import Table, make_table, to_markdown
+from precision_eval.core.table import Table, make_table, markdown_text, to_markdown
 from precision_eval.report.doubts import Footnotes
 from precision_eval.report.guide import environment_line, environment_markdown
 from precision_eval.report.writer import notes_markdown, tables_of
@@ -32,9 +32,13 @@ OF_OTHERS = {"validation.md": ("capabilities",)}  # a page whose other blocks `p
 ENVIRONMENT = "environment"
 FIGURES_SHOWN = ("tradeoff-",)
 TIME = "time ratio"
+_VERDICTS = ("wrong", "missed", "partly", "right")
 COLUMNS_SHOWN = ("fix", TIME, "memory", "drift", "diverged", "sound")
 COLUMNS_LEFT_OUT = ("attention ran in", "backend", "casts of a call")
-TABLES_LEFT_OUT = ("Recordings",)  # which the report of the run has
+# Sizes, tables and metrics that the reports of the runs have, and pages do not.
+SIZES_LEFT_OUT = ("dia",)
+TABLES_LEFT_OUT = ("Recordings",)
+METRICS_LEFT_OUT = ("latency_to_anchor", "stored_bytes", "peak_bytes")
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 
 
@@ -43,19 +47,24 @@ def run_markdown(folder: Path, page: Path) -> str:
     run, place = load_run(folder), Path(os.path.relpath(folder, page.parent)).as_posix()
     parts = [f"From the records in `{place}`. {environment_line(run.environment)}".strip()]
     notes = Footnotes()
-    groups = [section for section in run.sections if section.curing]
+    groups = [section for section in run.sections if section.curing and section.size not in SIZES_LEFT_OUT]
     tables = [table for group in groups for table in tables_of(run, group, notes) if len(table.columns) > 1]
     parts.append(_markdown([_shown(table) for table in tables if not table.title.startswith(TABLES_LEFT_OUT)], notes))
-    parts.append(f"All tables and columns: [{place}/report.md]({place}/report.md).")
+    parts.append(f"All sizes, columns and intervals: [{place}/report.md]({place}/report.md).")
     drawn = sorted((folder / "figures").glob("*.png"))
-    shown = [path for path in drawn if path.name.startswith(FIGURES_SHOWN)]
+    shown = [
+        path
+        for path in drawn
+        if path.name.startswith(FIGURES_SHOWN) and not set(SIZES_LEFT_OUT) & set(path.name.split("-"))
+    ]
     parts += [f"![{path.stem}]({Path(os.path.relpath(path, page.parent)).as_posix()})" for path in shown]
     return "\n\n".join(parts)
 
 
 def _markdown(tables: Sequence[Table], notes: Footnotes) -> str:
     written = [to_markdown(table, heading=True) for table in tables]
-    return "\n\n".join([*written, *([notes_markdown(notes)] if notes.lines else [])])
+    listed = "\n".join(map(_first_words, notes_markdown(notes).splitlines()))
+    return "\n\n".join([*written, *([listed] if listed else [])])
 
 
 def _shown(table: Table, columns: Sequence[str] = COLUMNS_SHOWN) -> Table:
@@ -150,7 +159,8 @@ def versions_markdown(folder: Path, page: Path) -> str:
     from precision_eval.report.versions import heading, step_text
 
     history = history_of(read_results(folder))
-    steps = [(series.key, step) for series in history.changed for step in series.steps]
+    shown = [series for series in history.changed if series.key.metric not in METRICS_LEFT_OUT]
+    steps = [(series.key, step) for series in shown for step in series.steps]
     changes: dict[tuple[str, str, str, str], list[str]] = {}
     for key, step in sorted(steps, key=lambda entry: entry[0][:3]):
         place = (key.case, f"{key.mode}, {key.size}", key.metric.replace("_", " "), step.at)
@@ -186,31 +196,33 @@ def drift_markdown(folder: Path, page: Path) -> str:
 
 
 def reports_markdown(file: Path, page: Path) -> str:
-    """Return public reports with their verdicts, a table for each half of each draw."""
+    """Return public reports by verdict, for each half of each draw."""
     first = page.parent / "reports"
     return "\n\n".join(
-        f"**{draw} draw, {half}: {_reports_table(folder, half)}"
+        f"## {draw} draw, {half}\n\n{_reports_of(folder, half)}"
         for draw, folder in (("Second", first / "second"), ("First", first))
         for half in ("held", "open")
     )
 
 
-def _reports_table(folder: Path, half: str) -> str:
+def _reports_of(folder: Path, half: str) -> str:
+    """List the worst verdicts first; a verdict has an arrow to the one since, where that is another."""
     cases = tomllib.loads((folder / "answers.toml").read_text(encoding="utf-8"))["case"]
     verdicts = tomllib.loads((folder / "verdicts.toml").read_text(encoding="utf-8"))
-    rows = []
+    lists: dict[tuple[str, ...], list[str]] = {}
     for case in (case for case in cases if case["set"] == half):
-        verdict, link = verdicts[case["id"]], f"[{_thread(case['source'])}]({case['source']})"
-        later = f" → {verdict['since']}" if "since" in verdict else ""
-        rows.append(
-            (link, case["tool"], f"{verdict['verdict']}{later}", case.get("short") or _first_words(case["symptom"]))
-        )
-    right = sum(verdict.startswith("right") for *_, verdict, _ in rows)
-    table = to_markdown(make_table(("report", "command", "verdict", "symptom"), rows))
-    return f"{right} of {len(rows)} right**\n\n" + table.replace("\\](", "](")  # these links are meant
+        read = verdicts[case["id"]]
+        since = tuple(read[name] for name in ("verdict", "since") if name in read)
+        command = "" if case["tool"] == "doctor" else f" {case['tool']}"
+        symptom = markdown_text(case.get("short") or _first_words(case["symptom"], 8))
+        lists.setdefault(since, []).append(f"- [{_thread(case['source'])}]({case['source']}){command}: {symptom}")
+    ordered = sorted(lists.items(), key=lambda entry: [_VERDICTS.index(verdict) for verdict in entry[0]])
+    return "\n\n".join(
+        f"**{' → '.join(since).capitalize()}, {len(lines)}**\n\n" + "\n".join(lines) for since, lines in ordered
+    )
 
 
-def _first_words(text: str, most: int = 8) -> str:
+def _first_words(text: str, most: int = 14) -> str:
     words = text.split()
     return " ".join(words) if len(words) <= most else " ".join(words[:most]) + " …"
 
@@ -228,7 +240,6 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "gpu": ("gpu", drift_markdown),
     "h200": ("h200", h200.overview_markdown),
     "h200-hour": ("h200", h200.hour_markdown),
-    "h200-plain": ("h200", h200.plain_markdown),
     "h200-trials": ("h200", h200.trials_markdown),
     "whisper": ("whisper", fixes_markdown),
     "reports": ("reports/reports.jsonl", reports_markdown),
@@ -244,6 +255,10 @@ def replace_block(text: str, name: str, content: str, *, page: Path) -> str:
     if text.count(first) != 1 or text.count(last) != 1 or end < begin:
         raise ParameterError(f"{page} must hold {first} and then {last}, once each; add these two lines")
     return f"{text[: begin + len(first)]}\n{content}\n{text[end:]}"
+
+
+def _with_short_environment(content: str) -> str:
+    return re.sub(r"(commit: \w{8})\w+", r"\1", re.sub(r"; python: [^;]+; system: [^;]+", "", content))
 
 
 def page_text(page: Path, results: Path) -> str:
@@ -263,7 +278,7 @@ def page_text(page: Path, results: Path) -> str:
             content = environment_markdown(systems(), cases)
         else:
             content = case_markdown(systems(), name, short=name != main)
-        text = replace_block(text, name, content, page=page)
+        text = replace_block(text, name, _with_short_environment(content), page=page)
     return text
 
 

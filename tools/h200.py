@@ -122,12 +122,11 @@ def overview_markdown(folder: Path, page: Path) -> str:
             " ".join(key) if clock == "device" else "",
             clock,
             *(fixes[name].ratio(clock, interval=False) if name in fixes else MISSING for name in names),
-            baseline_time(fixes, clock),
         )
         for key, fixes in every.items()
         for clock in CLOCKS
     ]
-    head = ("case, size, mode", "clock", *names, f"a call of {BASELINE}")
+    head = ("case, size, mode", "clock", *names)
     table = to_markdown(make_table(head, rows, align="ll" + "r" * (len(head) - 2)))
     load = _head(folder)
     return f"{table}\n\n{load['date']}; {environment_line(load)}; driver: {load['device']['driver']}. {load['load']}"
@@ -206,13 +205,8 @@ def hour_markdown(folder: Path, page: Path) -> str:
     )
 
 
-def plain_markdown(folder: Path, page: Path) -> str:
-    """Return the times of the first attention in plain torch, the same call by each clock."""
-    rows = _rows(folder / "plain-torch.jsonl")
-    return _plain_table([row for row in rows if row["case"] == rows[0]["case"]])
-
-
-def _plain_table(rows: Iterable[Mapping[str, Any]]) -> str:
+def plain_markdown(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the times of attention in plain torch, the same call by each clock."""
     head = ("attention", "fix", *PLAIN_CLOCKS.values())
     lines = [(row["case"], row["fix"], *(duration_text(row[clock] * 1e-6) for clock in PLAIN_CLOCKS)) for row in rows]
     return to_markdown(make_table(head, lines, align="ll" + "r" * len(PLAIN_CLOCKS)))
@@ -226,7 +220,7 @@ def write_report(folder: Path) -> Path:
         _REPORT_HEAD,
         fixes_markdown(folder, path),
         "## Attention in plain torch, by each clock",
-        _plain_table(_rows(folder / "plain-torch.jsonl")),
+        plain_markdown(_rows(folder / "plain-torch.jsonl")),
     )
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
