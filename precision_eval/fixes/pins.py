@@ -36,6 +36,8 @@ def set_tf32(tf32: str | None, device: str) -> None:
         return
     import torch
 
+    if tf32 == "on" and torch.version.hip is not None:
+        raise UnsupportedError("TF32 is a mode of NVIDIA's cards, and this torch is built for AMD's; leave tf32 out")
     if tf32 == "on":
         major, minor = torch.cuda.get_device_capability(device) if device.startswith("cuda") else (0, 0)
         if (major, minor) < _TF32_CAPABILITY:

@@ -8,6 +8,7 @@ sum of the kernels' times, or, where no profiler sees kernels, the launched time
 
 from __future__ import annotations
 
+import os
 import sysconfig
 import time
 import traceback
@@ -77,6 +78,8 @@ class CudaDevice:
             raise UnsupportedError(f"graph replay needs a CUDA device, found {name}")
         if not torch.cuda.is_available():
             raise UnsupportedError(f"device {name} is not there: this torch sees no CUDA device")
+        if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
+            raise UnsupportedError("CUDA_LAUNCH_BLOCKING makes the host wait for each kernel; unset it to time calls")
         self.name = name
         self._cuda: Any = torch.cuda
         # Streams are handed out from a pool of 32 in turn. In torch 2.13 the end of a graph frees the workspace of

@@ -155,6 +155,8 @@ def values_carried(call: object, depth: int = _DEEPEST) -> Iterator[Any]:
     for part in (function, getattr(function, "model", None), getattr(function, "__self__", None)):
         if isinstance(part, torch.nn.Module):
             yield from values_carried(part, depth)
+        elif is_tensor(part):  # of a method of a tensor
+            yield part
     for _, value in parts_carried(call) if callable(call) else ():
         for _, leaf in leaves_of(value):
             yield leaf

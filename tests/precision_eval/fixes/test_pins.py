@@ -10,7 +10,7 @@ from made_cells import cell as made_cell
 from torch.nn import functional as F
 
 from precision_eval.core.cells import Options, failure_of, sdpa_refusal
-from precision_eval.core.errors import ParameterError, UnknownNameError
+from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
 from precision_eval.fixes import pins
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.measure import generic
@@ -185,6 +185,13 @@ def test_tf32_is_set_by_flags_that_agree_and_do_not_warn(monkeypatch):
         torch.set_float32_matmul_precision(precision)
         for operation, was in zip(operations, before, strict=True):
             operation.fp32_precision = was
+
+
+def test_tf32_is_no_mode_of_amds_cards(monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 4))
+    with pytest.raises(UnsupportedError, match="a mode of NVIDIA's cards"):
+        pins.set_tf32("on", "cuda:0")
 
 
 @pytest.mark.cuda

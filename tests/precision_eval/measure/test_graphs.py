@@ -14,7 +14,7 @@ import torch
 from made_cells import cell as made_cell
 from torch import nn
 
-from precision_eval.core.errors import CandidateError
+from precision_eval.core.errors import CandidateError, UnsupportedError
 from precision_eval.core.figures import LatencyFigures
 from precision_eval.fixes.apply import FixStateError
 from precision_eval.gate import measuring
@@ -131,7 +131,7 @@ def work(machine, launch_s, work_s, *, waits=False):
 
 
 def compare(machine, calls, **options):
-    options = {"baseline": "full_float32", "budget_s": 1e-2, "device": "cuda", "graph": True, "check": False} | options
+    options = {"baseline": "full_float32", "budget_s": 0.1, "device": "cuda", "graph": True, "check": False} | options
     return compare_latency(calls, **options)
 
 
@@ -318,6 +318,14 @@ def test_the_gate_times_the_device(monkeypatch, machine, waits):
     assert np.exp(ratio.estimate) == pytest.approx(1 / 3)
     assert seconds == {"base": pytest.approx(WIDE[1]), "head": pytest.approx(HALF[1])}
     assert [text.partition(": capture refused at")[0] for text in doubts] == (["base", "head"] if waits else [])
+
+
+def test_no_time_is_taken_where_each_launch_waits(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert CudaDevice("cuda:0").name == "cuda:0"
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    with pytest.raises(UnsupportedError, match="unset it"):
+        CudaDevice("cuda:0")
 
 
 def test_the_line_is_the_last_of_the_models_code():

@@ -15,7 +15,7 @@ from precision_eval.fixes.outside import fixed
 from precision_eval.measure import blocks, latency, placement
 from precision_eval.measure.blocks import Candidate
 from precision_eval.measure.latency import compare_latency
-from precision_eval.measure.placement import Draws, Placement, check_cards, sharing
+from precision_eval.measure.placement import Draws, Placement, check_cards, sharing, values_carried
 from precision_eval.stats.paired import locations_by_group, over_groups, paired_ratio
 from precision_eval.stats.sequential import student_quantile
 
@@ -316,6 +316,13 @@ class TestWhenPlacesAreDrawn:
         calls = self.calls(shared=shared)
         draws = placement.draws_of(list(calls.values()), 0, wanted=redraw)
         assert (draws is not None) is drawn
+
+
+def test_a_method_of_a_tensor_carries_it():
+    target, source = torch.zeros(4), torch.ones(4)
+    assert {id(value) for value in values_carried(partial(target.copy_, source))} == {id(target), id(source)}
+    placement = Placement([Candidate(partial(target.copy_, source))], 0)
+    assert placement.nbytes == target.nbytes + source.nbytes
 
 
 class TestCards:
