@@ -32,6 +32,7 @@ _THROTTLES = {
     0x40: "its temperature, in hardware",
     0x80: "a power brake",
 }
+_NAMES_OF_REASONS = ("Event", "Throttle")  # since driver 535, and before
 _NOT_BUSY = frozenset({"idle", "iowait", "guest", "guest_nice"})  # guests are inside user and nice
 
 
@@ -161,13 +162,14 @@ def _state_by_nvml(gpu: str) -> GpuState | None:
             except (AttributeError, nvml.NVMLError):  # this library, or this GPU, does not tell
                 return None
 
-        reasons = value("nvmlDeviceGetCurrentClocksThrottleReasons")
+        both = (value(f"nvmlDeviceGetCurrentClocks{name}Reasons") for name in _NAMES_OF_REASONS)
+        reasons = next((mask for mask in both if mask is not None), 0.0)
         return GpuState(
             value("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
             value("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
             value("nvmlDeviceGetPowerUsage", scale=1e-3),
             value("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
-            _slowed_by(int(reasons or 0)),
+            _slowed_by(int(reasons)),
         )
     except (ValueError, nvml.NVMLError):
         return None
@@ -176,10 +178,13 @@ def _state_by_nvml(gpu: str) -> GpuState | None:
 
 
 def _state_by_smi(gpu: str) -> GpuState | None:
-    fields = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_throttle_reasons.active"
-    line = output_of(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", "-i", gpu]) or ""
-    parts = [part.strip() for part in line.split(",")]
-    if len(parts) != len(fields.split(",")):
+    for name in _NAMES_OF_REASONS:  # one that a driver does not know fails the whole query
+        fields = f"clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_{name.lower()}_reasons.active"
+        line = output_of(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", "-i", gpu]) or ""
+        parts = [part.strip() for part in line.split(",")]
+        if len(parts) == len(fields.split(",")):
+            break
+    else:
         return None
     sm_mhz, memory_mhz, power_w, temperature_c = (
         float(part) if re.fullmatch(r"\d+(\.\d+)?", part) else None for part in parts[:-1]

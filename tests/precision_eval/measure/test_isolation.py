@@ -128,7 +128,7 @@ class Nvml:
     def nvmlDeviceGetTemperature(self, handle, kind):
         return self._told("temperature", 61)
 
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):  # the only name before 535
         return self._told("reasons", self.reasons)
 
 
@@ -136,13 +136,15 @@ class Nvml:
 def gpu(monkeypatch):
     """Plants what nvidia-smi prints of clocks and of processes; NVML is missing unless it is planted too."""
 
-    def plant(*, states=(), processes="", nvml=None, listed=""):
+    def plant(*, states=(), processes="", nvml=None, listed="", knows="clocks_event_reasons"):
         lines = iter(states)
 
         def output(command):
             if command[1] == "-L":
                 return listed
-            return next(lines, None) if "--query-gpu" in command[1] else processes
+            if "--query-gpu" not in command[1]:
+                return processes
+            return next(lines, None) if knows in command[1] else None  # as of a field that a driver does not know
 
         monkeypatch.setattr(isolation, "output_of", output)
         monkeypatch.setitem(sys.modules, "pynvml", nvml)  # None makes the import fail
@@ -158,8 +160,9 @@ class TestGpu:
             pass
         return watched
 
-    def test_states_before_and_after_by_nvidia_smi(self, gpu):
-        gpu(states=[IDLE, CAPPED])
+    @pytest.mark.parametrize("knows", ["clocks_event_reasons.active", "clocks_throttle_reasons.active"])
+    def test_states_before_and_after_by_nvidia_smi(self, gpu, knows):
+        gpu(states=[IDLE, CAPPED], knows=knows)
         watched = self.watched()
         assert watched.gpu["before"] == {
             "sm_mhz": 345.0, "memory_mhz": 1593.0, "power_w": 76.32, "temperature_c": 31.0, "slowed_by": (),
