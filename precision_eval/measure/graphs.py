@@ -69,7 +69,13 @@ class CaptureRefusedError(UnsupportedError):
 
 
 class CudaDevice:
-    """What measuring needs of a CUDA device, in one place, so that tests can plant another."""
+    """What measuring needs of a CUDA device, in one place, so that tests can plant another.
+
+    After a capture that was begun and failed, its memory stays reserved (torch up to 2.13), and drawing random numbers
+    outside of graphs raises (up to 2.12); so torch's sources say.
+    """
+
+    has_failed = False
 
     def __init__(self, name: str) -> None:
         import torch
@@ -129,6 +135,7 @@ class CudaDevice:
                     except Exception as error:  # noqa: BLE001 - raised once the capture has ended, as torch needs it to
                         refused = error
             except RuntimeError as error:
+                CudaDevice.has_failed = True
                 refused = refused or error
             finally:
                 self._cuda.set_stream(before)  # torch leaves the side stream current where a capture fails

@@ -4,7 +4,7 @@ Conventions: on CUDA, starting a process and building a case take longer than mo
 they are; buffers are kept in main memory, so that a cell finds as much of a card's memory free as in a process of its
 own. A cell gets a copy that shares the parameters, whose bits are compared after it. What cannot be put back ends the
 process: an error that every later call on the device raises again, memory that is not given back, modes left in force,
-a profiler that stays attached.
+a profiler that stays attached, a capture that failed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from precision_eval.core.targets import is_target, loaded
 from precision_eval.core.workers import LastAnswer
 from precision_eval.fixes.apply import forget_compiled
 from precision_eval.measure.candidates import bits_checksum
-from precision_eval.measure.graphs import KernelTimer
+from precision_eval.measure.graphs import CudaDevice, KernelTimer
 from precision_eval.measure.registry import CASE_BITS, CellResult, Measure, run_cell
 
 _MOST_LEFT_BYTES = 64 << 20  # what a reference and torch's workspaces take
@@ -289,4 +289,4 @@ def _clean_up(process: _Process) -> bool:
     left_bytes = _reserved_bytes(process.cell.device) - process.level_bytes
     if process.case is not None and not process.case.is_whole():
         process.case = None
-    return left_bytes <= _MOST_LEFT_BYTES and not KernelTimer.has_run
+    return left_bytes <= _MOST_LEFT_BYTES and not (KernelTimer.has_run or CudaDevice.has_failed)

@@ -450,7 +450,8 @@ class TestOrderOfACapture:
         assert device._cuda.mode == 0
 
     @pytest.mark.parametrize("ending", [None, RuntimeError("capture invalidated")])
-    def test_a_capture_ends_before_what_the_call_raised_is_raised(self, ending):
+    def test_a_capture_ends_before_what_the_call_raised_is_raised(self, monkeypatch, ending):
+        monkeypatch.setattr(CudaDevice, "has_failed", False)
         device = planted_device(ending=ending)
 
         def raising():
@@ -484,9 +485,13 @@ class TestOrderOfACapture:
         assert timer(lambda: log.append("call"), 3)["cuda"].tolist() == [0.002] * 3
         assert log == ["sync", *first, *["event", "call", "event"] * 3, "sync"]
 
-    def test_what_only_the_end_refuses_is_raised(self):
+    def test_what_only_the_end_refuses_is_raised(self, monkeypatch):
+        monkeypatch.setattr(CudaDevice, "has_failed", False)
+        planted_device().capture(lambda: 1)
+        assert not CudaDevice.has_failed
         with pytest.raises(RuntimeError, match="invalidated"):
             planted_device(ending=RuntimeError("capture invalidated")).capture(lambda: 1)
+        assert CudaDevice.has_failed
 
     def test_calls_warm_up_on_one_stream_and_no_two_are_captured_on_one(self):
         device = planted_device()

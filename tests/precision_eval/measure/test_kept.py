@@ -177,10 +177,11 @@ def test_memory_of_a_card_that_is_not_given_back_ends_the_process(monkeypatch, l
     assert card.done[-1] == ("empty_cache",)
 
 
-def test_a_profiler_that_stays_attached_ends_the_process(monkeypatch):
+@pytest.mark.parametrize("mark", [(kept.KernelTimer, "has_run"), (kept.CudaDevice, "has_failed")])
+def test_a_profiler_that_stays_attached_and_a_failed_capture_end_the_process(monkeypatch, mark):
     process = kept._Process(CELL)
     assert kept._clean_up(process)
-    monkeypatch.setattr(kept.KernelTimer, "has_run", True)
+    monkeypatch.setattr(*mark, True)
     assert not kept._clean_up(process)
 
 
