@@ -18,7 +18,7 @@ from audio_metrics.lag import MAX_LAG_S, Lag, aligned_by_lag, overlap, read_arou
 from audio_metrics.matching import Match, match
 from audio_metrics.signal import Source
 from audio_metrics.spectra import inner_product
-from audio_metrics.undoing import added, bent, faded, filtered
+from audio_metrics.undoing import added, bent, faded, filtered, folded, follows, muted, offset
 
 SAME_DB = 20.0
 """SI-SDR from which two signals are one once a change is undone."""
@@ -36,13 +36,15 @@ _LOUD_FRAME = 1e-4  # of the loudest of an excerpt
 _HEARD_BAND = 1e-8  # of the loudest band: under it an estimate may have nothing
 _CUT_DB, _KEPT_DB, _EDGE_DB = -15.0, -10.0, -3.0
 _HOLE, _LOUD_CELL, _HOLES, _CODEC_DB = 0.03, 1e-6, 0.02, 3.0
-_LEAST_GAIN_DB, _UNDONE_DB = 0.5, 3.0
+_LEAST_GAIN_DB, _UNDONE_DB, _LEAST_UNDONE_DB = 0.5, 3.0, 10.0
+_RESYNTHESIZED = 0.5  # other parts of the shipped speech stay under 0.3
 _COHERENT, _FILTERED_DB = 0.95, 3.0
 
 _WALK_S = 10.0
 _CELLS_PER_S = 400
 _CLICK_RATIO, _CLICK_SHARE, _CLICK_LEAST = 50.0, 1e-4, 1e-9
 _CLICK_CELLS, _MANY_CLICKS, _CLICK_ENERGY = 4, 0.1, 0.75
+_CLICK_EDGE, _SIDE_S, _PAUSE = 0.02, 0.05, 1e-3
 _NEIGHBOURS = 20
 _PERIODIC = 0.02
 _STRETCH_S, _LEAST_STRETCHES, _STRETCH_SNR, _ONLY_THERE = 0.1, 3, 0.1, 0.001
@@ -68,14 +70,14 @@ def changes_of(
         if abs(shift) <= 2.0 or not found.is_sure.any():  # where pieces agree, only a fraction is left to take out
             pair = aligned
     residual = _walk(pair)
-    shown = list(residual.flags())
+    shown = list(residual.flags()) or ([] if differs else muted(pair))
     if differs and not any(flag.kind == "wrapped" for flag in shown):
-        shown = bent(pair) or shown
+        shown = offset(pair) or bent(pair) or shown
     if not shown and (stretches := list(residual.stretches())):
         shown = faded(pair) or stretches
     if not shown:
-        shown = list(_spectral_changes(pair, differs=differs))
-        if differs and not {flag.kind for flag in shown} & {"band_limit", "codec", "filter"}:
+        shown = (folded(pair) if differs else []) or list(_spectral_changes(pair, differs=differs))
+        if differs and not {flag.kind for flag in shown} & {"band_limit", "codec", "filter", "fold"}:
             shown = faded(pair) or shown
     return late + (shown or (added(pair) if differs else []))
 
@@ -111,7 +113,12 @@ def _moves(found: Match, pair: tuple[Source, Source], flatness_db: float) -> Ite
     if len(found.starts) == 0:
         return
     lags, starts = found.lags[found.is_sure], found.starts[found.is_sure]
-    if found.share < _ELSEWHERE:
+    if found.share < _ELSEWHERE and (alike := follows(pair)) >= _RESYNTHESIZED:
+        about = f"has the reference's spectrum over time (correlation {alike:.2f}) and another waveform"
+        yield _flag(
+            "resynthesis", f"the estimate {about}: made anew by a codec, with other phases, or much reverberation"
+        )
+    elif found.share < _ELSEWHERE:
         what = "noise" if flatness_db > _NOISE_FLATNESS_DB else "another recording"
         yield _flag("other", f"the estimate is {what}: no part of the reference is heard in it")
     elif not found.in_order:
@@ -141,12 +148,24 @@ def _lag_changes(found: Match, rate: int) -> Iterator[Flag]:
     slope, offset = np.polyfit(starts, lags, 1)
     grows = f"the lag grows by {1e3 * abs(slope):.3g} ms a second"
     steps = np.array([seam.samples for seam in found.seams])
+    is_line = np.quantile(np.abs(lags - slope * starts - offset), 0.9) <= _STEADY_SAMPLES
+    size = np.abs(steps)
+    to_and_fro = len(steps) >= 5 and abs(steps.sum()) < 0.5 * size.sum() and size.max() < 0.005 * rate
+    if to_and_fro or (len(steps) == 0 and not is_line):
+        low, high = 1e3 * np.quantile(lags, (0.05, 0.95)) / rate
+        yield _flag("lag_drift", f"the lag wanders between {low:+.2g} and {high:+.2g} ms: the speed is not steady")
+        return
     if len(steps) == 0 and abs(slope) * np.ptp(starts) < _STEADY_SAMPLES:
         return  # a stray piece
-    if len(steps) == 0 or np.quantile(np.abs(lags - slope * starts - offset), 0.9) <= _STEADY_SAMPLES:
+    if len(steps) == 0 or is_line:
         yield _flag("lag_drift", f"{grows}: the estimate gets {'late' if slope > 0.0 else 'early'}")
         return
     total, unit = int(steps.sum()), int(np.abs(steps).min())
+    if abs(total) <= 2 * len(steps) and np.abs(steps).max() > 0.1 * rate:
+        first, last = (clock(found.seams[place].at / rate) for place in (0, -1))
+        about = f"what lies from {first} to {last} is {1e3 * np.abs(steps).max() / rate:.3g} ms off, and in time around"
+        yield _flag("order", f"parts of the estimate are in another order: {about}")
+        return
     turns = np.round(steps / unit)
     what = "are missing from the estimate" if total > 0 else "are too many in the estimate"
     at = ", ".join(clock(seam.at / rate) for seam in found.seams[:3]) + (" …" if len(steps) > 3 else "")
@@ -191,7 +210,7 @@ def _bands(pair: tuple[Source, Source]) -> _Bands:
         level = r.sum(axis=1)
         loud = level > _LOUD_FRAME * max(level.max(), 1e-30)
         sums.append(np.array([x[loud].sum(axis=0) for x in (r, e, product)]))
-        gain = e.sum(axis=1) / np.maximum(level, 1e-30)
+        gain = np.minimum(e.sum(axis=1) / np.maximum(level, 1e-30), np.median(e / np.maximum(r, 1e-30), axis=1))
         here = loud[:, None] & (r > _LOUD_CELL * level[:, None])
         holes += [(here & (e < _HOLE * gain[:, None] * r)).sum(axis=0), here.sum(axis=0)]
     r, e, product = np.sum(sums, axis=0)
@@ -224,10 +243,11 @@ def _spectral_changes(pair: tuple[Source, Source], *, differs: bool) -> Iterator
     holes = bands.holes[inner].sum() / max(bands.cells[inner].sum(), 1.0)
     undone_db = _db(gain**2 * r / max(residual, 1e-30))
     gained_db = undone_db - _db(r / max(apart, 1e-30))
-    if gained_db >= _UNDONE_DB and gain < 0.0:
+    is_undone = gained_db >= _UNDONE_DB and undone_db >= _LEAST_UNDONE_DB
+    if is_undone and gain < 0.0:
         yield _flag("polarity", "the polarity is inverted")
     gain_db = 2.0 * _db(abs(gain))
-    if gained_db >= _UNDONE_DB and abs(gain_db) >= _LEAST_GAIN_DB:
+    if is_undone and abs(gain_db) >= _LEAST_GAIN_DB:
         yield _flag("gain", f"the level is {abs(gain_db):.3g} dB {'higher' if gain_db > 0.0 else 'lower'}")
     edge = int(np.flatnonzero(level_db > _EDGE_DB)[-1]) + 1
     cut = f"{edge * bands.width_hz / 1000.0:.2g} kHz"
@@ -241,8 +261,9 @@ def _spectral_changes(pair: tuple[Source, Source], *, differs: bool) -> Iterator
         yield _flag("band_limit", f"the band is limited: nothing above {cut}")
     coherence = np.abs(bands.product[inner]) ** 2 / np.maximum(bands.reference[inner] * bands.estimate[inner], 1e-30)
     audible = bands.reference[inner] > 1e-5 * r
-    if holes < _HOLES and np.mean(coherence[audible] >= _COHERENT) > 0.9:
-        shape = level_db[inner][audible]
+    alike = audible & (coherence >= _COHERENT)
+    if holes < _HOLES and alike.sum() > 0.9 * audible.sum():
+        shape = level_db[inner][alike]
         if np.ptp(shape) >= _FILTERED_DB:
             yield _flag("filter", f"the spectrum is filtered, from {shape.min():+.2g} to {shape.max():+.2g} dB")
 
@@ -253,6 +274,8 @@ class _Residual:
 
     rate: int
     clicks: list[int]
+    widths: list[int]
+    sides: list[tuple[float, float]]  # mean squares of the reference ahead of each click and after it
     click_energy: float
     energy: float
     hot_share: float
@@ -277,8 +300,29 @@ class _Residual:
                 period = float((gaps / turns).mean())
                 if np.abs(gaps / turns / period - 1.0).max() < _PERIODIC:
                     every = f", every {1e3 * period:.3g} ms"
-            message = f"the estimate has {len(self.clicks)} click{'s' * (len(self.clicks) > 1)}{every}"
+            clicks = f"click{'s' * (len(self.clicks) > 1)} of {self._width()}{self._place()}"
+            message = f"the estimate has {len(self.clicks)} {clicks}{every}"
             yield _flag("click", message, time_s=self.clicks[0] / self.rate, count=len(self.clicks))
+
+    def _width(self) -> str:
+        width = int(np.median(self.widths))
+        return (
+            f"{width} sample{'s' * (width > 1)}"
+            if np.ptp(self.widths) <= width
+            else f"up to {max(self.widths)} samples"
+        )
+
+    def _place(self) -> str:
+        """Where nearly all clicks stand: at either end of the pauses, or in them."""
+        soft = np.array(self.sides) < _PAUSE * self.stretch[1].mean() / (_STRETCH_S * self.rate)
+        places = {
+            ", where a pause begins": (False, True),
+            ", where a pause ends": (True, False),
+            " in pauses": (True, True),
+        }
+        shares = {name: float((soft == wanted).all(axis=1).mean()) for name, wanted in places.items()}
+        name = max(shares, key=lambda name: shares[name])
+        return name if shares[name] >= 0.8 and len(soft) > 1 else ""
 
     def stretches(self) -> Iterator[Flag]:
         """A stretch that is another sound, where the two agree around it."""
@@ -296,7 +340,7 @@ class _Residual:
         a, b = runs[0]
         per_sample = _STRETCH_S * self.rate
         level = float(estimate[a:b].mean()) / per_sample
-        what = f"noise at {_db(level):.0f} dBFS" if level < _SOFT else "another sound"
+        what = f"noise at {_db(level):.0f} dBFS" if 0.0 < level < _SOFT else "another sound" if level else "silent"
         seconds = float(inside.sum()) * _STRETCH_S
         yield _flag(
             "stretch", f"the estimate is {what} for {seconds:.1f} s, and the same around", time_s=float(a) * _STRETCH_S
@@ -325,9 +369,9 @@ def _walk(pair: tuple[Source, Source]) -> _Residual:
     gain, peak = _gain(pair)
     turn = 2.0 if peak > 0.5 else 2.0 * peak
     cell, stretch = rate // _CELLS_PER_S, round(_STRETCH_S * rate)
-    result = _Residual(rate, [], 0.0, 0.0, 0.0, 0, 0, 0.0, np.zeros((3, 0)))
+    result = _Residual(rate, [], [], [], 0.0, 0.0, 0.0, 0, 0, 0.0, np.zeros((3, 0)))
     stretches, n_cells = [], 0
-    block = round(_WALK_S * rate)
+    block, side = round(_WALK_S * rate), round(_SIDE_S * rate)
     for start in range(0, reference.n_samples, block):
         stop = min(start + block, reference.n_samples)
         r, e = gain * read_around(reference, start, stop), read_around(estimate, start, stop)
@@ -346,7 +390,12 @@ def _walk(pair: tuple[Source, Source]) -> _Residual:
         for a, b in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
             part = np.square(d[a * cell : b * cell])
             if b - a <= _CLICK_CELLS:
+                steep = a * cell + np.flatnonzero(part > _CLICK_EDGE * part.max())
+                beside = slice(max(0, steep[0] - side), steep[0]), slice(steep[-1] + 1, steep[-1] + 1 + side)
                 result.clicks.append(start + a * cell + int(np.argmax(part)))
+                result.widths.append(int(np.ptp(steep)) + 1)
+                ahead, after = (float(np.square(r[place]).mean()) if r[place].size else 0.0 for place in beside)
+                result.sides.append((ahead, after))
                 result.click_energy += float(part.sum())
         whole = len(d) // stretch * stretch
         stretches.append([np.square(x[:whole]).reshape(-1, stretch).sum(axis=1) for x in (d, r, e)])

@@ -25,19 +25,20 @@ OF_THE_MATERIAL = frozenset({"jump", "repeat", "loop", "stuck", "clipped", "full
 CHANGES = frozenset(
     {"other", "order", "seam", "lag_drift", "polarity", "gain", "band_limit", "codec", "filter", "wrapped", "click"}
     | {"stretch", "rate", "stuck", "gap", "reading", "speed", "curve", "course", "offset", "added"}
+    | {"mute", "fold", "resynthesis"}
 )
 
 # What a change explains, so that it is not said twice.
 _EXPLAINED = {
-    "lag": {"other", "order", "seam", "lag_drift", "gap", "speed"},
-    "length": {"other", "seam", "gap", "speed"},
-    "dropout": {"gap"},
-    "jump": {"click", "wrapped", "gap", "reading", "curve"},
+    "lag": {"other", "order", "seam", "lag_drift", "gap", "speed", "reading", "fold", "resynthesis"},
+    "length": {"other", "seam", "gap", "speed", "reading"},
+    "dropout": {"gap", "mute", "course"},
+    "jump": {"click", "wrapped", "gap", "reading", "curve", "mute", "seam"},
     "full_scale": {"wrapped", "reading", "curve"},
     "clipped": {"wrapped", "reading"},
     "repeat": {"stuck"},
     "stretch": {"stuck"},
-    "silent": {"stretch"},
+    "silent": {"stretch", "mute"},
 }
 
 _SIXTEEN_BITS = 2.0**-32  # mean square of half their step

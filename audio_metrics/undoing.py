@@ -16,6 +16,7 @@ import scipy.fft
 
 from audio_metrics.flags import Flag, clock
 from audio_metrics.lag import read_around
+from audio_metrics.reading import misread
 from audio_metrics.signal import Source
 
 _LOOKED_AT_S = 60.0
@@ -33,7 +34,10 @@ _KNOTS = 64
 _FILTER_S, _FILTER_LEFT, _FILTER_FRAMES = 1.0, 0.1, 6
 _ECHO_AFTER_S, _ECHO = 0.005, 0.2
 _LINES, _LINE_SHARE, _FLAT_DB, _STEADY_DB = 5, 0.9, -4.5, 3.0
-_NARROW = 0.5  # share of the spectrum that holds four fifths of what is left
+_LEAST_FILTER_DB = 1.0
+_FOLD_BAND_HZ, _FOLDED, _LEAST_FOLDED = 500.0, 0.5, 1e-3
+_HEARD = 1e-8  # mean square of samples that are no rounding of zero
+_RIPPLE_S, _PHASES, _SAME_AGAIN = 0.001, 32, 0.8
 
 
 def flag(kind: str, message: str, *, time_s: float | None = None, count: int = 1) -> Flag:
@@ -46,15 +50,22 @@ def moved_or_misread(pair: tuple[Source, Source], *, correlation: float) -> list
     if not np.square(r).sum() > 0.0:
         return []
     rate = pair[0].sample_rate_hz
-    flags = list(_gaps(r, e, rate)) or list(_readings(r, e, rate))
+    flags = list(_gaps(r, e, rate)) or list(_mutes(r, e, rate)) or list(_readings(r, e, rate))
+    flags = flags or misread(r, e)
     if not flags and abs(correlation) < 0.5:
         flags = list(_speeds(r, e, rate, Fraction(pair[0].n_samples, pair[1].n_samples)))
     return flags
 
 
+def muted(pair: tuple[Source, Source]) -> list[Flag]:
+    """Name zeros in the place of samples; takes what is in time."""
+    return list(_mutes(*_excerpts(pair), pair[0].sample_rate_hz))
+
+
 def bent(pair: tuple[Source, Source]) -> list[Flag]:
-    """Name a curve on the samples; takes what is in time."""
-    return list(_curve(*_excerpts(pair)))
+    """Name a curve on the samples, or a level that ripples; takes what is in time."""
+    r, e = _excerpts(pair)
+    return list(_curve(r, e)) or list(_ripple(r, e, pair[0].sample_rate_hz))
 
 
 def faded(pair: tuple[Source, Source]) -> list[Flag]:
@@ -69,10 +80,7 @@ def filtered(pair: tuple[Source, Source], *, by_gain_db: float) -> list[Flag]:
     n = 2 ** round(np.log2(_FILTER_S * rate))
     if len(r) < _FILTER_FRAMES * n // 2:
         return []
-    frames = [
-        scipy.fft.rfft(np.lib.stride_tricks.sliding_window_view(x, n)[:: n // 4] * np.hanning(n), axis=1)
-        for x in (r, e)
-    ]
+    frames = [_frames(x, n, n // 4) for x in (r, e)]
     power, heard = (np.square(np.abs(x)).sum(axis=0) for x in frames)
     product = (np.conj(frames[0]) * frames[1]).sum(axis=0)
     left = float((heard - np.abs(product) ** 2 / np.maximum(power, 1e-12 * power.max())).sum() / heard.sum())
@@ -85,6 +93,8 @@ def filtered(pair: tuple[Source, Source], *, by_gain_db: float) -> list[Flag]:
         return [flag("filter", f"an echo {1e3 * late / rate:.3g} ms later is in the estimate")]
     gain_db = 10.0 * np.log10(np.maximum(heard, 1e-30) / np.maximum(power, 1e-30))
     loud = power > 1e-5 * power.max()
+    if np.ptp(gain_db[loud]) < _LEAST_FILTER_DB:
+        return []
     return [flag("filter", f"the spectrum is filtered: {_where(gain_db[loud], np.flatnonzero(loud) * rate / n)}")]
 
 
@@ -98,10 +108,8 @@ def added(pair: tuple[Source, Source]) -> list[Flag]:
     if not energy > 0.0:
         return []
     left = e - float(r @ e) / energy * r
-    if float(left @ left) <= _LEFT * float(e @ e):
+    if not left.any():
         return []
-    if len(left) * left.mean() ** 2 >= (1.0 - _LEFT) * float(left @ left):
-        return [flag("offset", f"an offset of {left.mean():+.2g} of full scale is added")]
     level_db = 10.0 * np.log10(max(float(left @ left) / energy, 1e-30))
     power = scipy.signal.welch(left, rate, nperseg=min(len(left), 8192))[1]
     hz = np.linspace(0.0, rate / 2, len(power))
@@ -111,15 +119,100 @@ def added(pair: tuple[Source, Source]) -> list[Flag]:
         return [
             flag("added", f"a tone at {np.average(hz[near], weights=power[near]):.3g} Hz is added, {_below(level_db)}")
         ]
+    if period := _period(left, rate):
+        hz_s = f"{rate / period:.3g} Hz (every {1e3 * period / rate:.3g} ms)"
+        return [flag("added", f"a buzz or hum of {hz_s} is added, {_below(level_db)}")]
     stretch = max(1, round(_STRETCH_S * rate))
     courses = np.square(left[: len(left) // stretch * stretch]).reshape(-1, stretch).sum(axis=1)
     flatness_db = float(np.mean(10.0 * np.log10(power + 1e-30)) - 10.0 * np.log10(power.mean() + 1e-30))
     if len(courses) and flatness_db > _FLAT_DB and np.std(10.0 * np.log10(courses + 1e-30)) < _STEADY_DB:
         return [flag("added", f"steady noise is added, {_below(level_db)}")]
     low, high = np.interp((0.1, 0.9), np.cumsum(power) / power.sum(), hz)
-    if high - low <= _NARROW * rate / 2:
-        return [flag("added", f"what differs lies mostly from {_hz(low)} to {_hz(high)}, {_below(level_db)}")]
+    folds = low >= 0.1 * rate / 2 and high >= 0.6 * rate / 2
+    above = f"{_hz(rate - high)} to {_hz(rate - low)} folded about {_hz(rate / 2)} would"
+    hint = f", as aliases of {above} (a resampler whose low-pass is too shallow)" * int(folds)
+    return [flag("added", f"what differs lies mostly from {_hz(low)} to {_hz(high)}, {_below(level_db)}{hint}")]
+
+
+def offset(pair: tuple[Source, Source]) -> list[Flag]:
+    """Name an offset where nothing else is left once the reference is taken off."""
+    r, e = _excerpts(pair)
+    (gain, mean), *_ = np.linalg.lstsq(np.stack([r, np.ones(len(r))], axis=1), e, rcond=None)
+    left = e - gain * r - mean
+    if len(r) * mean**2 > _LEFT * float(e @ e) and float(left @ left) <= _LEFT * len(r) * mean**2:
+        return [flag("offset", f"an offset of {mean:+.2g} of full scale is added")]
     return []
+
+
+def folded(pair: tuple[Source, Source]) -> list[Flag]:
+    """Name energy that is folded about a frequency: it is there as the mirrored reference, in amplitude and phase."""
+    r, e = _excerpts(pair)
+    rate = pair[0].sample_rate_hz
+    n = 2 ** round(np.log2(0.043 * rate))
+    frames = [_frames(x, n, n // 2) for x in (r, e)]
+    bands = np.arange(0, n // 2 + 1, max(1, round(_FOLD_BAND_HZ * n / rate)))
+
+    def explained(regressor: np.ndarray, left: np.ndarray) -> np.ndarray:
+        """The part of each band that is the regressor, at one complex gain."""
+        product = np.add.reduceat((np.conj(regressor) * left).sum(axis=0), bands)
+        power = np.add.reduceat(np.square(np.abs(regressor)).sum(axis=0), bands)
+        gain = product / np.maximum(power, 1e-12 * power.max() + 1e-30)
+        return np.repeat(gain, np.diff(np.append(bands, n // 2 + 1))) * regressor
+
+    left = frames[1] - explained(*frames)
+    energy = float(np.square(np.abs(left)).sum())
+    whole = float(np.square(np.abs(frames[1])).sum())
+    if len(left) < _FILTER_FRAMES or energy <= _LEAST_FOLDED * whole:
+        return []
+    starts = np.arange(len(left)) * (n // 2) / rate
+    best, about, mirrored = 0.0, 0.0, left
+    for hz in sorted({rate / 4, *(other / 2 for other in _RATES_HZ if other < rate)}):
+        there = np.round(2.0 * hz * n / rate - np.arange(n // 2 + 1)).astype(int)
+        inside = (there >= 0) & (there <= n // 2)
+        turn = np.exp(4j * np.pi * hz * starts)[:, None]
+        mirror = np.where(inside, np.conj(frames[0][:, np.where(inside, there, 0)]) * turn, 0.0)
+        part = explained(mirror, left)
+        share = float(np.square(np.abs(part)).sum()) / energy
+        if share > best:
+            best, about, mirrored = share, hz, part
+    if best < _FOLDED:
+        return []
+    power = np.square(np.abs(mirrored)).sum(axis=0)
+    hz = np.arange(n // 2 + 1) * rate / n
+    low, high = np.interp((0.1, 0.9), np.cumsum(power) / power.sum(), hz)
+    is_alias = power[hz < about].sum() > 0.5 * power.sum()
+    if about == rate / 4 and power.sum() > 0.9 * whole:
+        return [flag("fold", f"the spectrum is mirrored about {_hz(about)}: every second sample has the other sign")]
+    side, what, why = (
+        ("above", "aliases", "before every n-th sample is taken")
+        if is_alias
+        else ("below", "images", "after zeros or copies are put between the samples")
+    )
+    level_db = 10.0 * np.log10(power.sum() / whole)
+    return [
+        flag(
+            "fold",
+            f"what lies {side} {_hz(about)} is folded about it ({what} from {_hz(low)} to {_hz(high)}, "
+            f"{_below(level_db)}): a low-pass is missing {why}",
+        )
+    ]
+
+
+def follows(pair: tuple[Source, Source]) -> float:
+    """How far the estimate's spectrum over time follows the reference's, whatever its phase: 1 for a copy."""
+    r, e = (x[: min(map(len, _excerpts(pair)))] for x in _excerpts(pair))
+    n = 2 ** round(np.log2(0.03 * pair[0].sample_rate_hz))
+    if len(r) < 8 * n:
+        return 0.0
+    edges = np.unique(np.geomspace(2, n // 2, 24).astype(int))
+    levels = []
+    for x in (r, e):
+        power = np.add.reduceat(np.square(np.abs(_frames(x, n, n // 2))), edges, axis=1)
+        level = np.log(power + 1e-4 * power.mean(axis=0) + 1e-30)
+        levels.append(level - level.mean(axis=0))
+    return float(
+        (levels[0] * levels[1]).sum() / np.sqrt(np.square(levels[0]).sum() * np.square(levels[1]).sum() + 1e-30)
+    )
 
 
 def _below(level_db: float) -> str:
@@ -130,6 +223,10 @@ def _excerpts(pair: tuple[Source, Source]) -> tuple[np.ndarray, np.ndarray]:
     stop = round(_LOOKED_AT_S * pair[0].sample_rate_hz)
     r, e = (read_around(source, 0, min(source.n_samples, stop)) for source in pair)
     return r, e
+
+
+def _frames(x: np.ndarray, n: int, hop: int) -> np.ndarray:
+    return np.asarray(scipy.fft.rfft(np.lib.stride_tricks.sliding_window_view(x, n)[::hop] * np.hanning(n), axis=1))
 
 
 def _is_same(r: np.ndarray, e: np.ndarray) -> bool:
@@ -189,6 +286,26 @@ def _at(x: np.ndarray, start: int, length: int) -> np.ndarray:
     """Samples from a place on, zeros beyond the end."""
     part = x[max(start, 0) : start + length]
     return np.concatenate([part, np.zeros(length - len(part))])
+
+
+def _mutes(r: np.ndarray, e: np.ndarray, rate: int) -> Iterator[Flag]:
+    """Zeros in the place of samples, where the rest is the reference."""
+    n = min(len(r), len(e))
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], e[:n] == 0.0, [False]]).astype(np.int8))).reshape(-1, 2)
+    lost = [(a, b) for a, b in edges.tolist() if b - a >= _SHORTEST_GAP and np.square(r[a:b]).mean() > _HEARD]
+    keep = np.ones(n, bool)
+    for a, b in lost:
+        keep[a:b] = False
+    if not lost or not _is_same(r[:n][keep], e[:n][keep]):
+        return
+    lengths = np.array([b - a for a, b in lost])
+    each = f"{1e3 * np.median(lengths) / rate:.3g} ms each" if np.ptp(lengths) <= 0.1 * np.median(lengths) else ""
+    each = each or f"{lengths.sum() / rate:.2g} s in all"
+    how = f"{len(lost)} times, {each}" if len(lost) > 1 else f"for {lengths[0] / rate:.2g} s"
+    how += ", to its end" if len(lost) == 1 and lost[0][1] == n else ""
+    why = "lost parts, a gate, or NaN written as 0"
+    message = f"the estimate is zero {how}, where the reference goes on, and the same elsewhere ({why})"
+    yield flag("mute", message, time_s=lost[0][0] / rate, count=len(lost))
 
 
 def _readings(r: np.ndarray, e: np.ndarray, rate: int) -> Iterator[Flag]:
@@ -282,7 +399,10 @@ def _curve(r: np.ndarray, e: np.ndarray) -> Iterator[Flag]:
     if not energy > 0.0 or not float(r @ r) > 0.0:
         return
     linear = energy - float(r @ e) ** 2 / float(r @ r)
-    edges = np.unique(np.quantile(r, np.linspace(0.0, 1.0, _KNOTS + 1)))
+    knots = np.linspace(0.0, 1.0, _KNOTS + 1)
+    edges = np.unique(
+        np.concatenate([np.quantile(r, knots), r.min() + knots * np.ptp(r)])
+    )  # steep where samples are few
     if len(edges) < _KNOTS // 2:
         return
     places = np.clip(np.searchsorted(edges, r, side="right") - 1, 0, len(edges) - 2)
@@ -303,11 +423,16 @@ def _course(r: np.ndarray, e: np.ndarray, rate: int) -> Iterator[Flag]:
     total = np.square(b).sum()
     if not energies.sum() > 0.0 or not total > 0.0:
         return
+    loud = energies > 1e-2 * energies.mean()
+    coherence = products**2 / np.maximum(energies * np.square(b).sum(axis=1), 1e-30)
+    turned = products[loud] < 0.0
+    if 0.02 < turned.mean() < 0.98 and np.mean(coherence[loud] >= 1.0 - _LEFT) > 0.9:
+        first = float(np.flatnonzero(loud)[np.flatnonzero(np.diff(turned))[0] + 1]) * _COURSE_S
+        yield flag("polarity", "the polarity of the estimate changes on the way", time_s=first)
+        return
     left = total - (products**2 / np.maximum(energies, 1e-30)).sum()
     linear = total - products.sum() ** 2 / energies.sum()
     if left <= 2 * _LEFT * total and _GAIN_OVER_LINEAR * left <= linear and linear > _LEFT * total:
-        loud = energies > 1e-2 * energies.mean()
-        coherence = products**2 / np.maximum(energies * np.square(b).sum(axis=1), 1e-30)
         if np.quantile(coherence[loud], 0.1) < 1.0 - _LEFT:  # softer, and another sound
             return
         gain_db = 20.0 * np.log10(np.maximum(np.abs(products[loud] / energies[loud]), 1e-5))
@@ -315,6 +440,46 @@ def _course(r: np.ndarray, e: np.ndarray, rate: int) -> Iterator[Flag]:
         first = int(np.argmax(np.abs(gain_db - gain_db[0]) > 1.0))
         begins = f", first at {clock(float(np.flatnonzero(loud)[first]) * _COURSE_S)}" if first else ""
         yield flag("course", f"the level changes on the way, between {low:+.2g} and {high:+.2g} dB{begins}")
+
+
+def _ripple(r: np.ndarray, e: np.ndarray, rate: int) -> Iterator[Flag]:
+    """A level that goes up and down at one rate from 20 to 200 a second, such as that of a model's frames."""
+    cell = max(1, round(_RIPPLE_S * rate))
+    n = min(len(r), len(e)) // cell * cell
+    gain = float(r[:n] @ e[:n]) / max(float(r[:n] @ r[:n]), 1e-30)
+    course = (r[:n] * (e[:n] - gain * r[:n])).reshape(-1, cell).sum(axis=1)
+    hz = np.fft.rfftfreq(len(course), cell / rate)
+    lines = np.where((hz >= 20.0) & (hz <= 200.0), np.abs(np.fft.rfft(course * np.hanning(len(course)))), 0.0)
+    if not lines.any():
+        return
+    place = int(np.argmax(lines))
+    a, b, c = lines[max(place - 1, 0)], lines[place], lines[min(place + 1, len(lines) - 1)]
+    line_hz = (place + 0.5 * (a - c) / min(a - 2.0 * b + c, -1e-30)) * hz[1]
+    phase = (np.arange(n) * line_hz / rate % 1.0 * _PHASES).astype(int)
+    products, energies = (np.bincount(phase, weights=w, minlength=_PHASES) for w in (r[:n] * e[:n], r[:n] ** 2))
+    gains = products / np.maximum(energies, 1e-30)
+    left = float(np.square(e[:n] - gains[phase] * r[:n]).sum())
+    if _GAIN_OVER_LINEAR * left <= float(np.square(e[:n] - gain * r[:n]).sum()):
+        depth_db = 20.0 * np.log10(max(gains.max(), 1e-5) / max(gains.min(), 1e-5))
+        rate_of = f"every {1e3 / line_hz:.3g} ms ({line_hz:.3g} Hz)"
+        yield flag(
+            "course", f"the level ripples by {depth_db:.2g} dB {rate_of}: windows of frames that do not add up to one"
+        )
+
+
+def _period(x: np.ndarray, rate: int) -> int:
+    """The period of a sound that comes again unchanged, from 2 to 50 ms; 0 if there is none."""
+    n_fft = scipy.fft.next_fast_len(2 * len(x), real=True)
+    correlation = scipy.fft.irfft(np.square(np.abs(scipy.fft.rfft(x, n_fft))), n_fft)[: len(x) // 2]
+    correlation /= correlation[0] * np.maximum(1.0 - np.arange(len(correlation)) / len(x), 0.5)
+    apart = np.flatnonzero(correlation < 0.5 * _SAME_AGAIN)
+    first, last = max(round(0.002 * rate), int(apart[0]) if len(apart) else len(x)), round(0.05 * rate)
+    if len(correlation) <= last + 1 or first >= last:
+        return 0
+    inner = correlation[first : last + 1]
+    is_peak = (inner >= correlation[first - 1 : last]) & (inner >= correlation[first + 1 : last + 2])
+    found = np.flatnonzero(is_peak & (inner >= max(_SAME_AGAIN, 0.97 * inner.max())))
+    return first + int(found[0]) if len(found) else 0
 
 
 def _where(gain_db: np.ndarray, hz: np.ndarray) -> str:

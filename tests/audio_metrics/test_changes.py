@@ -13,6 +13,7 @@ import soundfile
 
 import audio_metrics as am
 import precision_eval
+from audio_metrics import reading
 from audio_metrics.changes import changes_of
 from audio_metrics.matching import match
 from audio_metrics.signal import ArraySource, Resampled
@@ -109,7 +110,7 @@ def test_what_was_done_is_in_the_first_line(real):
         "the estimate is another sound, from 0:05.0": np.where(np.arange(len(real)) < 5 * FS, real, spoken(50, 8)),
         "the estimate is noise: no part": 0.1 * noise,
         "the estimate wraps": wrap(real),
-        "the estimate has 32 clicks, every 250 ms": click(real),
+        "the estimate has 32 clicks of 1 sample, every 250 ms": click(real),
         "3,584 samples are missing from the estimate: 7 seams of 512 samples each, at 0:01.0, 0:02.0": fold_seams(real),
         "2,000 samples are missing from the estimate, at 0:01.3": np.delete(real, np.s_[20000:22000]),
         "the lag grows by ": scipy.signal.resample_poly(real, 1001, 1000),
@@ -125,6 +126,113 @@ def test_what_was_done_is_in_the_first_line(real):
         assert result.differs, name
         assert result.headline.startswith(f"DIFFERS: {name}"), result.headline
         assert result.headline.count("SI-SDR") >= 1
+
+
+def interleave(x, y):
+    return np.stack([x, y], axis=1).ravel()
+
+
+def mu_law(x):
+    """G.711's codes, by its tables of segments."""
+    size = np.clip(np.abs(x) * 32635, 0, 32635).astype(int) + 132
+    step = np.floor(np.log2(size)).astype(int) - 7
+    return (~((x < 0) * 128 | step << 4 | size >> step + 3 & 15) & 255).astype(np.uint8)
+
+
+def read_as(x, stored, read):
+    """The bytes of samples in one format, as another reads them."""
+    floats = np.dtype(stored).kind == "f"
+    scale = 1.0 if floats else 2.0 ** (8 * np.dtype(stored).itemsize - 1) - 1
+    raw = (x if floats else np.round(x * scale)).astype(stored).tobytes()
+    return np.frombuffer(raw, read).astype(np.float64) / 2.0 ** (8 * np.dtype(read).itemsize - 1)
+
+
+def test_samples_of_another_width_or_coding_are_named(real):
+    quiet = 0.1 * np.roll(real, 50)[::-1]
+    planted = {
+        "16-bit samples that are read as 32-bit samples": read_as(real, "<i2", "<i4"),
+        "32-bit samples that are read as 16-bit samples": read_as(0.9 * real, "<i4", "<i2"),
+        "16-bit samples that are read as signed 8-bit samples": read_as(real, "<i2", "i1"),
+        "32-bit floats that are read as 16-bit samples": read_as(real, "<f4", "<i2"),
+        "32-bit floats that are read as 32-bit samples": read_as(real, "<f4", "<i4"),
+        "mu-law codes that are read as unsigned 8-bit samples": mu_law(real) / 128.0 - 1.0,
+        "mu-law codes that are read as signed 8-bit samples": mu_law(real).astype(np.int8) / 128.0,
+    }
+    for name, estimate in planted.items():
+        head = compare(real, estimate).headline
+        assert head.startswith(f"DIFFERS: the samples of the estimate are {name}; SI-SDR"), head
+    for estimate in (interleave(real, quiet), interleave(quiet, real)[: len(real)]):
+        assert "two channels, a sample of each in turn" in compare(real, estimate).headline
+    assert "2 times too slow" in compare(real, np.repeat(real, 2)).headline  # or two channels that are alike
+
+
+@pytest.mark.parametrize("law", ["mu-law", "A-law"])
+def test_the_codes_are_those_of_g711(law, tmp_path):
+    """libsndfile decodes every code to the level of the table."""
+    codes = np.arange(256, dtype=np.uint8)
+    path, subtype = tmp_path / "x.raw", {"mu-law": "ULAW", "A-law": "ALAW"}[law]
+    path.write_bytes(codes.tobytes())
+    levels, _ = soundfile.read(path, samplerate=8000, channels=1, subtype=subtype, format="RAW")
+    np.testing.assert_array_equal(reading._decode(codes.tobytes(), law), levels)
+
+
+def test_folded_energy_is_named_with_its_frequency(real):
+    n = np.arange(len(real))
+    planted = {
+        "what lies above 4 kHz is folded about it (aliases": scipy.signal.resample_poly(real[::2], 2, 1)[: len(real)],
+        "what lies below 4 kHz is folded about it (images": np.where(n % 2 == 0, 2 * real, 0.0),
+        "the spectrum is mirrored about 4 kHz": real * (1 - 2 * (n % 2)),
+    }
+    for name, estimate in planted.items():
+        assert compare(real, estimate).headline.startswith(f"DIFFERS: {name}")
+    for estimate in (low_pass(real, 3000), real + 0.3 * real.std() * np.random.default_rng(0).standard_normal(len(n))):
+        assert "fold" not in compare(real, estimate).headline
+
+
+def test_what_is_heard_at_the_rate_of_frames_is_named(real):
+    n = np.arange(len(real))
+    pulses = np.where(n % 320 == 0, 0.05, 0.0)
+    hum = sum(0.02 * np.sin(2 * np.pi * 60 * k * n / FS + k) / k for k in range(1, 6))
+    ripple = real * (1.0 - 0.35 * np.abs(np.cos(np.pi * n / 320)))
+    assert "a buzz or hum of 50 Hz (every 20 ms) is added" in compare(real, real + pulses).headline
+    assert "a buzz or hum of 59.9 Hz" in compare(real, real + hum).headline
+    assert "the level ripples by 3.6 dB every 20 ms (50 Hz)" in compare(real, ripple).headline
+
+
+def test_lost_parts_a_resynthesis_and_polarity(real):
+    n = np.arange(len(real))
+    power = np.convolve(np.square(real), np.ones(800), "same")
+    starts = [a + int(np.argmax(power[a : a + FS])) - 400 for a in (FS, 3 * FS, 5 * FS)]
+    lost = real.copy()
+    for start in starts:
+        lost[start : start + 800] = 0.0
+    head = compare(real, lost).headline
+    assert head.startswith("DIFFERS: the estimate is zero 3 times, 50 ms each, where the reference goes on")
+    ends = compare(real, np.where(n < 7 * FS, real, 0.0)).headline
+    assert "the estimate is zero for 1 s, to its end" in ends
+    turned = compare(real, np.where((n // 10000) % 2 == 0, real, -real)).headline
+    assert turned.startswith("DIFFERS: the polarity of the estimate changes on the way, from 0:00.6")
+    spectra = scipy.signal.stft(real, FS, nperseg=512)[2]
+    phases = np.exp(2j * np.pi * np.random.default_rng(0).random(spectra.shape))
+    anew = scipy.signal.istft(np.abs(spectra) * phases, FS, nperseg=512)[1][: len(real)]
+    assert compare(real, anew).headline.startswith("DIFFERS: the estimate has the reference's spectrum over time")
+    assert "another recording" in compare(real, spoken(50, 8)).headline
+
+
+def test_chunks_that_change_places_and_a_speed_that_is_not_steady(real):
+    parts = np.split(real, [FS, 2 * FS, 3 * FS])
+    swapped = np.concatenate([parts[0], parts[2], parts[1], parts[3]])
+    assert compare(real, swapped).headline.startswith("DIFFERS: parts of the estimate are in another order")
+    n = np.arange(len(real))
+    wow = np.interp(n + 30 * np.sin(2 * np.pi * 0.25 * n / FS), n, real)
+    assert compare(real, wow).headline.startswith("DIFFERS: the lag wanders between -1.")
+
+
+def test_what_no_change_explains_names_none(real):
+    curve = np.sign(real) * (256.0 ** np.abs(real) - 1.0) / 255.0  # expanded twice: no level undoes it
+    assert compare(real, curve).headline.startswith("DIFFERS: loud and soft samples have another ratio")
+    speech_with_offset = compare(real, real + 0.05).headline
+    assert speech_with_offset.startswith("DIFFERS: an offset of +0.05 of full scale is added")
 
 
 def test_two_changes_are_both_named(real):
@@ -214,7 +322,22 @@ def test_clicks_at_no_fixed_distance_have_no_period(real):
     y = real.copy()
     y[[9000, 31000, 40000, 77000, 99000]] += 0.1
     (flag,) = changes_of(sources(real, y), differs=False)
-    assert (flag.message, flag.time_s, flag.count) == ("the estimate has 5 clicks", 9000 / FS, 5)
+    assert (flag.message, flag.time_s, flag.count) == ("the estimate has 5 clicks of 1 sample", 9000 / FS, 5)
+
+
+@pytest.mark.parametrize(("side", "place"), [(0, ", where a pause begins"), (1, ", where a pause ends")])
+def test_clicks_beside_pauses_are_placed_and_measured(side, place):
+    x = spoken(30, 8)
+    pauses = [(2 * FS, 2 * FS + FS // 2), (4 * FS, 4 * FS + FS // 2), (6 * FS, 6 * FS + FS // 2)]
+    for start, stop in pauses:
+        x[start - FS // 10 : stop + FS // 10] = 0.1 * np.random.default_rng(0).standard_normal(FS // 2 + FS // 5)
+        x[start:stop] = 0.0
+    y = x.copy()
+    for pause in pauses:
+        at = pause[side] - 8 * side
+        y[at : at + 8] += 0.4
+    (flag,) = changes_of(sources(x, y), differs=True)
+    assert flag.message == f"the estimate has 3 clicks of 8 samples{place}, every 2e+03 ms"[: len(flag.message)]
 
 
 def test_seams_are_located_and_sum_up(real):
