@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
+from types import CodeType
 from typing import Any, TypeVar
 
 import torch
@@ -51,6 +53,7 @@ class ExaminedModel(Packed):
         self._other_names = names
         self.listener: Callable[[str, Any], None] | None = None
         self.drawn: tuple[torch.dtype, ...] | None = None  # formats in which it draws, once it has been called
+        self.trains = takes_gradients(inner)
         self.updated: tuple[str, ...] = ()  # parameters that a call changes in place, once it has been called
         self.computes_in: torch.dtype | None = None  # the format to which a call itself brings its parameters
         self.tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -88,7 +91,8 @@ class ExaminedModel(Packed):
         Of a call that changes parameters, these are what it returns.
         """
         args, kwargs = self.arguments(tensors)
-        output = self.model(*args, **kwargs)
+        with torch.enable_grad() if self.trains else nullcontext():
+            output = self.model(*args, **kwargs)
         if self.updated:
             return tuple(self.get_parameter(name) for name in self.updated)
         inside = tuple(tensor for _, tensor in tensors_in("output", output))
@@ -106,6 +110,38 @@ class _Rebuild:
 
     def __deepcopy__(self, memo: Any) -> _Rebuild:
         return self
+
+
+def takes_gradients(model: nn.Module) -> bool:
+    """Say whether the code of a call, as far as it is the user's, names autograd's ``backward`` or ``grad``."""
+    classes = {kind for module in model.modules() for kind in type(module).__mro__}
+    functions = [value for kind in classes if not _is_of_torch(kind) for value in vars(kind).values()]
+    waiting = [inspect.unwrap(value) for value in functions if callable(value) and not isinstance(value, type)]
+    seen: set[Any] = set()
+    while waiting:
+        function = waiting.pop()
+        code = getattr(function, "__code__", None)
+        if code is None or code in seen:
+            continue
+        seen.add(code)
+        names = set(_names_of(code))
+        if "backward" in names or {"autograd", "grad"} <= names:
+            return True
+        known = getattr(function, "__globals__", {})
+        values = (known.get(name) for name in names)
+        waiting += [value for value in values if inspect.isfunction(value) and value.__globals__ is known]
+    return False
+
+
+def _names_of(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_of(constant)
+
+
+def _is_of_torch(kind: type) -> bool:
+    return kind is object or kind.__module__.partition(".")[0] == "torch"
 
 
 def _parameters(model: nn.Module) -> list[str]:

@@ -1,0 +1,64 @@
+"""Calls that go backward: a step of training is run as its user runs it, with gradients."""
+
+import copy
+
+import torch
+from torch import nn
+
+from precision_eval.doctor.examination import examine
+from precision_eval.fixes.packing import takes_gradients
+
+
+class Averaged(nn.Module):
+    """A step of training, and a float32 average of the weights that it moves."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(8, 8)
+        self.average = copy.deepcopy(self.net).requires_grad_(False)
+        self.net.to(torch.bfloat16)
+
+    def forward(self, x):
+        loss = self.net(x).float().square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for kept, moved in zip(self.average.parameters(), self.net.parameters(), strict=True):
+                kept.mul_(0.9).lerp_(moved - 0.1 * moved.grad, 0.1)
+        return loss.detach()
+
+
+class Penalized(nn.Module):
+    """Asks for gradients by a function beside it."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return _slope(self.net, x).square().mean()
+
+
+def _slope(net, x):
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(net(x).sum(), x, create_graph=True)[0]
+
+
+def test_the_fault_of_a_step_is_found_behind_its_backward():
+    torch.manual_seed(0)
+    found = examine(Averaged().eval(), torch.randn(4, 8, dtype=torch.bfloat16), fixes=False)
+    assert found.status == "raised"
+    assert found.first_split.op == "lerp_"
+    assert found.patches[0].verified
+    assert ").to(torch.float32), 0.1)" in found.patches[0].diff
+
+
+def test_a_penalty_of_gradients_is_examined():
+    found = examine(Penalized().eval(), torch.randn(4, 8), fixes=False)
+    assert found.status == "passed"
+    assert not found.faults
+
+
+def test_only_calls_that_name_autograd_get_gradients():
+    assert takes_gradients(Averaged())
+    assert takes_gradients(Penalized())
+    assert not takes_gradients(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)))
