@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from precision_eval.core.environment import cpu_model
 from precision_eval.core.errors import unknown_name
 from precision_eval.core.formatting import MISSING, grouped
 from precision_eval.stats.intervals import wilson_interval
 from validation.frame import Data, Experiment, Figure, Options, Trial, each, python_m
+from validation.latency.card import processor_of
 from validation.report import judged_share
 
 UNITS = 100
@@ -175,7 +175,7 @@ def _trials(options: Options) -> list[Trial]:
         if fault not in FAULTS:
             raise unknown_name("fault", fault, FAULTS)
     effort = f"{options['processes']}/{options['budget_s']:g}/{RULE}/{options['beside']}"
-    place = f"{effort}/{_processor(options['device'])}/{metadata.version('torch')}"
+    place = f"{effort}/{processor_of(options['device'])}/{metadata.version('torch')}"
     counts = {fault: options["gates" if _is_planted(fault) else "equal"] for fault in options["faults"]}
     how = (options["processes"], options["budget_s"], options["beside"], options["device"])
     return [  # in turn, so that a stopped campaign has some of each
@@ -184,15 +184,6 @@ def _trials(options: Options) -> list[Trial]:
         for fault, count in counts.items()
         if number < count
     ]
-
-
-def _processor(device: str) -> str:
-    """Return the name of what runs the calls, for the key of a trial."""
-    if device == "cpu":
-        return str(cpu_model())
-    import torch
-
-    return str(torch.cuda.get_device_name(device))
 
 
 def _is_planted(fault: str) -> bool:

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from precision_eval.core.errors import UnsupportedError
+from validation import gate
+from validation.frame import Options
 from validation.latency import card
 
 
@@ -39,3 +41,6 @@ def test_a_trial_runs_where_there_is_no_card_and_is_refused_where_one_is_asked_f
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UnsupportedError, match="no CUDA device"):
         card._trials({"device": "cuda", "trials": 1, "budget_s": 0.1})
+    gates = {"device": "cuda", "faults": ("none",), "processes": 1, "budget_s": 1.0, "beside": "", "equal": 1}
+    with pytest.raises(UnsupportedError, match="no CUDA device"):
+        gate._trials(Options(out=None, settings=gates))

@@ -27,7 +27,7 @@ APART = 0.005  # what do_bench's two times are held to, as it gives no interval
 
 
 def _trials(options: Options) -> list[Trial]:
-    place = _name_of(options["device"])
+    place = processor_of(options["device"])
     clocks = CLOCKS if options["device"].startswith("cuda") else CLOCKS[1:]
     return [
         Trial(f"{place}/{'/'.join(what)}/{number}", (options["device"], options["budget_s"], number, *what))
@@ -36,7 +36,8 @@ def _trials(options: Options) -> list[Trial]:
     ]
 
 
-def _name_of(device: str) -> str:
+def processor_of(device: str) -> str:
+    """Return the name of what runs the calls, for the key of a trial; refuse a card that is not there."""
     if device == "cpu":
         return str(cpu_model())
     import torch
