@@ -16,7 +16,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -110,13 +110,14 @@ class ModuleCalls:
             nn.Module._call_impl = original  # type: ignore[method-assign]
 
 
-# The last is of a CUDA build of torch on a machine without a GPU, whenever a profile ends.
-_OWN_LINES = re.compile(rb"USDT:|STAGE:|ERROR:.*gpuGetDeviceCount failed")
+# The third is of a CUDA build of torch on a machine without a GPU, whenever a profile ends; the last of a call that frees
+# what was there before it, such as gradients.
+_OWN_LINES = re.compile(rb"USDT:|STAGE:|ERROR:.*gpuGetDeviceCount failed|\[W.*Memory block of unknown size")
 
 
 @contextmanager
 def profilers_lines_held_back() -> Iterator[None]:
-    """Hold back what the profiler prints to stderr when it starts or stops; pass on everything else afterwards."""
+    """Hold back what the profiler prints to stderr; pass on everything else afterwards."""
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as held:
@@ -155,7 +156,10 @@ def profiling(**options: Any) -> Iterator[profile]:
 
 def profiled(call: Callable[..., Any], inputs: tuple[Any, ...], *, memory: bool) -> Profiled:
     """Run a call once under the profiler. Never while timing."""
-    with profiling(activities=[ProfilerActivity.CPU], profile_memory=memory) as profiler:
+    with (
+        profilers_lines_held_back() if memory else nullcontext(),
+        profiling(activities=[ProfilerActivity.CPU], profile_memory=memory) as profiler,
+    ):
         output = call(*inputs)
     assert profiler.profiler is not None
     results = profiler.profiler.kineto_results

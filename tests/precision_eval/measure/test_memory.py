@@ -124,6 +124,12 @@ def test_only_the_profilers_own_lines_are_held_back(capfd):
     assert capfd.readouterr().err.strip() == "from the call"
 
 
+def test_a_call_that_frees_what_was_there_before_prints_nothing(capfd):
+    held = [torch.ones(1000)]
+    profiled(held.clear, (), memory=True)
+    assert not capfd.readouterr().err
+
+
 def test_a_cuda_build_without_a_gpu_is_no_error_and_other_errors_are_passed_on(capfd):
     with profilers_lines_held_back():
         os.write(2, b"ERROR:2026-01-01 00:00:00 1:1 DeviceProperties.cpp:50] gpuGetDeviceCount failed with code 35\n")
