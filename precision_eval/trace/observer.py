@@ -110,8 +110,8 @@ class ModuleCalls:
             nn.Module._call_impl = original  # type: ignore[method-assign]
 
 
-# The third is of a CUDA build of torch on a machine without a GPU, whenever a profile ends; the last of a call that frees
-# what was there before it, such as gradients.
+# The third is of a CUDA build of torch on a machine without a GPU, whenever a profile ends; the last of a call that
+# frees what was there before it, such as gradients.
 _OWN_LINES = re.compile(rb"USDT:|STAGE:|ERROR:.*gpuGetDeviceCount failed|\[W.*Memory block of unknown size")
 
 
