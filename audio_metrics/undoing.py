@@ -129,8 +129,8 @@ def added(pair: tuple[Source, Source]) -> list[Flag]:
         return [flag("added", f"steady noise is added, {_below(level_db)}")]
     low, high = np.interp((0.1, 0.9), np.cumsum(power) / power.sum(), hz)
     folds = low >= 0.1 * rate / 2 and high >= 0.6 * rate / 2
-    above = f"{_hz(rate - high)} to {_hz(rate - low)} folded about {_hz(rate / 2)} would"
-    hint = f", as aliases of {above} (a resampler whose low-pass is too shallow)" * int(folds)
+    above = f"{_hz(rate - high)} to {_hz(rate - low)}, folded about {_hz(rate / 2)}, would lie"
+    hint = f", where aliases of {above} (a resampler whose low-pass is too shallow)" * int(folds)
     return [flag("added", f"what differs lies mostly from {_hz(low)} to {_hz(high)}, {_below(level_db)}{hint}")]
 
 

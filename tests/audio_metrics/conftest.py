@@ -44,7 +44,7 @@ def make_padded_pair() -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture
 def references() -> dict[str, Any]:
-    """What auraloss and torchmetrics say, made by ``make_references.py``."""
+    """What torchmetrics says, made by ``make_references.py``."""
     return json.loads(Path(__file__).with_name("references.json").read_text(encoding="utf-8"))
 
 
