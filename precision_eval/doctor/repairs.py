@@ -38,6 +38,7 @@ from precision_eval.doctor.source import (
     Insertion,
     is_written_there,
     source_line,
+    with_cast_on_the_right,
 )
 from precision_eval.doctor.ways import (
     INSIDE,
@@ -45,7 +46,9 @@ from precision_eval.doctor.ways import (
     OF_NUMBERS,
     UNTIL_IT_RAISES,
     Stored,
+    Widen,
     as_stored,
+    at_error,
     at_meeting,
     at_origin,
     path_of,
@@ -145,7 +148,7 @@ def repairs_of(
         scaled = _follow("scaled", scale_first, subject, reference)
         undone = _follow("undone", undo_or_widen, subject, reference)
         is_last = undone.verified or not undone.undoes
-        widened = undone if is_last else _follow("widened", widen, subject, reference)
+        widened = undone if is_last else _follow("widened", Widen(), subject, reference)
         if not widened.verified:  # what overflows where it meets the model's format again
             later = _follow(UNTIL_IT_RAISES, widen, subject, reference)
             widened = later if later.verified else widened
@@ -190,7 +193,10 @@ def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Rep
 
 def _with_wide_updates(subject: ExaminedModel, reference: Reference, updated: tuple[tuple[str, str], ...]) -> Repair:
     repair = Repair(stored=dict.fromkeys(updated, torch.float32))
-    outcome = run_fresh(repair.copy(subject))
+    if run_fresh(repair.copy(subject)).error is not None:  # what refuses the wider format is cast where it does
+        repair = _follow(UNTIL_IT_RAISES, at_error, subject, reference, repair)
+    with repair.source.active():
+        outcome = run_fresh(repair.copy(subject))
     excess = excess_drift(subject, outcome, reference, base_dtype(subject))
     repair.outputs = outcome.outputs
     repair.left = (*_still_wrong(outcome, reference), *([] if excess is None else [str(excess)]))
@@ -214,9 +220,11 @@ def _drift(repair: Repair, reference: Reference) -> float:
     return float("nan") if error is None else error
 
 
-def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference) -> Repair:
+def _follow(
+    way: str, step: Step, subject: ExaminedModel, reference: Reference, begun: Repair | None = None
+) -> Repair:
     """Cure one fault after the other until none is left, or until one cannot be cured this way."""
-    repair = Repair()
+    repair = begun or Repair()
     cured: Counter[object] = Counter()  # several meetings of a line may be alike, as in `q * cos + p * sin`
     base, first_drift = base_dtype(subject), None
     for _ in range(MOST_STEPS + 1):
@@ -237,7 +245,8 @@ def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference) 
             tries = event is not None and (event.kind in INSIDE or cured[at] < MOST_ALIKE)
             if event is not None and event.kind == "raise" and not event.operands:
                 tries = False  # it knows none of what it was given, and nothing of it floats
-            change = step(event, base) if event is not None and tries else ()
+            change = with_cast_on_the_right(*event.line) if isinstance(outcome.error, AttributeError) and event else ()
+            change = change or (step(event, base) if event is not None and tries else ())
             if cured[at] and isinstance(change, tuple) and any(map(is_written_there, change)):
                 change = ()  # it did not cure
         repair.left = tuple(dict.fromkeys(f"{finding.kind} at {finding.place}" for finding, _ in faults))

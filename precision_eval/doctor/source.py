@@ -292,6 +292,21 @@ def without_call(code: CodeType, instruction: int, names: tuple[str, ...] = CAST
     return (Insertion(file, inner.end_lineno, start, "", removed=node.end_col_offset - start),)
 
 
+def with_cast_on_the_right(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
+    """Move a cast from what turns out to be a number to the tensor on its right: ``gain.to(torch.float32) * x``."""
+    at, file = _node(code, instruction), code.co_filename
+    for node in _parsed(file)[1]:
+        cast = node.left if isinstance(node, ast.BinOp) else None
+        if not (isinstance(cast, ast.Call) and isinstance(cast.func, ast.Attribute) and at in (cast, cast.func)):
+            continue
+        end, start = cast.end_col_offset, cast.func.value.end_col_offset
+        if at is not None and cast.args and end and start and cast.lineno == cast.end_lineno:
+            assert isinstance(node, ast.BinOp)
+            cut = Insertion(file, cast.lineno, start, "", removed=end - start)
+            return (cut, *_append_call(file, node.right, f".to({_text(file, cast.args[0])})"))
+    return ()
+
+
 def with_argument(code: CodeType, instruction: int, text: str) -> tuple[Insertion, ...]:
     """Write something else for a call's only argument: ``finfo(x.dtype)`` becomes ``finfo(torch.float32)``."""
     node, file = _node(code, instruction), code.co_filename

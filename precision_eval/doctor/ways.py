@@ -81,6 +81,10 @@ def at_meeting(event: Event, base: torch.dtype, *, late: bool = False) -> tuple[
     return with_casts(*event.line, casts) if casts else ()
 
 
+def at_error(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    return at_meeting(event, base) if event.kind == "raise" else ()
+
+
 def _dtype_text(expression: str, dtype: torch.dtype, file: str) -> str:
     """Write a dtype as an operand's own where that costs nothing to read, else by its name."""
     if expression and _is_dotted_name(expression):
@@ -190,6 +194,29 @@ def widen(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
             return change
         pending += _producers(at)[: MOST_STEPS - len(pending)]
     return ()
+
+
+class Widen:
+    """Widens an operation, and all after it that a cast back would overflow before: weights, and what is carried on."""
+
+    def __init__(self) -> None:
+        self.refused: set[CodeLine] = set()
+        self.overflows = False
+
+    def __call__(self, event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
+        records = [record for _, _, record in event.operands[1:] if record.kind == "parameter"]
+        weights = {("parameter", record.name): torch.float32 for record in records}
+        is_broken, last = event.kind == "first_non_finite", event.last
+        self.overflows |= is_broken and event.sort is OperationKind.CAST
+        if weights and (is_broken or event.line in self.refused):
+            return weights
+        self.refused |= {event.line} if event.kind == "raise" else set()
+        if last is None or not (event.kind == "promotion" and self.overflows):
+            return widen(event, base)
+        if last.event is not None and last.event.last is not None:  # where what it went into ends
+            last = last.event.last
+        assert last.code is not None
+        return with_result_cast(last.code, last.instruction, f"torch.{short(base)}")
 
 
 def _wide(event: Event) -> tuple[Insertion, ...] | Stored:

@@ -101,6 +101,7 @@ class Event:
     reached_output: bool = False
     caller: CodeLine | None = None
     reach: float = math.nan
+    last: Provenance | None = None  # of a promotion: the last result of the same function that carries its dtype
 
 
 def inside_event(kind: str, record: Provenance, number: int) -> Event:
@@ -397,6 +398,10 @@ class DtypeFlow(TorchFunctionMode):
             record = Provenance(
                 "op" if parents else "made", name, dtype, parents, *operation.line, call, deliberate, carried
             )
+            if carried is not None and carried.line[0] is operation.line[0]:
+                carried.last = record
+                if unlike and self.events and self.events[-1].number == self.number:
+                    self.events[-1].last = record
             if self.numbers is not None and dtype is result.dtype:
                 self.numbers.result(result, record, masks=name in _MASKS)
                 self._look_how_far(operation, record)
