@@ -15,7 +15,7 @@ import torch
 
 from precision_eval.core.formats import short
 from precision_eval.core.formatting import join, percent
-from precision_eval.doctor.diagnosis import Finding, Severity
+from precision_eval.doctor.diagnosis import Finding, Severity, SourceLine
 from precision_eval.doctor.error_budget import (
     Share,
     drift_between,
@@ -35,6 +35,7 @@ from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import CallOutcome, copy_model, output_error, relative_error
 from precision_eval.trace.dtype_flow import DtypeFlow, Event
+from precision_eval.trace.observer import ModuleCall
 from precision_eval.trace.operations import OperationKind
 from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
 from precision_eval.trace.replay import Steps, TracedStep, rounding
@@ -367,23 +368,33 @@ def find_rounded_angle(
     halves = (torch.float16, torch.bfloat16)
     if base not in halves or not any(p.dtype in halves for angle in angles for p in (angle, *ancestors(angle))):
         return None
-    step, off = first_rounding(subject, lambda rounded, exact: _most_off(rounded.angles, exact.angles), HARDLY_A_DIGIT)
+    step, off = first_rounding(subject, lambda rounded, exact: most_off(rounded.angles, exact.angles), HARDLY_A_DIGIT)
     if step is None:
         return None
     reason = f"rounded to so few digits, an angle whose sine is taken is off by {off:.2g} rad"
     return _finding(step, "risk", reason), step.event
 
 
-def _most_off(angles: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
+def most_off(angles: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
     return max((float((a - b).abs().max()) for a, b in zip(angles, exact, strict=False) if a.numel()), default=0.0)
 
 
 def _finding(at: TracedStep, severity: Severity, reason: str) -> Finding:
-    call = at.call
+    return finding_at(at.name, at.call, source_line(at.code, at.instruction), at.dtype, reason, severity)
+
+
+def finding_at(
+    op: str,
+    call: ModuleCall | None,
+    place: SourceLine,
+    dtype: torch.dtype,
+    reason: str,
+    severity: Severity = "fault",
+) -> Finding:
     return Finding(
-        kind="drift", severity=severity, op=at.name, module=call.path if call else "",
-        module_class=type(call.module).__name__ if call else "", place=source_line(at.code, at.instruction),
-        operands=(), result=short(at.dtype), reason=reason,
+        kind="drift", severity=severity, op=op, module=call.path if call else "",
+        module_class=type(call.module).__name__ if call else "", place=place,
+        operands=(), result=short(dtype), reason=reason,
     )  # fmt: skip
 
 

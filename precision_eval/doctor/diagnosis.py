@@ -184,6 +184,8 @@ class Patch:
         What remained where it was not.
     price : Price or None
         What it saves, measured, where the model raises nothing; None where time and memory are within noise.
+    relative_error : float or None
+        Drift that it leaves, where it is verified and a reference is known.
     """
 
     place: SourceLine | None
@@ -193,6 +195,7 @@ class Patch:
     verified: bool
     left: tuple[str, ...]
     price: Price | None = None
+    relative_error: float | None = None
 
     def __str__(self) -> str:
         price = f"measured: {self.price}" if self.price else ""
@@ -462,7 +465,9 @@ def _history(operand: OperandHistory) -> Iterator[str]:
 
 def patch_state(patch: Patch) -> str:
     if patch.verified:
-        return "run on a copy: no fault left"
+        told = patch.relative_error is None or patch.price is not None  # a price holds it
+        drift = "" if told else f", drift {patch.relative_error:.2g}"
+        return f"run on a copy: no fault left{drift}"
     left = "; ".join(patch.left[:3]) or "unknown"
     return f"run on a copy: it does not cure by itself; left: {left}" if patch.diff or patch.code else patch.origin
 

@@ -58,6 +58,7 @@ from precision_eval.doctor.remedies import BACKEND, Trials, prices_of, try_fixes
 from precision_eval.doctor.repairs import Repair, repairs_of
 from precision_eval.doctor.source import source_line
 from precision_eval.doctor.ways import origin_text
+from precision_eval.doctor.upcasts import blame_autocast, find_late_cast
 from precision_eval.explain import explain
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
@@ -167,7 +168,7 @@ def examine(
         patches = (replace(patch, price=price) for patch, price in zip(diagnosis.patches, prices, strict=True))
         diagnosis = replace(diagnosis, patches=tuple(patches))
     is_local = trials.moves_tokens or any(patch.verified for patch in diagnosis.patches)
-    return diagnosis if is_local else _with_fix(diagnosis)
+    return _with_wider_range(diagnosis if is_local else _with_fix(diagnosis))
 
 
 def _callable_module(model: nn.Module | Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
@@ -192,6 +193,20 @@ def _check_fits(subject: ExaminedModel, available_bytes: int) -> None:
         )
 
 
+def _with_wider_range(diagnosis: Diagnosis) -> Diagnosis:
+    """Offer bfloat16 for all of what overflows in float16, where it was run and cures."""
+    cures = {remedy.fix: remedy for remedy in diagnosis.remedies if remedy.cures}
+    first, wider = diagnosis.first_split, cures.get("bfloat16")
+    overflows = first is not None and first.kind == "first_non_finite" and diagnosis.base_dtype == "float16"
+    if wider is None or not overflows or diagnosis.status != "non_finite":
+        return diagnosis
+    patch = Patch(
+        place=first.place if first else None, diff="", code="model = model.to(torch.bfloat16)  # and its inputs",
+        origin="", verified=True, left=(), relative_error=wider.relative_error,
+    )  # fmt: skip
+    return replace(diagnosis, patches=(*diagnosis.patches, patch))
+
+
 def _with_fix(diagnosis: Diagnosis) -> Diagnosis:
     """Where no line could be changed so that it cures, suggest the fix from outside that drifts least."""
     cures = [remedy for remedy in diagnosis.remedies if remedy.cures and remedy.relative_error is not None]
@@ -203,7 +218,7 @@ def _with_fix(diagnosis: Diagnosis) -> Diagnosis:
         return diagnosis
     patch = Patch(
         place=first.place, diff="", code=f'model = precision_eval.fixed(model, "{best.fix}")', origin="",
-        verified=True, left=(),
+        verified=True, left=(), relative_error=best.relative_error,
     )  # fmt: skip
     return replace(diagnosis, patches=(patch, *diagnosis.patches))
 
@@ -307,8 +322,11 @@ def _judge_call(
     excess, noted, patch = None, None, None
     passes = raised is None and not outcome.are_tokens and not any(f.severity == "fault" for f in findings)
     zeros = find_zeros(seen, reference, observer) if passes else None
+    narrowed = blame_autocast(subject, reference, observer, _device_of(subject)) if passes else None
     if zeros is not None:
         findings = (*findings, zeros)
+    elif narrowed is not None:
+        findings, patch = (*findings, narrowed[0]), narrowed[1]
     elif passes:
         excess, noted = of_numbers(subject, outcome, reference, base, observer)
     if noted is not None:
@@ -336,10 +354,18 @@ def _judge_call(
         unused = unused_formats(subject, base, observer.numbers.counts)
         unused = unused or find_idle_autocast(observer)
         findings = findings if unused is None else (*findings, unused)
+    is_right = raised is None and not broken and not any(finding.severity != "note" for finding in findings)
+    late = find_late_cast(subject, seen, reference, observer) if is_right else None
+    if late is not None:
+        findings, patch = (*findings, late[0]), late[1]
     is_cost = noted is not None and noted[1] is not None and is_storage(noted[1], observer)
     drifts = caused is not None or (noted is not None and not is_cost)
     findings = findings if caused is None else (caused, *findings)
     return _Judged(findings, events, excess, drifts, in_float64_too, patch)
+
+
+def _device_of(subject: ExaminedModel) -> str:
+    return next((t.device.type for t in (*subject.tensors, *subject.parameters())), "cpu")
 
 
 def _observe(subject: ExaminedModel, base: torch.dtype) -> tuple[DtypeFlow, CallOutcome, Event | None]:

@@ -26,7 +26,7 @@ from precision_eval.doctor.diagnosis import (
     Severity,
     SourceLine,
 )
-from precision_eval.doctor.source import callee, dtype_argument, expressions, names_at, python_frames, source_line
+from precision_eval.doctor.source import callee, dtype_argument, expressions, factor_and_inverse, names_at, python_frames, source_line
 from precision_eval.explain import explain
 from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, inside_event, is_installed, is_internal
 from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names
@@ -239,9 +239,14 @@ def is_of_optimizer(event: Event) -> bool:
 def _why_not_finite(event: Event) -> str:
     largest, divides = torch.finfo(event.result).max, event.name != "div" or len(event.operands) > 1
     if largest < event.reach < math.inf:
-        bounds = f"it would be up to {event.reach:.3g}, and {short(event.result)} ends at {largest:.5g}"
+        times = f"{event.reach / largest:.3g} times the {largest:.5g} at which {short(event.result)} ends"
+        bounds = f"it would be up to {event.reach:.3g}, {times}"
+        if event.factors:
+            bounds += f", of factors up to {' and '.join(f'{size:.3g}' for size in event.factors)}"
         wider = "bfloat16 and float32 reach 3.4e38; or " if event.reach < torch.finfo(torch.bfloat16).max else ""
         remedy = "keep what it divides by larger" if event.name in _OF_ZERO else "scale down what it is computed of"
+        if inverse := factor_and_inverse(*event.line):
+            remedy += ": {} is multiplied in at line {} and divided out at line {}".format(*inverse)
         return f"; {bounds}: {wider}{remedy}"
     if is_of_optimizer(event) and event.name == "addcdiv_" and event.result is torch.float16:
         return (

@@ -52,8 +52,8 @@ from precision_eval.doctor.ways import (
     at_meeting,
     at_origin,
     path_of,
+    rescale,
     scale_first,
-    undo_or_widen,
     widen,
 )
 from precision_eval.fixes.packing import ExaminedModel
@@ -80,6 +80,7 @@ class Repair:
     stored: Stored = field(default_factory=dict)
     left: tuple[str, ...] = ()
     outputs: tuple[torch.Tensor, ...] | None = None
+    relative_error: float | None = None
     setting: str = ""
     change: Callable[[ExaminedModel], None] | None = None
     undoes: bool = False  # a cast ahead of what is wrong
@@ -115,7 +116,7 @@ class Repair:
     def as_patch(self, place: SourceLine | None, origin: str, price: Price | None = None) -> Patch:
         return Patch(
             place=place, diff=self.source.diff(), code=self.setting or _code(self.stored), origin=origin,
-            verified=self.verified, left=self.left, price=price,
+            verified=self.verified, left=self.left, price=price, relative_error=self.relative_error,
         )  # fmt: skip
 
 
@@ -145,8 +146,8 @@ def repairs_of(
         repairs = [] if drifts else _repairs_of_dtypes(subject, reference)
         if any(repair.verified for repair in repairs):
             return repairs
-        scaled = _follow("scaled", scale_first, subject, reference)
-        undone = _follow("undone", undo_or_widen, subject, reference)
+        scaled = _find_scaled(subject, reference)
+        undone = _follow("undone", Widen(undoes=True), subject, reference)
         is_last = undone.verified or not undone.undoes
         widened = undone if is_last else _follow("widened", Widen(), subject, reference)
         if not widened.verified:  # what overflows where it meets the model's format again
@@ -156,7 +157,19 @@ def repairs_of(
         _is_explained(scaled, subject, reference) or (widened.verified and _as_exact(scaled, widened, reference))
     )
     verified = [*([scaled] if scales else []), *([widened] if widened.verified else [])]
+    for repair in verified:
+        repair.relative_error = output_error(repair.outputs, reference.outputs)
     return verified or repairs
+
+
+def _find_scaled(subject: ExaminedModel, reference: Reference) -> Repair:
+    """Scale what overflows: by the scale that comes later, or by a factor that what follows, or its inverse, takes out."""
+    scaled = Repair()
+    for step in (scale_first, partial(rescale, undone=False), partial(rescale, undone=True)):
+        scaled = _follow("scaled", step, subject, reference)
+        if scaled.verified and _is_explained(scaled, subject, reference):
+            break
+    return scaled
 
 
 def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Repair]:

@@ -345,6 +345,19 @@ def with_fill(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     )
 
 
+def without_autocast(code: CodeType, instruction: int, device: str) -> tuple[Insertion, ...]:
+    """Have the statement of a line run with autocast switched off."""
+    at, file = _node(code, instruction), code.co_filename
+    simple = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr | ast.Return
+    around = [n for n in _parsed(file)[1] if isinstance(n, simple) and any(part is at for part in ast.walk(n))]
+    if at is None or not around or not imports_torch(file):
+        return ()
+    text = f'with torch.autocast("{device}", enabled=False): '
+    return () if is_written_there(insertion := Insertion(file, around[0].lineno, around[0].col_offset, text)) else (
+        insertion,
+    )
+
+
 def with_full(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     """Write ``torch.full((), 0.5, …)``, which the device makes, for ``torch.tensor(0.5, …)``."""
     node, file = _node(code, instruction), code.co_filename
@@ -413,6 +426,38 @@ def _scaling_of(node: ast.AST, file: str) -> ast.BinOp | ast.AugAssign | None:
     after = [n for n in scalings if given[0].lineno < n.lineno <= last]
     scaled = [n for n in after if _text(file, n.target if isinstance(n, ast.AugAssign) else n.left) == name]
     return min(scaled, key=lambda n: n.lineno, default=None)
+
+
+def factor_and_inverse(code: CodeType, instruction: int) -> tuple[str, int, int] | None:
+    """Find what a function multiplies by at a line or before it, and divides by again at it or after."""
+    nodes, at = _parsed(code.co_filename)[1], line_of(code, instruction)
+    owners = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.lineno <= at <= (n.end_lineno or 0)]
+    inside = list(ast.walk(max(owners, key=lambda n: n.lineno))) if owners else []
+    scalings = [n for n in inside if isinstance(n, ast.BinOp | ast.AugAssign)]
+    factors = {}
+    for node in scalings:
+        parts = [node.value] if isinstance(node, ast.AugAssign) else [node.left, node.right]
+        if isinstance(node.op, ast.Mult) and node.lineno <= at:
+            factors |= {ast.unparse(p): node.lineno for p in parts if isinstance(p, ast.Name | ast.Attribute)}
+    for node in scalings:
+        divisor = node.value if isinstance(node, ast.AugAssign) else node.right
+        inner = divisor.operand if isinstance(divisor, ast.UnaryOp) else divisor
+        if isinstance(node.op, ast.Div) and node.lineno >= at and (text := ast.unparse(inner)) in factors:
+            return text, factors[text], node.lineno
+    return None
+
+
+def with_factor(code: CodeType, instruction: int, factor: float, *, undone: bool) -> tuple[Insertion, ...]:
+    """Scale the first factor of a product; undone, also what comes of the call that is given the product."""
+    node, file = _node(code, instruction), code.co_filename
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
+        return ()
+    scaled = _append_call(file, node.left, f" * {factor:g}")
+    call = next((n for n in _parsed(file)[1] if isinstance(n, ast.Call) and node in n.args), None)
+    if not undone or call is None or call.end_lineno is None or call.end_col_offset is None:
+        return () if undone else scaled
+    opened, closed = Insertion(file, call.lineno, call.col_offset, "("), f" / {factor:g})"
+    return (opened, *scaled, Insertion(file, call.end_lineno, call.end_col_offset, closed))
 
 
 def _as_nothing(statement: ast.AugAssign, file: str) -> tuple[Insertion, ...]:

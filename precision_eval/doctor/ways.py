@@ -9,6 +9,7 @@ dtype is cast at that meeting. Nothing is written.
 from __future__ import annotations
 
 import ast
+import math
 
 import torch
 
@@ -27,6 +28,7 @@ from precision_eval.doctor.source import (
     with_cast_to,
     with_casts,
     with_dtype,
+    with_factor,
     with_keyword_cast,
     with_number_that_fits,
     with_result_cast,
@@ -166,8 +168,12 @@ def scale_first(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stor
     return with_scale_first(*event.line) if event.kind == "first_non_finite" else ()
 
 
-def undo_or_widen(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
-    return _without_narrowing(event, {torch.float32, torch.float64}) or widen(event, base)
+def rescale(event: Event, base: torch.dtype, *, undone: bool) -> tuple[Insertion, ...]:
+    """Scale a factor of a product that overflows by a power of two, which rounds nothing."""
+    if event.kind != "first_non_finite" or not event.factors or not event.reach < math.inf:
+        return ()
+    beyond = event.reach / torch.finfo(event.result).max
+    return with_factor(*event.line, 2.0 ** -(math.ceil(math.log2(beyond)) + 2), undone=undone)
 
 
 def _without_narrowing(event: Event, wide: set[torch.dtype]) -> tuple[Insertion, ...]:
@@ -199,18 +205,21 @@ def widen(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
 class Widen:
     """Widens an operation, and all after it that a cast back would overflow before: weights, and what is carried on."""
 
-    def __init__(self) -> None:
-        self.refused: set[CodeLine] = set()
+    def __init__(self, *, undoes: bool = False) -> None:
+        self.undoes = undoes  # takes out the casts ahead of it first
+        self.refused: set[str] = set()
         self.overflows = False
 
     def __call__(self, event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
+        if self.undoes and (undone := _without_narrowing(event, {torch.float32, torch.float64})):
+            return undone
         records = [record for _, _, record in event.operands[1:] if record.kind == "parameter"]
         weights = {("parameter", record.name): torch.float32 for record in records}
-        is_broken, last = event.kind == "first_non_finite", event.last
+        is_broken, last, place = event.kind == "first_non_finite", event.last, f"{event.name} {source_line(*event.line)}"
         self.overflows |= is_broken and event.sort is OperationKind.CAST
-        if weights and (is_broken or event.line in self.refused):
+        if weights and (is_broken or place in self.refused):
             return weights
-        self.refused |= {event.line} if event.kind == "raise" else set()
+        self.refused |= {place} if event.kind == "raise" else set()
         if last is None or not (event.kind == "promotion" and self.overflows):
             return widen(event, base)
         if last.event is not None and last.event.last is not None:  # where what it went into ends

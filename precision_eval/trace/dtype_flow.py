@@ -38,7 +38,7 @@ from precision_eval.trace.operations import (
     python_body,
 )
 from precision_eval.trace.provenance import Provenance, ProvenanceMap, maker_of
-from precision_eval.trace.value_counts import ValueCounts, reach_of
+from precision_eval.trace.value_counts import ValueCounts, reach_of, size_of
 
 # A code object and an instruction in it.
 CodeLine = tuple[CodeType, int]
@@ -47,6 +47,8 @@ _TENSORS = (torch.Tensor, nn.Parameter)
 # Operations that take an angle, whose absolute error counts, not the relative one.
 TURNING = frozenset(("sin", "cos", "tan", "sin_", "cos_", "polar"))
 
+HALVES = (torch.float16, torch.bfloat16)
+_RUNNING = frozenset(("cumsum", "cumprod", "logcumsumexp", "cumsum_", "cumprod_"))  # each step rounds the one before
 _MASKS = frozenset(("masked_fill", "where", "full", "full_like", "masked_fill_", "fill_", "triu", "tril"))
 _CARRIERS = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN, OperationKind.NORM)
 _COMPUTING = (OperationKind.PRODUCT, OperationKind.NORM, OperationKind.PLAIN)
@@ -101,6 +103,7 @@ class Event:
     reached_output: bool = False
     caller: CodeLine | None = None
     reach: float = math.nan
+    factors: tuple[float, ...] = ()
     last: Provenance | None = None  # of a promotion: the last result of the same function that carries its dtype
 
 
@@ -110,7 +113,7 @@ def inside_event(kind: str, record: Provenance, number: int) -> Event:
     operands: list[tuple[Key, tuple[int, ...], Provenance]] = [((i,), (), r) for i, r in enumerate(record.parents)]
     line, sort = (record.code, record.instruction), OperationKind.CAST if record.kind == "cast" else OperationKind.PLAIN
     name, dtype = record.name, record.dtype
-    return Event(kind, number, name, sort, line, record.call, operands, dtype, of_module=False, reach=record.reach)
+    return Event(kind, number, name, sort, line, record.call, operands, dtype, of_module=False, reach=record.reach, factors=record.factors)
 
 
 @dataclass(eq=False, slots=True)
@@ -215,6 +218,9 @@ class DtypeFlow(TorchFunctionMode):
         self.autocast: Counter[tuple[str, tuple[str, ...], str]] = Counter()
         self.recast: dict[str, torch.dtype] = {}
         self.idle_autocasts: list[tuple[CodeLine, torch.dtype]] = []  # that are switched off, with their format
+        self.narrowed_products: list[tuple[CodeLine, Provenance]] = []  # by autocast, though float32 was asked for
+        self.widened: list[Provenance] = []  # casts from half to float32 by hand
+        self.sums: list[Provenance] = []  # running sums and products in half
         self.attention: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self.angles: list[Provenance] = []  # of what sines and cosines are taken
         # Address of a storage read as integers → the format of its bits, and the storage, so that none takes its place.
@@ -398,6 +404,11 @@ class DtypeFlow(TorchFunctionMode):
             record = Provenance(
                 "op" if parents else "made", name, dtype, parents, *operation.line, call, deliberate, carried
             )
+            record.asked = dtype is torch.float32 and all(parent.asked for parent in parents)
+            if dtype in HALVES and name in _RUNNING:
+                self.sums.append(record)
+            if kind is OperationKind.PRODUCT and dtype in HALVES and parents and all(p.asked for p in parents):
+                self.narrowed_products.append((operation.line, record))
             if carried is not None and carried.line[0] is operation.line[0]:
                 carried.last = record
                 if unlike and self.events and self.events[-1].number == self.number:
@@ -415,6 +426,8 @@ class DtypeFlow(TorchFunctionMode):
             return
         if not operation.kwargs or "out" not in operation.kwargs:
             record.reach = reach_of(operation.func, operation.args, operation.kwargs)
+            if operation.name in ("mul", "__mul__", "__rmul__") and not operation.kwargs:
+                record.factors = tuple(map(size_of, operation.args))
 
     def _operation(
         self, func: Callable[..., Any], kind: OperationKind, args: tuple[Any, ...], kwargs: dict[str, Any] | None
@@ -582,7 +595,9 @@ class DtypeFlow(TorchFunctionMode):
 
     def _cast(self, operation: Operation, result: torch.Tensor) -> None:
         source, records = operation.args[0], operation.records
+        is_asked = result.dtype is torch.float32 and self._given(records, result.dtype) is None
         if source.dtype is result.dtype:
+            records[0].asked |= is_asked
             self.tensors[result] = records[0]
             return
         if source.dtype.is_complex or result.dtype.is_complex:
@@ -600,7 +615,9 @@ class DtypeFlow(TorchFunctionMode):
         deliberate = stray and event is None and (given is None or given.deliberate)
         name, parents = f"cast from {short(source.dtype)}", tuple(records[:1])
         record = Provenance("cast", name, result.dtype, parents, *operation.line, operation.call, deliberate, event)
-        record.giver = giver
+        record.giver, record.asked = giver, is_asked
+        if is_asked and source.dtype in HALVES and not is_internal(operation.line[0].co_filename):
+            self.widened.append(record)
         if records and source.dtype in PART_DTYPES:
             before = records[0]
             if before.kind == "cast" and before.parents and before.parents[0].dtype is result.dtype:

@@ -164,6 +164,11 @@ def kind_of(func: Callable[..., Any]) -> OperationKind:
         return OperationKind.DTYPE
     if is_property:
         return OperationKind.VIEW if name in _VIEWS else OperationKind.SKIP
+    return kind_by_name(name)
+
+
+@cache
+def kind_by_name(name: str) -> OperationKind:
     for names, kind in _BY_NAME:
         if name in names:
             return kind

@@ -41,6 +41,8 @@ class Provenance:
     event: Any = None  # the mixing whose promoted dtype it carries
     finite: bool = True
     reach: float = math.nan  # of what is the first not to be finite: the largest value that it would have in float64
+    factors: tuple[float, ...] = ()  # of such a product: the largest value of each
+    asked: bool = False  # in float32 because the code says so, or made of nothing that is trained or given
     giver: Provenance | None = None  # of a cast to another tensor's dtype: that tensor's
 
     @property
@@ -63,6 +65,7 @@ class ProvenanceMap(TensorMap[Provenance]):
     def add(self, kind: str, name: str, tensor: torch.Tensor, *, deliberate: bool = False) -> None:
         self.held.append(tensor)
         record = self._stored.setdefault(id(tensor), Provenance(kind, name, tensor.dtype, deliberate=deliberate))
+        record.asked = kind in ("buffer", "attribute") and tensor.dtype is torch.float32
         self._entries.pop(id(tensor), None)  # reading its dtype just now may have been observed
         if kind != "parameter" and tensor.numel():
             self._by_storage.setdefault(tensor.untyped_storage().data_ptr(), record)

@@ -72,6 +72,12 @@ def reach_of(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     return math.nan if result is None or not result.numel() else float(result.abs().max())
 
 
+def size_of(value: Any) -> float:
+    """Return the largest value of a tensor or a number."""
+    with torch._C.DisableTorchFunction():
+        return float(torch.as_tensor(value).detach().abs().max())
+
+
 class ValueCounts:
     def __init__(self) -> None:
         self.counts: dict[torch.dtype, FormatCounts] = {}
