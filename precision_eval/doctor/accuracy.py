@@ -36,7 +36,7 @@ from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import CallOutcome, copy_model, output_error, relative_error
 from precision_eval.trace.dtype_flow import DtypeFlow, Event
 from precision_eval.trace.observer import ModuleCall
-from precision_eval.trace.operations import OperationKind
+from precision_eval.trace.operations import EIGHT_BITS, OperationKind
 from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
 from precision_eval.trace.replay import Steps, TracedStep, rounding
 
@@ -238,6 +238,8 @@ def _finding_of_share(subject: ExaminedModel, share: Share, drift: float, observ
         f"the output's relative error to float64 is {drift:.2g}; rounding to {short(step.dtype)} here brings "
         f"{share.own:.2g} of it, and what all other lines round {share.others:.2g}"
     )
+    if step.dtype in EIGHT_BITS and (scaled := _scaled_error(subject, step)) < share.own / OUTWEIGHS:
+        reason += f"; with a scale that fits, its largest value over the tensor's, it would be {scaled:.2g}"
     if is_storage(step, observer):
         return _finding(step, "risk", f"{reason}: that is what the format of the tensor that it is written to costs")
     # Nothing is in 8 bits unless the code says so; what autocast rounds as it does most products, or a module declares
@@ -246,6 +248,13 @@ def _finding_of_share(subject: ExaminedModel, share: Share, drift: float, observ
     is_meant |= bool(observer.autocast) and step.sort is OperationKind.PRODUCT and step.dtype is share.work
     is_meant |= step.dtype in [dtype for _, dtype in declared_formats(subject.unwrapped)]
     return _finding(step, "risk" if is_meant else "fault", reason)
+
+
+def _scaled_error(subject: ExaminedModel, at: TracedStep) -> float:
+    """The drift that the rounding at a line brings if what is rounded is scaled to its format's range."""
+    line = [step for step in steps_of(subject) if step.line == at.line and step.dtype is at.dtype]
+    rounded = run_rounded(subject, dict(enumerate(line)), scaled=True)
+    return drift_between(rounded, run_rounded(subject, {}))
 
 
 def is_storage(step: TracedStep | Event, observer: DtypeFlow) -> bool:

@@ -26,7 +26,7 @@ from precision_eval.doctor.diagnosis import Finding, Patch
 from precision_eval.doctor.error_budget import run_rounded
 from precision_eval.doctor.findings import declared_formats
 from precision_eval.doctor.repairs import Repair, any_layer
-from precision_eval.doctor.source import dtype_argument, source_line, with_argument
+from precision_eval.doctor.source import keyword_argument, source_line, with_argument
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import (
@@ -228,6 +228,19 @@ def blame_number(
     return blamed, Patch(place=place, diff="", code="", origin=advice, verified=False, left=())
 
 
+def blame_trained_halves(subject: ExaminedModel, error: Exception) -> tuple[tuple[tuple[str, str], ...], str] | None:
+    """Name the parameters in float16 whose gradients a GradScaler refuses, and say why."""
+    trained = [n for n, p in subject.unwrapped.named_parameters() if p.requires_grad and p.dtype is torch.float16]
+    if "unscale FP16 gradients" not in str(error) or not trained:
+        return None
+    more = f" and {len(trained) - 3} more" if len(trained) > 3 else ""
+    reason = (
+        f"{', '.join(trained[:3])}{more} are trained in float16, so their gradients are float16, which GradScaler "
+        "refuses: train them in float32 and let autocast compute in float16"
+    )
+    return tuple(("parameter", name) for name in trained), reason
+
+
 def find_zeros(seen: CallOutcome, reference: Reference, observer: DtypeFlow) -> Finding | None:
     """Say how many gradients among the outputs are zero that are none in float64."""
     share, largest = zeros_of(seen.outputs, reference.outputs)
@@ -280,13 +293,18 @@ def find_rounded_buffer(subject: ExaminedModel, angles: list[Provenance]) -> Fin
 def find_idle_autocast(observer: DtypeFlow) -> Finding | None:
     """Name an autocast to a half format that the code names and that is switched off, where nothing ran in half."""
     counts = {} if observer.numbers is None else observer.numbers.counts
-    named = [(line, dtype) for line, dtype in observer.idle_autocasts if dtype_argument(*line)]  # others are guards
+    named = [
+        (line, dtype) for line, dtype in observer.idle_autocasts if keyword_argument(*line, "dtype")
+    ]  # others are guards
     if observer.base in _HALVES or any(dtype in counts for dtype in _HALVES) or not named:
         return None
     line, dtype = named[0]
+    enabled = keyword_argument(*line, "enabled")
+    switch = f"by {enabled}, which is false," if enabled else "as its device is not there,"
     reason = (
-        f"this autocast to {short(dtype)} is switched off, by enabled= or as its device is not there, so all of it ran "
-        f"in {short(observer.base)}: look at what decides that; what the format would save is in the table of fixes"
+        f"this autocast to {short(dtype)} is switched off {switch} so all of it ran in {short(observer.base)}: look at "
+        "what decides that, such as a format compared under another name; what the format would save is in the table "
+        "of fixes"
     )
     return Finding(
         kind="declared", severity="risk", op="autocast", module="", module_class="the model",

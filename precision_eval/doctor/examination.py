@@ -18,6 +18,7 @@ from precision_eval.core.formatting import grouped, memory_text, percent
 from precision_eval.core.targets import first_line
 from precision_eval.doctor.accuracy import (
     HALF_LOST,
+    HARDLY_A_DIGIT,
     Excess,
     find_moved_choice,
     find_raising_rounding,
@@ -32,6 +33,7 @@ from precision_eval.doctor.controls import (
     blame_epsilon,
     blame_no_dtype,
     blame_number,
+    blame_trained_halves,
     count_inside_float64,
     find_idle_autocast,
     find_rounded_buffer,
@@ -57,8 +59,8 @@ from precision_eval.doctor.findings import (
 from precision_eval.doctor.remedies import BACKEND, Trials, prices_of, try_fixes
 from precision_eval.doctor.repairs import Repair, repairs_of
 from precision_eval.doctor.source import source_line
-from precision_eval.doctor.ways import origin_text
 from precision_eval.doctor.upcasts import blame_autocast, find_late_cast
+from precision_eval.doctor.ways import origin_text
 from precision_eval.explain import explain
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
@@ -201,7 +203,7 @@ def _with_wider_range(diagnosis: Diagnosis) -> Diagnosis:
     if wider is None or not overflows or diagnosis.status != "non_finite":
         return diagnosis
     patch = Patch(
-        place=first.place if first else None, diff="", code="model = model.to(torch.bfloat16)  # and its inputs",
+        place=first.place if first else None, diff="", code='model = precision_eval.fixed(model, "bfloat16")',
         origin="", verified=True, left=(), relative_error=wider.relative_error,
     )  # fmt: skip
     return replace(diagnosis, patches=(*diagnosis.patches, patch))
@@ -351,8 +353,7 @@ def _judge_call(
     if in_float64_too:
         findings = tuple(map(blame_no_dtype, findings))
     if raised is None and observer.numbers is not None:
-        unused = unused_formats(subject, base, observer.numbers.counts)
-        unused = unused or find_idle_autocast(observer)
+        unused = find_idle_autocast(observer) or unused_formats(subject, base, observer.numbers.counts)
         findings = findings if unused is None else (*findings, unused)
     is_right = raised is None and not broken and not any(finding.severity != "note" for finding in findings)
     late = find_late_cast(subject, seen, reference, observer) if is_right else None
@@ -361,6 +362,10 @@ def _judge_call(
     is_cost = noted is not None and noted[1] is not None and is_storage(noted[1], observer)
     drifts = caused is not None or (noted is not None and not is_cost)
     findings = findings if caused is None else (caused, *findings)
+    refused = None if seen.error is None else blame_trained_halves(subject, seen.error)
+    if refused is not None:
+        findings = tuple(replace(f, operands=(), reason=refused[1]) if f.kind == "raise" else f for f in findings)
+        excess = Excess(HARDLY_A_DIGIT, HARDLY_A_DIGIT, base, refused[0], 1.0)
     return _Judged(findings, events, excess, drifts, in_float64_too, patch)
 
 

@@ -26,7 +26,15 @@ from precision_eval.doctor.diagnosis import (
     Severity,
     SourceLine,
 )
-from precision_eval.doctor.source import callee, dtype_argument, expressions, factor_and_inverse, names_at, python_frames, source_line
+from precision_eval.doctor.source import (
+    callee,
+    expressions,
+    factor_and_inverse,
+    keyword_argument,
+    names_at,
+    python_frames,
+    source_line,
+)
 from precision_eval.explain import explain
 from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Event, inside_event, is_installed, is_internal
 from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names
@@ -321,18 +329,24 @@ def owner_of(expression: str, path: str) -> str:
     return expression + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in rest)
 
 
-_DECLARED = ("dtype", "torch_dtype", "compute_dtype")
+_DECLARED = (
+    "dtype", "torch_dtype", "compute_dtype", "precision", "mixed_precision", "weight_dtype", "param_dtype",
+    "model_dtype", "autocast_dtype", "amp_dtype",
+)  # fmt: skip
+_CONFIGS = ("config", "cfg", "args", "hparams")
+_SHORT_NAMES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 _HALVES = (torch.float16, torch.bfloat16)
 
 
 def declared_formats(model: nn.Module) -> Iterator[tuple[str, torch.dtype]]:
     """Yield the half formats that attributes of a model's modules and its config name."""
     holders: list[tuple[str, Any]] = [(f"{path}." if path else "", module) for path, module in model.named_modules()]
-    holders.insert(1, ("config.", getattr(model, "config", None)))
+    holders[1:1] = [(f"{name}.", getattr(model, name, None)) for name in _CONFIGS]
     for prefix, holder in holders:
         for name in _DECLARED:
             value = holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)
-            dtype = getattr(torch, value.removeprefix("torch."), None) if isinstance(value, str) else value
+            word = value.removeprefix("torch.").removesuffix("-mixed") if isinstance(value, str) else ""
+            dtype = _SHORT_NAMES.get(word, getattr(torch, word, None)) if word else value
             if isinstance(dtype, torch.dtype) and dtype in _HALVES:
                 yield f"{prefix}{name}", dtype
 
@@ -354,7 +368,7 @@ def _words_of(record: Provenance) -> str:
         cast = "" if record.code is None else f", which the call casts at {place_of((record.code, record.instruction))}"
         return f"{record.kind} {record.name}{cast}"
     if record.kind == "made":
-        argument = "" if record.code is None else dtype_argument(record.code, record.instruction)
+        argument = "" if record.code is None else keyword_argument(record.code, record.instruction, "dtype")
         return f"{record.name} with {argument}" if argument else f"{record.name}, a new tensor"
     if record.kind == "cast":
         return record.name

@@ -10,6 +10,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -55,6 +56,7 @@ from precision_eval.doctor.ways import (
     rescale,
     scale_first,
     widen,
+    widen_function,
 )
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import tensors_in
@@ -69,7 +71,8 @@ from precision_eval.measure.model_calls import (
 )
 from precision_eval.trace.dtype_flow import Event
 from precision_eval.trace.operations import EIGHT_BITS, OperationKind
-from precision_eval.trace.provenance import named_tensors
+from precision_eval.trace.provenance import ancestors, named_tensors
+from precision_eval.trace.replay import rounding
 
 MOST_ALIKE = 4  # meetings of a line that are alike
 
@@ -146,30 +149,51 @@ def repairs_of(
         repairs = [] if drifts else _repairs_of_dtypes(subject, reference)
         if any(repair.verified for repair in repairs):
             return repairs
-        scaled = _find_scaled(subject, reference)
+        scaled, is_known = _find_scaled(subject, reference)
         undone = _follow("undone", Widen(undoes=True), subject, reference)
         is_last = undone.verified or not undone.undoes
         widened = undone if is_last else _follow("widened", Widen(), subject, reference)
         if not widened.verified:  # what overflows where it meets the model's format again
             later = _follow(UNTIL_IT_RAISES, widen, subject, reference)
             widened = later if later.verified else widened
+        if drifts and not (widened.verified and _drift(widened, reference) <= 2 * rounding(base_dtype(subject))):
+            whole = _widen_function(subject, reference)
+            is_better = widened.verified and not _as_exact(widened, whole, reference)
+            widened = whole if whole.verified and (is_better or not widened.verified) else widened
     scales = scaled.verified and (
         _is_explained(scaled, subject, reference) or (widened.verified and _as_exact(scaled, widened, reference))
     )
     verified = [*([scaled] if scales else []), *([widened] if widened.verified else [])]
+    if len(verified) == 2 and not is_known and not widened.stored:  # a range for any input, at no cost in memory
+        verified.reverse()
     for repair in verified:
         repair.relative_error = output_error(repair.outputs, reference.outputs)
     return verified or repairs
 
 
-def _find_scaled(subject: ExaminedModel, reference: Reference) -> Repair:
-    """Scale what overflows: by the scale that comes later, or by a factor that what follows, or its inverse, takes out."""
+def _find_scaled(subject: ExaminedModel, reference: Reference) -> tuple[Repair, bool]:
+    """Scale what overflows: by a scale that comes later, or by a factor that what follows or its inverse takes out."""
     scaled = Repair()
     for step in (scale_first, partial(rescale, undone=False), partial(rescale, undone=True)):
         scaled = _follow("scaled", step, subject, reference)
         if scaled.verified and _is_explained(scaled, subject, reference):
-            break
-    return scaled
+            return scaled, step is scale_first
+    return scaled, False
+
+
+def _widen_function(subject: ExaminedModel, reference: Reference) -> Repair:
+    """Widen what is computed in half in the function where digits are lost, and cast what comes of it once."""
+    repair, base, fresh = Repair(), base_dtype(subject), copy_model(subject)
+    event = _last_meeting(_observe(fresh, base, reference, numbers=True)[0] or [(None, None)])  # type: ignore[list-item]
+    observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=False)
+    sinks = [*(observer.tensors[output] for output in seen.outputs or ()), *observer.angles]
+    made = {at: None for sink in sinks for at in (sink, *ancestors(sink))}
+    change = widen_function(event, made) if event is not None and event.kind in INSIDE else ()
+    with suppress(SyntaxError):
+        repair.source.insert(change)
+        if repair.source and repair.source.reaches:
+            return _follow("widened", Widen(), subject, reference, repair)
+    return repair
 
 
 def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Repair]:
@@ -233,9 +257,7 @@ def _drift(repair: Repair, reference: Reference) -> float:
     return float("nan") if error is None else error
 
 
-def _follow(
-    way: str, step: Step, subject: ExaminedModel, reference: Reference, begun: Repair | None = None
-) -> Repair:
+def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, begun: Repair | None = None) -> Repair:
     """Cure one fault after the other until none is left, or until one cannot be cured this way."""
     repair = begun or Repair()
     cured: Counter[object] = Counter()  # several meetings of a line may be alike, as in `q * cos + p * sin`
@@ -258,8 +280,9 @@ def _follow(
             tries = event is not None and (event.kind in INSIDE or cured[at] < MOST_ALIKE)
             if event is not None and event.kind == "raise" and not event.operands:
                 tries = False  # it knows none of what it was given, and nothing of it floats
-            change = with_cast_on_the_right(*event.line) if isinstance(outcome.error, AttributeError) and event else ()
-            change = change or (step(event, base) if event is not None and tries else ())
+            change = step(event, base) if event is not None and tries else ()
+            if isinstance(outcome.error, AttributeError) and event is not None:  # what was cast is a number
+                change = with_cast_on_the_right(*event.line) or change
             if cured[at] and isinstance(change, tuple) and any(map(is_written_there, change)):
                 change = ()  # it did not cure
         repair.left = tuple(dict.fromkeys(f"{finding.kind} at {finding.place}" for finding, _ in faults))

@@ -353,8 +353,10 @@ def without_autocast(code: CodeType, instruction: int, device: str) -> tuple[Ins
     if at is None or not around or not imports_torch(file):
         return ()
     text = f'with torch.autocast("{device}", enabled=False): '
-    return () if is_written_there(insertion := Insertion(file, around[0].lineno, around[0].col_offset, text)) else (
-        insertion,
+    return (
+        ()
+        if is_written_there(insertion := Insertion(file, around[0].lineno, around[0].col_offset, text))
+        else (insertion,)
     )
 
 
@@ -434,7 +436,7 @@ def factor_and_inverse(code: CodeType, instruction: int) -> tuple[str, int, int]
     owners = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.lineno <= at <= (n.end_lineno or 0)]
     inside = list(ast.walk(max(owners, key=lambda n: n.lineno))) if owners else []
     scalings = [n for n in inside if isinstance(n, ast.BinOp | ast.AugAssign)]
-    factors = {}
+    factors: dict[str, int] = {}
     for node in scalings:
         parts = [node.value] if isinstance(node, ast.AugAssign) else [node.left, node.right]
         if isinstance(node.op, ast.Mult) and node.lineno <= at:
@@ -512,6 +514,28 @@ def with_cast_to(code: CodeType, instruction: int, dtype: str) -> tuple[Insertio
     return (Insertion(file, literal.lineno, literal.col_offset, dtype, removed=length),)
 
 
+def with_wide_cast(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
+    """Write float32 where a line casts: ``x.type(dtype)`` becomes ``x.type(torch.float32)``."""
+    node, file = _node(code, instruction), code.co_filename
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.end_col_offset is None:
+        return ()
+    parts = [*node.args, *(word.value for word in node.keywords)]
+    end = node.func.end_col_offset
+    if not parts and end and node.end_lineno and node.func.attr in CASTS and node.func.end_lineno == node.end_lineno:
+        at = end - len(node.func.attr)
+        return (Insertion(file, node.end_lineno, at, "float", removed=end - at),)
+    part = parts[0] if len(parts) == 1 else None
+    if (
+        part is None
+        or node.func.attr not in ("to", "type")
+        or part.end_lineno != part.lineno
+        or not part.end_col_offset
+    ):
+        return with_dtype(code, instruction, "torch.float32")
+    length = part.end_col_offset - part.col_offset
+    return (Insertion(file, part.lineno, part.col_offset, "torch.float32", removed=length),)
+
+
 def with_single(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     """Cast to float32 where a line casts to float64 by name: ``x.double()`` becomes ``x.float()``."""
     node = _node(code, instruction)
@@ -526,17 +550,26 @@ def cast_target(code: CodeType, instruction: int) -> str:
     return _text(code.co_filename, node.args[0]) if isinstance(node, ast.Call) and len(node.args) == 1 else ""
 
 
-def dtype_argument(code: CodeType, instruction: int) -> str:
-    """Write the `dtype=` argument of a call and, of an attribute, the expression that the file gives it."""
+def keyword_argument(code: CodeType, instruction: int, name: str) -> str:
+    """Write a keyword argument of a call and, of an attribute, the expression that the file gives it."""
     node, file = _node(code, instruction), code.co_filename
     words = node.keywords if isinstance(node, ast.Call) else []
-    written = next((_text(file, word.value) for word in words if word.arg == "dtype"), "")
+    written = next((_text(file, word.value) for word in words if word.arg == name), "")
     if not written.startswith("self."):
-        return f"dtype={written}" if written else ""
+        return f"{name}={written}" if written else ""
     for part in _parsed(file)[1]:
         if isinstance(part, ast.Assign) and _text(file, part.targets[0]) == written:
-            return f"dtype={written}, set to {_text(file, part.value)} at {short_path(file)}:{part.lineno}"
-    return f"dtype={written}"
+            return f"{name}={written}, set to {_text(file, part.value)} at {short_path(file)}:{part.lineno}"
+    return f"{name}={written}"
+
+
+def with_gradient_cast(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
+    """Cast what a tensor is given as its gradient: ``p.grad = g`` becomes ``p.grad = g.to(p.dtype)``."""
+    node, file = _node(code, instruction), code.co_filename
+    if not isinstance(node, ast.Attribute) or node.attr != "grad":
+        return ()
+    assigned = next((n for n in _parsed(file)[1] if isinstance(n, ast.Assign) and node in n.targets), None)
+    return _append_call(file, assigned.value, f".to({dtype_of(_text(file, node.value))})") if assigned else ()
 
 
 def with_keyword_cast(code: CodeType, instruction: int, words: tuple[str, ...], dtype: str) -> tuple[Insertion, ...]:

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from precision_eval.core.formats import short
 from precision_eval.core.formatting import join, plural
 from precision_eval.doctor.accuracy import HARDLY_A_DIGIT, finding_at, most_off
-from precision_eval.doctor.diagnosis import Finding, Patch
+from precision_eval.doctor.diagnosis import Finding, Patch, Severity
 from precision_eval.doctor.error_budget import run_rounded, run_steps
 from precision_eval.doctor.findings import left_faults
 from precision_eval.doctor.repairs import Repair
@@ -27,14 +27,12 @@ from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.model_calls import CallOutcome, base_dtype, copy_model, observe_call, output_error
 from precision_eval.trace.dtype_flow import HALVES, CodeLine, DtypeFlow, inside_event, is_internal, line_outside
-from precision_eval.trace.operations import OperationKind, kind_by_name
+from precision_eval.trace.operations import WITH_WEIGHTS, kind_by_name
 from precision_eval.trace.provenance import Provenance
 from precision_eval.trace.replay import Steps
 
 # Times that a drift must fall by with a change for its cause to be a fault, or a risk.
 FALLS, FALLS_A_LITTLE = 2.0, 1.25
-
-_ENDS = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN, OperationKind.NORM, OperationKind.CAST)
 
 
 class _WithoutAutocast(TorchFunctionMode):
@@ -55,7 +53,7 @@ class _WithoutAutocast(TorchFunctionMode):
 def blame_autocast(
     subject: ExaminedModel, reference: Reference, observer: DtypeFlow, device: str
 ) -> tuple[Finding, Patch] | None:
-    """Blame autocast where it narrows what was in float32 on purpose, and with it switched off there the call is right."""
+    """Blame autocast where it narrows what is in float32 on purpose, and switched off there it does no harm."""
     products = {line: record for line, record in observer.narrowed_products if not is_internal(line[0].co_filename)}
     if not products or reference.name != "float64":
         return None
@@ -104,7 +102,7 @@ def _errors(run: Steps, exact: Steps) -> tuple[float, float]:
 def find_late_cast(
     subject: ExaminedModel, seen: CallOutcome, reference: Reference, observer: DtypeFlow
 ) -> tuple[Finding, Patch] | None:
-    """Name what is rounded to half ahead of a cast to float32, or is summed in it, where float32 from there drifts less."""
+    """Name what is rounded to half ahead of a cast to float32, or summed in it, where float32 drifts less."""
     if reference.name != "float64" or seen.outputs is None:
         return None
     now, best = _distance(seen.outputs, reference), None
@@ -128,7 +126,7 @@ def find_late_cast(
         f"does not come back: the output is off by {now:.2g}, and by {then:.2g} with the cast ahead of {names[0]}"
     )
     place = source_line(first.code, first.instruction)
-    severity = "fault" if now > FALLS * then else "risk"
+    severity: Severity = "fault" if now > FALLS * then else "risk"
     return finding_at(first.name, first.call, place, first.dtype, reason, severity), repair.as_patch(place, "")
 
 
@@ -155,11 +153,11 @@ def _chain(sink: Provenance) -> list[Provenance]:
 
 def _is_between(record: Provenance, sink: Provenance) -> bool:
     narrow = record.kind == "op" and record.dtype in HALVES and record.code is sink.code
-    return narrow and kind_by_name(record.name) not in _ENDS
+    return narrow and kind_by_name(record.name) not in WITH_WEIGHTS
 
 
 def _widened(starts: list[Provenance], subject: ExaminedModel, reference: Reference) -> Repair | None:
-    """Run with the operands of some operations cast to float32; None where that raises, or changes an output's dtype."""
+    """Run with the operands of some operations cast to float32; None where that raises, or leaves a fault."""
     repair = Repair()
     with suppress(SyntaxError):
         for start in {(at.code, at.instruction): at for at in starts}.values():

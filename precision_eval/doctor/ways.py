@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Iterable
 
 import torch
 
@@ -29,14 +30,25 @@ from precision_eval.doctor.source import (
     with_casts,
     with_dtype,
     with_factor,
+    with_gradient_cast,
     with_keyword_cast,
     with_number_that_fits,
     with_result_cast,
     with_scale_first,
+    with_wide_cast,
     without_call,
 )
-from precision_eval.trace.dtype_flow import CodeLine, Event, inside_event, is_internal
-from precision_eval.trace.operations import ASSIGNMENTS, EIGHT_BITS, SLOTS, OperationKind, loses, operand_names
+from precision_eval.trace.dtype_flow import HALVES, CodeLine, Event, inside_event, is_internal
+from precision_eval.trace.operations import (
+    ASSIGNMENTS,
+    EIGHT_BITS,
+    SLOTS,
+    WITH_WEIGHTS,
+    OperationKind,
+    kind_by_name,
+    loses,
+    operand_names,
+)
 from precision_eval.trace.provenance import Provenance, ancestors, dtype_chain, maker_of, origin_of
 
 # Faults that are cured one after the other before a way is given up.
@@ -57,6 +69,8 @@ def at_meeting(event: Event, base: torch.dtype, *, late: bool = False) -> tuple[
         return ()
     if event.kind == "raise" and (local := with_cast_for_numpy(*event.line) or with_number_that_fits(*event.line)):
         return local
+    if event.kind == "raise" and (of_gradient := with_gradient_cast(*event.line)):
+        return of_gradient
     if event.caller is not None:
         return _around_module(event, event.caller, path="", cast_result=False)
     if event.of_module:
@@ -202,6 +216,36 @@ def widen(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
     return ()
 
 
+def widen_function(event: Event, made: Iterable[Provenance]) -> tuple[Insertion, ...]:
+    """Widen all that a function computes in half with a result, each part of it from where it enters."""
+    inside = [at for at in made if at.code is event.line[0] and at.dtype in HALVES]
+    inside = [at for at in inside if kind_by_name(at.name) not in WITH_WEIGHTS]
+    users: dict[Provenance, list[Provenance]] = {at: [] for at in inside}
+    for at in inside:
+        for parent in at.parents:
+            users.get(parent, []).append(at)
+    after = _reachable([at for at in inside if (at.code, at.instruction) == event.line], users)
+    related = _reachable(after, {at: [parent for parent in at.parents if parent in users] for at in inside})
+    change: dict[Insertion, None] = {}
+    for at in related:
+        assert at.code is not None
+        if not any(parent in users for parent in at.parents):
+            cast = with_wide_cast(at.code, at.instruction) if at.kind in ("cast", "made") else ()
+            edits = cast or _wide(inside_event("drift", at, 0))
+            change |= dict.fromkeys(edits if isinstance(edits, tuple) else ())
+    return tuple(change)
+
+
+def _reachable(start: Iterable[Provenance], edges: dict[Provenance, list[Provenance]]) -> list[Provenance]:
+    reached = dict.fromkeys(start)
+    pending = list(reached)
+    for at in pending:
+        more = [other for other in edges[at] if other not in reached]
+        reached |= dict.fromkeys(more)
+        pending += more
+    return list(reached)
+
+
 class Widen:
     """Widens an operation, and all after it that a cast back would overflow before: weights, and what is carried on."""
 
@@ -215,7 +259,11 @@ class Widen:
             return undone
         records = [record for _, _, record in event.operands[1:] if record.kind == "parameter"]
         weights = {("parameter", record.name): torch.float32 for record in records}
-        is_broken, last, place = event.kind == "first_non_finite", event.last, f"{event.name} {source_line(*event.line)}"
+        is_broken, last, place = (
+            event.kind == "first_non_finite",
+            event.last,
+            f"{event.name} {source_line(*event.line)}",
+        )
         self.overflows |= is_broken and event.sort is OperationKind.CAST
         if weights and (is_broken or place in self.refused):
             return weights
@@ -305,6 +353,8 @@ def at_origin(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
     """Take out the cast that brought the stray dtype; else cast what is narrower where it is made, and what is wider
     as late as possible, after what is computed in it.
     """
+    if event.kind == "raise" and with_gradient_cast(*event.line):
+        return ()  # what it was computed in was chosen
     if undone := _without_narrowing(event, {record.dtype for _, _, record in event.operands}):
         return undone
     stray = _stray(event, base)

@@ -113,7 +113,19 @@ def inside_event(kind: str, record: Provenance, number: int) -> Event:
     operands: list[tuple[Key, tuple[int, ...], Provenance]] = [((i,), (), r) for i, r in enumerate(record.parents)]
     line, sort = (record.code, record.instruction), OperationKind.CAST if record.kind == "cast" else OperationKind.PLAIN
     name, dtype = record.name, record.dtype
-    return Event(kind, number, name, sort, line, record.call, operands, dtype, of_module=False, reach=record.reach, factors=record.factors)
+    return Event(
+        kind,
+        number,
+        name,
+        sort,
+        line,
+        record.call,
+        operands,
+        dtype,
+        of_module=False,
+        reach=record.reach,
+        factors=record.factors,
+    )
 
 
 @dataclass(eq=False, slots=True)

@@ -75,6 +75,9 @@ class OperationKind(IntEnum):
     DTYPE = 12  # the property, read by the code
 
 
+# What computes with weights, or with products of all parts: its result costs what the format does.
+WITH_WEIGHTS = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN, OperationKind.NORM)
+
 # Methods of a tensor that cast it.
 CASTS = ("to", "type", "type_as", "half", "float", "bfloat16", "double")
 

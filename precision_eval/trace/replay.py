@@ -96,8 +96,10 @@ class Steps(TorchFunctionMode):
         origins: TensorMap[bool] | None = None,
         keeps: bool = False,
         instead: dict[Hashable, torch.Tensor] | None = None,
+        scaled: bool = False,
     ) -> None:
         super().__init__()
+        self.scaled = scaled  # what is rounded fills its format's range
         self.keeps = keeps
         self.instead = instead or {}  # results to put in the place of a step's own
         self.lost = 0.0, 0.0  # of the operands of such a result what it is off by, and what it is, where it is off
@@ -152,7 +154,8 @@ class Steps(TorchFunctionMode):
         if to is None:
             return result
         with torch._C.DisableTorchFunction():
-            rounded = {id(part): _rounded(part, dtype) for part, dtype in zip(floats, to.dtypes, strict=False)}
+            pairs = zip(floats, to.dtypes, strict=False)
+            rounded = {id(part): _rounded(part, dtype, scaled=self.scaled) for part, dtype in pairs}
             self.rounds_whole_numbers |= any(_is_another_whole_number(part, rounded[id(part)]) for part in floats)
             given = {id(value) for value in (*args, *(kwargs or {}).values()) if isinstance(value, torch.Tensor)}
             if kind_of(func) is not OperationKind.CAST:  # a cast that does nothing gives back what it was given
@@ -207,7 +210,9 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor.detach()
 
 
-def _rounded(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _rounded(tensor: torch.Tensor, dtype: torch.dtype, *, scaled: bool = False) -> torch.Tensor:
+    if scaled and float(largest := tensor.detach().abs().max()):
+        return _rounded(tensor * (torch.finfo(dtype).max / largest), dtype) * (largest / torch.finfo(dtype).max)
     if tensor.requires_grad:  # a gradient through the cast would be rounded too, and may overflow
         return tensor + (_rounded(tensor.detach(), dtype) - tensor.detach())
     parts = _real(tensor)
