@@ -332,15 +332,9 @@ def _judge_call(
     elif passes:
         excess, noted = of_numbers(subject, outcome, reference, base, observer)
     if noted is not None:
-        drift = noted[0]
-        if excess is not None and excess.updated and excess.lost < HALF_LOST:
-            drift = replace(drift, severity="risk")
-        if excess is not None and observer.autocast:
-            drift, patch = blame_cached_casts(subject, reference, excess, drift)
-        if excess is not None and patch is None:
-            drift, patch = blame_epsilon(subject, reference, excess, drift)
-            if patch is None:
-                drift, patch = blame_number(subject, reference, excess, drift)
+        drift, patch = noted[0], None
+        if excess is not None:
+            drift, patch = _blame_other(subject, reference, observer, excess, drift)
         findings = _with_numbers(findings, drift)
     elif raised is None and outcome.are_tokens and not broken:
         noted = find_moved_choice(subject, outcome, reference, base)
@@ -367,6 +361,21 @@ def _judge_call(
         findings = tuple(replace(f, operands=(), reason=refused[1]) if f.kind == "raise" else f for f in findings)
         excess = Excess(HARDLY_A_DIGIT, HARDLY_A_DIGIT, base, refused[0], 1.0)
     return _Judged(findings, events, excess, drifts, in_float64_too, patch)
+
+
+def _blame_other(
+    subject: ExaminedModel, reference: Reference, observer: DtypeFlow, excess: Excess, drift: Finding
+) -> tuple[Finding, Patch | None]:
+    """Blame what is no rounding of a line where a run without it shows that it is the cause."""
+    patch = None
+    if excess.updated and excess.lost < HALF_LOST:
+        drift = replace(drift, severity="risk")
+    if observer.autocast:
+        drift, patch = blame_cached_casts(subject, reference, excess, drift)
+    for blame in (blame_epsilon, blame_number):
+        if patch is None:
+            drift, patch = blame(subject, reference, excess, drift)
+    return drift, patch
 
 
 def _device_of(subject: ExaminedModel) -> str:
