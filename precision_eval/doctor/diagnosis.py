@@ -86,6 +86,7 @@ class Held:
     modules: tuple[str, ...]
     elements: int
     stored_bytes: int
+    wide_matrices: int = 0  # of more bytes an element than most of the model, such as the weights of an adapter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,6 +374,8 @@ def answer_lines(diagnosis: Diagnosis) -> Iterator[str]:
     first, raised = diagnosis.first_split, diagnosis.raised
     if first is None:
         yield "No fault: every meeting of unlike dtypes is on purpose, or harmless."
+        for held in (held for held in diagnosis.held if held.wide_matrices):
+            yield from _label("cost", f"{_held(held)}: trained weights belong there, others cost twice the memory")
         return
     if first.severity == "risk":
         yield f"No fault here; {_headline(first)}:"
@@ -517,15 +520,19 @@ def _row(remedy: Remedy) -> tuple[str, ...]:
     return remedy.fix, ("★ yes" if remedy.is_best else "yes") if remedy.cures else "no", drift, latency, *sizes
 
 
+def _held(held: Held) -> str:
+    names = [name or "the model itself" for name in held.modules[:4]]
+    more = [f"{len(held.modules) - 4} more"] if len(held.modules) > 4 else []
+    return f"held in {held.dtype}: {join(names + more)} ({memory_text(held.stored_bytes)})"
+
+
 def _observed(diagnosis: Diagnosis) -> Iterator[str]:
     if compiled := diagnosis.compiled:
         how = f"differs: {compiled.how}" if compiled.differs else "as in eager"
         yield f"compiled ({compiled.backend}): {compiled.status}; {how}"
         yield compiled.message
     for held in diagnosis.held:
-        names = [name or "the model itself" for name in held.modules[:4]]
-        more = [f"{len(held.modules) - 4} more"] if len(held.modules) > 4 else []
-        yield f"held in {held.dtype}: {join(names + more)} ({memory_text(held.stored_bytes)})"
+        yield _held(held)
     for backend in diagnosis.backends:
         yield f"attention: {backend['backend']} on {', '.join(backend['operands'])}, {backend['count']}×"
     for row in diagnosis.autocast:

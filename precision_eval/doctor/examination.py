@@ -479,6 +479,7 @@ def _held(subject: ExaminedModel, base: torch.dtype) -> tuple[Held, ...]:
         Held(
             dtype=dtype, modules=tuple(dict.fromkeys(path for path, _ in of_dtype)),
             elements=sum(t.numel() for _, t in of_dtype), stored_bytes=sum(t.nbytes for _, t in of_dtype),
+            wide_matrices=sum(t.dim() > 1 and t.element_size() > base.itemsize for _, t in of_dtype),
         )
         for dtype, of_dtype in groups.items()
     )  # fmt: skip

@@ -75,6 +75,7 @@ from precision_eval.trace.provenance import ancestors, named_tensors
 from precision_eval.trace.replay import rounding
 
 MOST_ALIKE = 4  # meetings of a line that are alike
+MOST_TURNS = 2  # times that edits may come to the same source
 
 
 @dataclass
@@ -156,7 +157,7 @@ def repairs_of(
         if not widened.verified:  # what overflows where it meets the model's format again
             later = _follow(UNTIL_IT_RAISES, widen, subject, reference)
             widened = later if later.verified else widened
-        if drifts and not (widened.verified and _drift(widened, reference) <= 2 * rounding(base_dtype(subject))):
+        if not widened.verified or (drifts and _drift(widened, reference) > 2 * rounding(base_dtype(subject))):
             whole = _widen_function(subject, reference)
             is_better = widened.verified and not _as_exact(widened, whole, reference)
             widened = whole if whole.verified and (is_better or not widened.verified) else widened
@@ -178,6 +179,8 @@ def _find_scaled(subject: ExaminedModel, reference: Reference) -> tuple[Repair, 
         scaled = _follow("scaled", step, subject, reference)
         if scaled.verified and _is_explained(scaled, subject, reference):
             return scaled, step is scale_first
+        if not any(left.startswith("first_non_finite") for left in scaled.left):
+            break
     return scaled, False
 
 
@@ -192,7 +195,7 @@ def _widen_function(subject: ExaminedModel, reference: Reference) -> Repair:
     with suppress(SyntaxError):
         repair.source.insert(change)
         if repair.source and repair.source.reaches:
-            return _follow("widened", Widen(), subject, reference, repair)
+            return _follow(UNTIL_IT_RAISES, Widen(), subject, reference, repair)
     return repair
 
 
@@ -261,7 +264,7 @@ def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, 
     """Cure one fault after the other until none is left, or until one cannot be cured this way."""
     repair = begun or Repair()
     cured: Counter[object] = Counter()  # several meetings of a line may be alike, as in `q * cos + p * sin`
-    base, first_drift = base_dtype(subject), None
+    base, first_drift, states = base_dtype(subject), None, Counter[str]()
     for _ in range(MOST_STEPS + 1):
         with repair.source.active():
             model = repair.copy(subject)
@@ -287,6 +290,8 @@ def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, 
                 change = ()  # it did not cure
         repair.left = tuple(dict.fromkeys(f"{finding.kind} at {finding.place}" for finding, _ in faults))
         if not change:
+            if isinstance(step, Widen) and step.ends_wide:  # what it returns does not fit the model's format
+                repair.outputs, repair.left = outcome.outputs, _still_wrong(outcome, reference)
             return repair
         cured[at] += 1
         repair.undoes |= not isinstance(change, dict) and not any(inserted.text for inserted in change)
@@ -299,7 +304,8 @@ def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, 
             repair.source.insert(change)
         except SyntaxError:
             return repair
-        if not repair.source.reaches:
+        states[re.sub(r"[()\s]", "", repair.source.diff())] += 1
+        if not repair.source.reaches or max(states.values()) > MOST_TURNS:  # a cast is put in and taken out again
             return repair
     return repair
 

@@ -252,7 +252,7 @@ class Widen:
     def __init__(self, *, undoes: bool = False) -> None:
         self.undoes = undoes  # takes out the casts ahead of it first
         self.refused: set[str] = set()
-        self.overflows = False
+        self.overflows = self.ends_wide = False
 
     def __call__(self, event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
         if self.undoes and (undone := _without_narrowing(event, {torch.float32, torch.float64})):
@@ -273,7 +273,9 @@ class Widen:
         if last.event is not None and last.event.last is not None:  # where what it went into ends
             last = last.event.last
         assert last.code is not None
-        return with_result_cast(last.code, last.instruction, f"torch.{short(base)}")
+        end = f"end {source_line(last.code, last.instruction)}"
+        self.ends_wide, self.refused = end in self.refused, self.refused | {end}
+        return () if self.ends_wide else with_result_cast(last.code, last.instruction, f"torch.{short(base)}")
 
 
 def _wide(event: Event) -> tuple[Insertion, ...] | Stored:
