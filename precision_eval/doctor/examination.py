@@ -347,8 +347,8 @@ def _judge_call(
     if in_float64_too:
         findings = tuple(map(blame_no_dtype, findings))
     if raised is None and observer.numbers is not None:
-        unused = find_idle_autocast(observer) or unused_formats(subject, base, observer.numbers.counts)
-        findings = findings if unused is None else (*findings, unused)
+        unused = find_idle_autocast(observer), unused_formats(subject, base, observer.numbers.counts)
+        findings = (*findings, *(finding for finding in unused if finding is not None))
     is_right = raised is None and not broken and not any(finding.severity != "note" for finding in findings)
     late = find_late_cast(subject, seen, reference, observer) if is_right else None
     if late is not None:

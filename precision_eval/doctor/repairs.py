@@ -179,7 +179,7 @@ def _find_scaled(subject: ExaminedModel, reference: Reference) -> tuple[Repair, 
         scaled = _follow("scaled", step, subject, reference)
         if scaled.verified and _is_explained(scaled, subject, reference):
             return scaled, step is scale_first
-        if not any(left.startswith("first_non_finite") for left in scaled.left):
+        if step is scale_first and not any(left.startswith("first_non_finite") for left in scaled.left):
             break
     return scaled, False
 
@@ -187,7 +187,8 @@ def _find_scaled(subject: ExaminedModel, reference: Reference) -> tuple[Repair, 
 def _widen_function(subject: ExaminedModel, reference: Reference) -> Repair:
     """Widen what is computed in half in the function where digits are lost, and cast what comes of it once."""
     repair, base, fresh = Repair(), base_dtype(subject), copy_model(subject)
-    event = _last_meeting(_observe(fresh, base, reference, numbers=True)[0] or [(None, None)])  # type: ignore[list-item]
+    faults, _, _ = _observe(fresh, base, reference, numbers=True)
+    event = _last_meeting(faults) if faults else None
     observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=False)
     sinks = [*(observer.tensors[output] for output in seen.outputs or ()), *observer.angles]
     made = {at: None for sink in sinks for at in (sink, *ancestors(sink))}

@@ -6,13 +6,9 @@ to the last product with weights, whose result is what the format costs.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
-from typing import Any
+from contextlib import suppress
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from precision_eval.core.formats import short
 from precision_eval.core.formatting import join, plural
@@ -26,28 +22,13 @@ from precision_eval.doctor.ways import widen
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.model_calls import CallOutcome, base_dtype, copy_model, observe_call, output_error
-from precision_eval.trace.dtype_flow import HALVES, CodeLine, DtypeFlow, inside_event, is_internal, line_outside
+from precision_eval.trace.dtype_flow import HALVES, DtypeFlow, inside_event, is_internal
 from precision_eval.trace.operations import WITH_WEIGHTS, kind_by_name
 from precision_eval.trace.provenance import Provenance
 from precision_eval.trace.replay import Steps
 
 # Times that a drift must fall by with a change for its cause to be a fault, or a risk.
 FALLS, FALLS_A_LITTLE = 2.0, 1.25
-
-
-class _WithoutAutocast(TorchFunctionMode):
-    """Runs the operations of some lines with autocast switched off."""
-
-    def __init__(self, lines: set[CodeLine], device: str) -> None:
-        super().__init__()
-        self.lines, self.device = lines, device
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        switched = line_outside(sys._getframe(1))[:2] in self.lines
-        with torch.autocast(self.device, enabled=False) if switched else nullcontext():
-            return func(*args, **(kwargs or {}))
 
 
 def blame_autocast(
@@ -57,35 +38,29 @@ def blame_autocast(
     products = {line: record for line, record in observer.narrowed_products if not is_internal(line[0].co_filename)}
     if not products or reference.name != "float64":
         return None
-    exact = run_rounded(subject, {})
+    repair, exact = Repair(), run_rounded(subject, {})
     now = _errors(_run(subject), exact)
-    with _WithoutAutocast(set(products), device):
-        then = _errors(_run(subject), exact)
-    drifts, turns = now[0] > FALLS * then[0], now[1] > max(HARDLY_A_DIGIT, FALLS * then[1])
-    if not (drifts or turns):
-        return None
-    line, record = next(iter(products.items()))
-    gain = (
-        f"the output's relative error to float64 is {now[0]:.2g}, and {then[0]:.2g}"
-        if drifts
-        else f"an angle whose sine is taken is off by {now[1]:.2g} rad, and by {then[1]:.2g}"
-    )
-    reason = (
-        f"autocast runs this in {short(record.dtype)}, though what it is given is in float32 on purpose: {gain} with "
-        "autocast switched off here"
-    )
-    finding = finding_at(record.name, record.call, source_line(*line), record.dtype, reason)
-    repair = Repair()
     with suppress(SyntaxError):
         for at in products:
             repair.source.insert(without_autocast(*at, device))
-        if repair.source and repair.source.reaches:
-            with repair.source.active():
-                run = _run(subject)
-            errors = _errors(run, exact)
-            if errors[0] <= FALLS * then[0] and errors[1] <= max(HARDLY_A_DIGIT, FALLS * then[1]):
-                repair.outputs, repair.relative_error = run.outputs, errors[0]
-    return finding, repair.as_patch(finding.place, "" if repair.verified else reason)
+    if not (repair.source and repair.source.reaches):
+        return None
+    with repair.source.active():
+        run = _run(subject)
+    then = _errors(run, exact)
+    drifts, turns = now[0] > FALLS * then[0], now[1] > max(HARDLY_A_DIGIT, FALLS * then[1])
+    if not (drifts or turns):
+        return None
+    repair.outputs, repair.relative_error = run.outputs, then[0]
+    line, record = next(iter(products.items()))
+    what = "the output's relative error to float64" if drifts else "the error of an angle in rad"
+    before, after = (now[0], then[0]) if drifts else (now[1], then[1])
+    reason = (
+        f"autocast runs this in {short(record.dtype)}, though what it is given is in float32 on purpose: {what} is "
+        f"{before:.2g}, and {after:.2g} with autocast switched off here"
+    )
+    finding = finding_at(record.name, record.call, source_line(*line), record.dtype, reason)
+    return finding, repair.as_patch(finding.place, "")
 
 
 def _run(subject: ExaminedModel) -> Steps:

@@ -180,8 +180,10 @@ def test_a_format_that_is_declared_and_not_used_is_told():
     x = torch.randn(2, 16)
     diagnosis = examine(Declares("bfloat16").eval(), x, fixes=False)
     assert [(f.kind, f.severity, f.op) for f in diagnosis.findings] == [
-        ("declared", "risk", "compute_dtype and config.torch_dtype")
+        ("declared", "risk", "autocast"),
+        ("declared", "risk", "compute_dtype and config.torch_dtype"),
     ]
+    assert "enabled=self.casts" in diagnosis.findings[0].reason
     assert diagnosis.faults == ()
     assert "declared and not used" in str(diagnosis)
     assert examine(Declares("bfloat16", casts=True).eval(), x, fixes=False).of("risk") == ()
