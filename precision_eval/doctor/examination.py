@@ -206,7 +206,8 @@ def _with_wider_range(diagnosis: Diagnosis) -> Diagnosis:
         place=first.place if first else None, diff="", code='model = precision_eval.fixed(model, "bfloat16")',
         origin="", verified=True, left=(), relative_error=wider.relative_error,
     )  # fmt: skip
-    return replace(diagnosis, patches=(*diagnosis.patches, patch))
+    known = [other.code for other in diagnosis.patches]
+    return diagnosis if patch.code in known else replace(diagnosis, patches=(*diagnosis.patches, patch))
 
 
 def _with_fix(diagnosis: Diagnosis) -> Diagnosis:
