@@ -194,7 +194,7 @@ def _not_of_the_family(member: Member, dtypes: dict[str, str]) -> str | None:
     if member.kind == "mismatch" and len(names) > 1:
         if len(set(names)) == 1:
             return f"the sentence is that of '{member.id}', but every operand is {names[0]}: devices or shapes disagree"
-        if not any(is_continuous(name) for name in names):
+        if not member.do and not any(is_continuous(name) for name in names):
             return (
                 f"the sentence is that of '{member.id}', but none of {', '.join(sorted(set(names)))} is a float format"
             )
