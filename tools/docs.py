@@ -179,22 +179,6 @@ def _span_of(texts: Sequence[str]) -> str:
     return f"{len(texts)} fixes ×{least}" + (f" to ×{most}" if most != least else "")
 
 
-def drift_markdown(folder: Path, page: Path) -> str:
-    """Return the drift of each fix, a column per case of a run, and what raised instead."""
-    run, notes, columns = load_run(folder), Footnotes(), []
-    cells: dict[str, dict[str, str]] = {}
-    for group in (section for section in run.sections if section.curing):
-        table = next(iter(tables_of(run, group, notes)))
-        columns.append(f"{group.case} {group.size}{table.title.rpartition(group.device)[2]}")
-        result, drift = table.columns.index("result"), table.columns.index("drift")
-        for row in table.rows:
-            cell = row[result] if row[drift] == MISSING else _without_interval(row[drift])
-            cells.setdefault(row[0].removeprefix("≈ "), {})[columns[-1]] = cell
-    rows = [(fix, *(of_fix.get(column, MISSING) for column in columns)) for fix, of_fix in cells.items()]
-    table = make_table(("fix", *columns), rows, align="l" + "r" * len(columns))
-    return f"{_markdown([table], notes)}\n\n{environment_markdown(run)}"
-
-
 def reports_markdown(file: Path, page: Path) -> str:
     """Return public reports by verdict, for each half of each draw."""
     first = page.parent / "reports"
@@ -206,19 +190,27 @@ def reports_markdown(file: Path, page: Path) -> str:
 
 
 def _reports_of(folder: Path, half: str) -> str:
-    """List the worst verdicts first; a verdict has an arrow to the one since, where that is another."""
+    """List the worst verdicts first; a verdict has an arrow to the one since, where that is another.
+
+    Of the open half, which was looked at, those that are right are links alone.
+    """
     cases = tomllib.loads((folder / "answers.toml").read_text(encoding="utf-8"))["case"]
     verdicts = tomllib.loads((folder / "verdicts.toml").read_text(encoding="utf-8"))
     lists: dict[tuple[str, ...], list[str]] = {}
     for case in (case for case in cases if case["set"] == half):
         read = verdicts[case["id"]]
         since = tuple(read[name] for name in ("verdict", "since") if name in read)
+        link = f"[{_thread(case['source'])}]({case['source']})"
+        if half == "open" and since == ("right",):
+            lists.setdefault(since, []).append(link)
+            continue
         command = "" if case["tool"] == "doctor" else f" {case['tool']}"
         symptom = markdown_text(case.get("short") or _first_words(case["symptom"], 8))
-        lists.setdefault(since, []).append(f"- [{_thread(case['source'])}]({case['source']}){command}: {symptom}")
+        lists.setdefault(since, []).append(f"- {link}{command}: {symptom}")
     ordered = sorted(lists.items(), key=lambda entry: [_VERDICTS.index(verdict) for verdict in entry[0]])
     return "\n\n".join(
-        f"**{' → '.join(since).capitalize()}, {len(lines)}**\n\n" + "\n".join(lines) for since, lines in ordered
+        f"**{' → '.join(since).capitalize()}, {len(lines)}**\n\n" + ("\n" if lines[0][0] == "-" else ",\n").join(lines)
+        for since, lines in ordered
     )
 
 
@@ -237,7 +229,6 @@ def _thread(source: str) -> str:
 BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "results": ("cpu", run_markdown),
     "voice": ("voice-quality.json", voice_markdown),
-    "gpu": ("gpu", drift_markdown),
     "h200": ("h200", h200.overview_markdown),
     "h200-hour": ("h200", h200.hour_markdown),
     "h200-trials": ("h200", h200.trials_markdown),

@@ -25,6 +25,8 @@ from precision_eval.results.reading import Run, load_run
 
 MIB = 2**20
 BASELINE, TWIN = "full_float32", "twin"
+# The fix whose launched ratio docs/gpu.md has too.
+LAUNCHED = "bfloat16"
 FILES = ("fixes.jsonl", "plain-torch.jsonl", "trials.jsonl")
 REPORT = "report.md"
 _REPORT_HEAD = f"""`python -m tools h200` writes this page; [docs/gpu.md](../../docs/gpu.md) says how to read it.
@@ -32,7 +34,11 @@ _REPORT_HEAD = f"""`python -m tools h200` writes this page; [docs/gpu.md](../../
 - `{BASELINE} again` is a second copy of the baseline. Where its ratio is not 1, the difference is the copy's.
 - Drift and stored memory are of `results/gpu`, for the cases that are in both. What the fixes of the other cases store
   is not listed: the recorded figure also counts the tensors that a fix replaced.
-- *Peak of a call* is what a call allocates above what was there before it."""
+- *Peak of a call* is what a call allocates above what was there before it.
+
+```console
+precision-eval run --device cuda --measure trace,drift,memory,teacher_forced_drift --out results/gpu
+```"""
 CLOCKS = {"device": "graph", "launched": "launched"}
 PLAIN_CLOCKS = {
     "events_us": "launched, CUDA events",
@@ -114,20 +120,18 @@ def baseline_time(fixes: Mapping[str, Timed], clock: str) -> str:
 
 
 def overview_markdown(folder: Path, page: Path) -> str:
-    """Return every ratio on both clocks, a line each."""
+    """Return the device's ratio of every fix, a case a line, and one launched ratio."""
     every = read_fixes(folder)
     names = sorted({name for fixes in every.values() for name in fixes} - {BASELINE, TWIN}, key=order_of)
+    columns = [*((name, "device") for name in names), (LAUNCHED, "launched")]
     rows = [
-        (
-            " ".join(key) if clock == "device" else "",
-            clock,
-            *(fixes[name].ratio(clock, interval=False) if name in fixes else MISSING for name in names),
-        )
+        (" ".join(key).removesuffix(" eager"), *(
+            fixes[name].ratio(clock, interval=False) if name in fixes else MISSING for name, clock in columns
+        ))
         for key, fixes in every.items()
-        for clock in CLOCKS
-    ]
-    head = ("case, size, mode", "clock", *names)
-    table = to_markdown(make_table(head, rows, align="ll" + "r" * (len(head) - 2)))
+    ]  # fmt: skip
+    head = ("case, size", *names, f"{LAUNCHED}, launched")
+    table = to_markdown(make_table(head, rows, align="l" + "r" * len(columns)))
     load = _head(folder)
     return f"{table}\n\n{load['date']}; {environment_line(load)}; driver: {load['device']['driver']}. {load['load']}"
 

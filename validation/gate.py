@@ -287,7 +287,8 @@ def _of_fault(place: str, fault: str, counts: Data) -> Figure:
         "slowdown found in 80 % (median cell)": f"{100 * counts['detectable']:.2f} %",
     }
     share = judged_share(f"{place}: {TITLES[fault]}: {verb}", hits, gates, bound, rivals=columns)
-    return share if gates >= LEAST_GATES else replace(share, met=None)
+    # Unchanged gates are judged all together.
+    return share if gates >= LEAST_GATES and _is_planted(fault) else replace(share, met=None)
 
 
 def _of_effort(place: str, rates: dict[str, Data]) -> Figure:

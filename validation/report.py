@@ -41,6 +41,7 @@ CONDITIONS = {
     "kinds": r"^(.+?): ",
     "device": r"^(own|shared) tensors: ",
     "doctor": r", seventh set, (first|after looking)$",
+    "overhead": r", (wall clock|processor time)$",
     "reports": r"^(.+ draw, (?:held|open)): ",
 }
 

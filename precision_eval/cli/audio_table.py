@@ -45,7 +45,7 @@ def pairs_of(reference: Path, estimate: Path) -> tuple[list[tuple[str, Path, Pat
             name = str(path.relative_to(folder).with_suffix(""))
             if name in files:
                 raise AudioParameterError(
-                    f"{files[name]} and {path} have one name; expected one recording of each name"
+                    f"{files[name]} and {path} have the same name; give recordings with different names"
                 )
             files[name] = path
         folders.append(files)
@@ -53,7 +53,7 @@ def pairs_of(reference: Path, estimate: Path) -> tuple[list[tuple[str, Path, Pat
     pairs = [(name, first[name], second[name]) for name in first if name in second]
     if not pairs:
         raise AudioParameterError(
-            f"no recording of {reference} has a partner of its name in {estimate}; pairs go by name"
+            f"no file name occurs in both {reference} and {estimate}; recordings are paired by name"
         )
     return pairs, sorted(str(files[name]) for files in folders for name in set(files) - {pair[0] for pair in pairs})
 

@@ -90,7 +90,7 @@ CompileMode = Annotated[
     typer.Option(
         "--compile-mode",
         metavar="MODE",
-        help="Of compiled calls on CUDA: default, reduce-overhead or max-autotune; the last two replay CUDA graphs.",
+        help="torch.compile's mode on CUDA: default, reduce-overhead or max-autotune; the last two replay CUDA graphs.",
     ),
 ]
 Thorough = Annotated[bool, typer.Option("--thorough", help="Every size and more of everything, for publication.")]

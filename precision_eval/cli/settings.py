@@ -99,7 +99,7 @@ RUN = (
         "clock",
         "device, launched or both",
         _word_of("device", "launched", "both"),
-        "what times calls on CUDA: CUDA graphs, or Python and the wall clock; default both, judged by the device",
+        "how calls are timed on CUDA: as graphs (device) or from Python (launched); default both",
     ),
     Setting(
         "isolation",

@@ -454,8 +454,8 @@ def _check_is_of_dtypes(subject: ExaminedModel, error: Exception, raised: Event)
         return caused[0]
     first = first_line(error)[:300]
     raise ParameterError(
-        f"the model raises {type(error).__name__} at {source_line(*raised.line)}: {first}; that is no error of "
-        "dtypes: give inputs with which it runs, or with which it raises the error that you want to understand"
+        f"the model raises {type(error).__name__} at {source_line(*raised.line)}: {first}; that is not a dtype "
+        "error: give inputs with which it runs, or with which it raises the error that you want to understand"
     ) from error
 
 

@@ -171,11 +171,11 @@ FIXES: tuple[Fix, ...] = (
 _MORE_FIXES = (
     Fix(
         id="softmax_float32",
-        title="scores stored in the operands' dtype",
+        title="softmax in float32",
         agreement="activation_to_storage",
         compute="softmax_float32",
         explanation=(
-            "`query_to_half`, and attention written out: scores stored in the operands' dtype, softmax in float32."
+            "`query_to_half`, with attention written out: scores stored in the operands' dtype, softmax in float32."
         ),
         source="FlashAttention, arXiv 2205.14135; PASA, arXiv 2503.01873",
     ),
@@ -185,7 +185,7 @@ _MORE_FIXES = (
             title=f"{backend} kernel",
             agreement="activation_to_storage",
             compute=f"sdpa_{backend}",
-            explanation=f"`query_to_half`, and attention on the {backend} kernel only; unsupported if it cannot run.",
+            explanation=f"`query_to_half`, with attention on the {backend} kernel only; unsupported if it cannot run.",
             source="torch.nn.attention.sdpa_kernel",
         )
         for backend in ("math", "flash", "efficient", "cudnn")

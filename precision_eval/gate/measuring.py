@@ -226,7 +226,7 @@ def _check_same_computation(base: GateSide, head: GateSide, trees: tuple[SourceT
     if apart > _OTHER_COMPUTATION:
         raise ParameterError(
             f"the case is not the same computation on both sides: in float64, where casts to narrower formats do "
-            f"nothing, the output of {trees[1].title} is {apart:.2g} of its size away from that of {trees[0].title}; "
+            f"nothing, the output of {trees[1].title} differs from that of {trees[0].title} by {apart:.2g} relative; "
             "compare sides that compute the same"
         )
 

@@ -170,8 +170,8 @@ def build_sides(
     for name, value in after[BASE].items():
         if after[HEAD][name] != value:
             raise ParameterError(
-                f"{trees[0].title} leaves {name} at {value} and {trees[1].title} at {after[HEAD][name]}, which is one "
-                f"for a whole process; {REMEDY}"
+                f"{trees[0].title} leaves {name} at {value} and {trees[1].title} at {after[HEAD][name]}, a setting "
+                f"of the whole process; {REMEDY}"
             )
     base, head = sides[BASE], sides[HEAD]
     _check_alike(base, head, trees)

@@ -148,7 +148,7 @@ class ModuleTree:
         self._names = {name for folder in self._paths for name in _top_level_names(Path(folder))}
         for library in {"torch", "numpy"} & self._names:
             raise ParameterError(
-                f"{tree.title} holds a {library} of its own, of which a process has one; give a folder without it"
+                f"{tree.title} has its own {library}, and a process can load only one; give a folder without it"
             )
 
     def sources(self) -> dict[str, str]:
@@ -221,7 +221,7 @@ class ModuleTree:
         for name, place in ((name, place) for name, module in self.modules.items() for place in _places(module)):
             if place.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)):
                 raise ParameterError(
-                    f"{self.tree.title} holds a compiled extension, {name}, of which a process has one version; run "
+                    f"{self.tree.title} has a compiled extension, {name}, and a process can load only one version; run "
                     "each side into a folder of its own and compare by `precision-eval report BASE HEAD`"
                 )
             if self._is_foreign(place):

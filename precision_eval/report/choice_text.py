@@ -31,7 +31,7 @@ LESS = {"time": "less time", "drift": "less drift", "memory": "less memory", "or
 MOST_DOUBTS = 3
 
 _BEST = {"quality": "smallest drift", "speed": "least time", "balanced": "best balance of time and drift"}
-_ONE_PROCESS = f", as one process timed it; --set processes=5 asks for more than {percent(SAME_TIME)}"
+_ONE_PROCESS = f", as one process timed it; with --set processes=5 it needs more than {percent(SAME_TIME)}"
 
 
 def headline(choice: Choice) -> str:
@@ -90,8 +90,8 @@ def tie_lines(choice: Choice) -> list[str]:
         ):
             least = percent(math.expm1(group.reach_of(taken, row)))
             lines.append(
-                f"{row.fix} is {verdict}, {time_text(row.time)}, and yet a tie: a choice asks for more than {least} "
-                f"with {percent(1.0 - PAIR_ERROR)} confidence{_ONE_PROCESS if row.processes == 1 else ''}"
+                f"{row.fix} is {verdict}, {time_text(row.time)}, but a tie: a choice needs a difference of more than "
+                f"{least} with {percent(1.0 - PAIR_ERROR)} confidence{_ONE_PROCESS if row.processes == 1 else ''}"
             )
     return lines
 
@@ -162,8 +162,8 @@ def _tie_break(choice: Choice) -> str:
     if axis == "order":
         return "none of the figures, the order of the list"
     if choice.tie_break_called:
-        return f"{LESS[axis]}, by a called difference"
-    return f"{LESS[axis]} by point estimate, which is no measured difference"
+        return f"{LESS[axis]}, by a difference beyond noise"
+    return f"{LESS[axis]} by point estimate alone, within noise"
 
 
 def _nothing_keeps(choice: Choice) -> str:

@@ -13,13 +13,13 @@ from precision_eval.results.reading import Run
 READING_GUIDE = (
     "result: a status such as raised or non_finite is a result: that fix does not cure this case. faster and slower: "
     "the interval lies beyond the margin; same: within it; else undecided.",
-    "time ratio: paired, interleaved blocks over the baseline's, with an interval; below 1 is faster. The baseline's "
-    "own interval is the A/A check: it against its own copy.",
+    "time ratio: time over the baseline's, from paired, interleaved blocks, with an interval; below 1 is faster. The "
+    "baseline's own interval is the A/A check: the baseline against its copy.",
     "MDE: the smallest effect that this many blocks find in 80 % of repetitions.",
     "memory: what is stored (weights, caches) and what one call allocates on top at its peak.",
     "drift: relative error against float64 on the same stored inputs. KL compares the next-token distributions.",
-    "diverged: free-running streams, same noise, that ever left the reference's tokens. It need not be audible.",
-    "Bold: the best balance of time and drift. ≈: not told apart from it. One machine, one build, one set of seeds: "
+    "diverged: free-running streams with the same noise that left the reference's tokens. This need not be audible.",
+    "Bold: the best balance of time and drift. ≈: a tie with it. One machine, one build, one set of seeds: "
     "measure on yours before you ship.",
 )
 

@@ -249,18 +249,18 @@ def figure_doubts(group: Group) -> list[str]:
         doubts.append(
             f"the noise floor is off: {group.baseline} against itself gave {noise_floor.value:.3f} "
             f"[{noise_floor.low:.3f}, {noise_floor.high:.3f}]; "
-            f"differences in time below {100 * math.expm1(group.time_reach):.1f} % are not called"
+            f"differences in time below {100 * math.expm1(group.time_reach):.1f} % count as ties"
         )
     timed = [row for row in group.curing if row.processes == 1 and row.fix != group.baseline]
     if timed:
         doubts.append(
-            f"time was measured in one process, and the next may differ in what lasts as long as it does: differences "
-            f"below {100 * ONE_PROCESS:.0f} % are not called; run with --set processes=5 or more"
+            f"time was measured in one process, and another process may differ: differences "
+            f"below {100 * ONE_PROCESS:.0f} % count as ties; run with --set processes=5 or more"
         )
     drifting = [row for row in group.curing if row.drift is not None]
     if drifting and not any(row.paired_drift for row in drifting):
         doubts.append(
-            f"drift is of one seeded input: differences below {100 * ONE_INPUT:.0f} % are not told apart; run with "
+            f"drift is of one seeded input: differences below {100 * ONE_INPUT:.0f} % count as ties; run with "
             "--set seeds=4 or more"
         )
     return doubts

@@ -65,7 +65,7 @@ def run_on_node(limits: NodeLimits, function: Callable[..., Any], arguments: Any
     """Run a call in a process of its own, on the node that this is."""
     if multiprocessing.current_process().daemon:
         raise ParameterError(
-            "workers of this cluster may start no process; start them with DASK_DISTRIBUTED__WORKER__DAEMON=False"
+            "workers of this cluster cannot start processes; start them with DASK_DISTRIBUTED__WORKER__DAEMON=False"
         )
     isolated = _isolated(limits.device, limits.preload, limits.timeout_s)
     if limits.environment is not None:

@@ -145,7 +145,7 @@ def _with_compile_mode(selection: Selection) -> Selection:
         return replace(selection, options=replace(selection.options, compile_mode=None))
     if selection.device != "auto" and not selection.device.startswith("cuda"):
         raise ParameterError(
-            f"--compile-mode {mode} captures CUDA graphs, the device is {selection.device}; leave it out, or give "
+            f"--compile-mode {mode} captures CUDA graphs, and the device is {selection.device}; leave it out, or give "
             "--device cuda"
         )
     return selection
@@ -156,7 +156,7 @@ def _with_clock(selection: Selection) -> Selection:
     options, is_cuda = selection.options, selection.device.startswith("cuda")
     if options.clock is not None and not is_cuda and selection.device != "auto":
         raise ParameterError(
-            f"--set clock={options.clock} is a choice of CUDA devices, the device is {selection.device}; leave it out"
+            f"--set clock={options.clock} applies to CUDA only, and the device is {selection.device}; leave it out"
         )
     return replace(selection, options=replace(options, clock=options.clock or "both")) if is_cuda else selection
 

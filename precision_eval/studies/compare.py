@@ -395,7 +395,7 @@ def compared_factories(targets: Sequence[str], *, budget_s: float = 2.0, seed: i
     for target, given in others:
         if not _same(inputs, given):
             raise ParameterError(
-                f"{first} and {target} return other inputs, so outputs cannot be compared; return the same in all"
+                f"{first} and {target} return different inputs, so outputs cannot be compared; return the same in all"
             )
     models = {target: case.module() for target, case in cases.items()}
     training = [target for target, case in cases.items() if case.model.training]

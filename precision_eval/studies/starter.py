@@ -113,9 +113,7 @@ def write_files(folder: Path) -> list[Path]:
     paths = [folder / name for name in FILES]
     there = [str(path) for path in paths if path.exists()]
     if there:
-        raise ParameterError(
-            f"{', '.join(there)} is there already; nothing was written: move it or name another folder"
-        )
+        raise ParameterError(f"{', '.join(there)} already exists; nothing was written: move it or name another folder")
     source = find_source()
     for path, text in zip(paths, FILES.values(), strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -50,7 +50,7 @@ def test_the_same_is_no_worse(precision):
 
 def test_init_writes_all_or_nothing(tmp_path):
     (tmp_path / "asv.conf.json").write_text("{}")
-    with pytest.raises(ParameterError, match=r"asv\.conf\.json is there already; nothing was written"):
+    with pytest.raises(ParameterError, match=r"asv\.conf\.json already exists; nothing was written"):
         write_files(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["asv.conf.json"]
 

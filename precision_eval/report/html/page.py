@@ -48,8 +48,8 @@ AIMS = {
 CAPTIONS = {
     "tradeoff": (
         "Drift against speed",
-        "Lower left is better. Bars are intervals; the larger a disc, the more memory the fix takes. The dashed line "
-        "joins the fixes that no other beats in both drift and time, by their estimates alone.",
+        "Lower left is better. Bars are intervals; larger discs take more memory. The dashed line "
+        "joins the fixes that no other beats in both drift and time.",
     ),
     "lengths": (
         "Time over length",
@@ -58,7 +58,7 @@ CAPTIONS = {
     "drift": (
         "Drift over time",
         "Teacher forcing: every fix is fed the reference's tokens, so a line shows whether its own cache makes it "
-        "drift further and further. Mean over streams; the firm line is a running median, controls are dashed.",
+        "drift further and further. Mean over streams; the solid line is a running median, controls are dashed.",
     ),
     "survival": (
         "Survival of streams",
@@ -67,7 +67,7 @@ CAPTIONS = {
     ),
     "memory": (
         "Memory",
-        "Firm: weights and caches as stored. Hatched: what one call allocates on top at its peak.",
+        "Solid: weights and caches as stored. Hatched: what one call allocates on top at its peak.",
     ),
 }
 _MOST_CASES_NAMED = 3
@@ -184,7 +184,7 @@ def _take_table(groups: Sequence[Group], choices: Mapping[str, Mapping[str, Choi
         if group.curing
     ]
     columns = ("case, size, mode", *(f"for {NAMES[policy]}" for policy in POLICIES))
-    return make_table(columns, rows, title="What to take, case by case (≈: not told apart from it)")
+    return make_table(columns, rows, title="What to take, case by case (≈: a tie with it)")
 
 
 def _take(group: Group, choice: Choice | None) -> str:

@@ -118,7 +118,7 @@ def test_two_calls_side_by_side(folder):
     text = compared_factories([wide, edited, shipped], budget_s=0.2)
     assert f"{edited} is 0.00" in text
     assert "Expected query, key, and value to have the same dtype" in text
-    with pytest.raises(ParameterError, match="return other inputs"):
+    with pytest.raises(ParameterError, match="return different inputs"):
         compared_factories([wide, f"{folder / 'slips.py'}:plain"])
 
 

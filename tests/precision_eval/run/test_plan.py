@@ -131,7 +131,7 @@ def test_records_of_a_cuda_device_name_its_clocks_and_those_of_a_cpu_none():
     assert options_of("cuda:0") == {"trace": None, "latency": "both"}
     assert options_of("cuda:0", clock="launched")["latency"] == "launched"
     assert options_of("cpu")["latency"] is None
-    with pytest.raises(ParameterError, match="--set clock=device is a choice of CUDA devices, the device is cpu"):
+    with pytest.raises(ParameterError, match="--set clock=device applies to CUDA only, and the device is cpu"):
         options_of("cpu", clock="device")
 
 
@@ -160,8 +160,8 @@ class TestCompileMode:
     @pytest.mark.parametrize(
         ("mode", "device", "modes", "message"),
         [
-            ("reduce-overhead", "cpu", ("compiled",), "captures CUDA graphs, the device is cpu; leave it out"),
-            ("max-autotune", "mps", ("compiled",), "captures CUDA graphs, the device is mps"),
+            ("reduce-overhead", "cpu", ("compiled",), "captures CUDA graphs, and the device is cpu; leave it out"),
+            ("max-autotune", "mps", ("compiled",), "captures CUDA graphs, and the device is mps"),
             ("reduce-overhead", "cuda", None, "is a choice of compiled calls; add --mode compiled"),
             ("default", "cuda", ("eager",), "is a choice of compiled calls; add --mode compiled"),
             ("fast", "cuda", ("compiled",), "unknown compile mode 'fast'; did you mean default"),

@@ -165,7 +165,7 @@ def test_differences_that_one_process_cannot_tell_are_ties():
     found = costs(cost("b", drift=1e-4), cost("a", ratio=0.97, drift=1e-4)).choose(policy="speed")
     assert (found.outcome, sorted(found.tied)) == ("tie", ["a", "b"])
     assert costs(cost("b"), cost("a", ratio=0.9)).choose(policy="speed").outcome == "one"
-    assert any("differences below 5 % are not called" in doubt for doubt in found.doubts)
+    assert any("differences below 5 % count as ties" in doubt for doubt in found.doubts)
     assert not any("--set processes" in doubt for doubt in found.doubts)
 
 

@@ -114,9 +114,9 @@ def test_a_tie_that_a_verdict_calls_slower_says_what_a_choice_asks_for():
     assert found.tied == ("full_float32", "kv_to_query")
     (line,) = tie_lines(found)
     assert line.startswith(
-        "kv_to_query is slower, 1.040 [1.038, 1.042], and yet a tie: a choice asks for more than 5 % "
+        "kv_to_query is slower, 1.040 [1.038, 1.042], but a tie: a choice needs a difference of more than 5 % "
     )
-    assert line.endswith("with 99 % confidence, as one process timed it; --set processes=5 asks for more than 0.2 %")
+    assert line.endswith("99 % confidence, as one process timed it; with --set processes=5 it needs more than 0.2 %")
     assert tie_lines(choose_from(once, policy="quality")) == []  # time plays no part
     undecided = choose_from(group(base(), replace(slower, processes=1, verdict="undecided")), policy="speed")
     assert undecided.tied == found.tied
