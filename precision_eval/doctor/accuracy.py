@@ -415,3 +415,18 @@ def _find_entry(subject: ExaminedModel, allowed: float) -> tuple[TracedStep, flo
         return None
     errors = ((step, relative_error(result, truth)) for step, result, truth in pairs if truth is not None)
     return next((pair for pair in errors if pair[1] > allowed), None)
+
+
+def tell_largest_share(subject: ExaminedModel, drift: float | None) -> str:
+    """Say which line rounds most of a drift that its format explains; empty where none in float32 would halve it."""
+    if not drift or not drift < HARDLY_A_DIGIT:
+        return ""
+    share = next(largest_shares(subject), None)
+    if share is None or share.is_of_whole_numbers or share.others > drift / 2.0:
+        return ""
+    step = share.step
+    where = f"{step.name}{f' in {step.call.path}' if step.call and step.call.path else ''}"
+    return (
+        f"{drift:.2g}, no more than {short(step.dtype)} explains; most of it is rounded by {where} at "
+        f"{source_line(step.code, step.instruction)}: in float32 there, {share.others:.2g} would be left"
+    )

@@ -265,6 +265,8 @@ class Diagnosis:
     doubts : tuple of str
         What was not, or not fully, looked at, and why.
     torch_version, device : str
+    largest_share : str
+        Of a drift that the format explains, the line that rounds most of it; empty where none stands out.
     """
 
     model: str
@@ -288,6 +290,7 @@ class Diagnosis:
     torch_version: str
     device: str
     costs: tuple[SilentCost, ...] = ()
+    largest_share: str = ""
 
     def of(self, severity: Severity) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.severity == severity)
@@ -376,6 +379,8 @@ def answer_lines(diagnosis: Diagnosis) -> Iterator[str]:
         yield "No fault: every meeting of unlike dtypes is on purpose, or harmless."
         for held in (held for held in diagnosis.held if held.wide_matrices):
             yield from _label("cost", f"{_held(held)}: trained weights belong there, others cost twice the memory")
+        if diagnosis.largest_share:
+            yield from _label("drift", diagnosis.largest_share)
         return
     if first.severity == "risk":
         yield f"No fault here; {_headline(first)}:"

@@ -26,6 +26,7 @@ from precision_eval.doctor.accuracy import (
     lost_before,
     most_drift_of,
     of_numbers,
+    tell_largest_share,
 )
 from precision_eval.doctor.controls import (
     CACHE_OFF,
@@ -236,10 +237,7 @@ def _diagnose(
 ) -> tuple[Diagnosis, Reference, list[Repair], Excess | None]:
     observer, seen, raised = _observe(subject, base_dtype(subject))
     base = observer.base
-    reference = _reference(subject, repeats, available_bytes=available_bytes)
-    if seen.are_tokens and seen.inside[0]:
-        is_known = reference.name == "float64"  # without it, nothing tells which of them are meant
-        reference = replace(reference, inside=count_inside_float64(subject) if is_known else seen.inside[0])
+    reference = _meant_inside(subject, seen, _reference(subject, repeats, available_bytes=available_bytes))
     outcome = replace(repeats.outcome, inside=seen.inside)
     broken, total = outcome.broken(reference.outputs, meant=reference.inside)
     judged = _judge_call(subject, observer, seen, raised, outcome, reference)
@@ -266,6 +264,7 @@ def _diagnose(
         doubts=doubts,
         torch_version=torch.__version__,
         device=str(device_of((*subject.tensors, *subject.parameters()))),
+        largest_share=_largest_share(subject, outcome, reference, findings),
     )
     first(diagnosis)
     split = diagnosis.first_split
@@ -277,6 +276,21 @@ def _diagnose(
     patches = _patches(split, event, repairs, base, judged.updated)
     under_compiler = _compiled(subject, repeats.outcome, reference) if compiled else None
     return replace(diagnosis, patches=patches, compiled=under_compiler), reference, repairs, judged.excess
+
+
+def _meant_inside(subject: ExaminedModel, seen: CallOutcome, reference: Reference) -> Reference:
+    if not (seen.are_tokens and seen.inside[0]):
+        return reference
+    is_known = reference.name == "float64"  # without it, nothing tells which of them are meant
+    return replace(reference, inside=count_inside_float64(subject) if is_known else seen.inside[0])
+
+
+def _largest_share(
+    subject: ExaminedModel, outcome: CallOutcome, reference: Reference, findings: tuple[Finding, ...]
+) -> str:
+    if reference.name != "float64" or outcome.are_tokens or any(f.severity in ("fault", "risk") for f in findings):
+        return ""
+    return tell_largest_share(subject, output_error(outcome.outputs, reference.outputs))
 
 
 class _Judged(NamedTuple):

@@ -239,3 +239,25 @@ def test_an_autocast_that_most_products_run_in_is_asked_for(covered, is_fault):
     torch.manual_seed(0)
     diagnosis = examine(UnderAutocast(covered), torch.randn(4, 64), fixes=False, latency=False)
     assert bool(diagnosis.faults) == is_fault
+
+
+class Head(nn.Module):
+    """A projection whose results are large beside what is said of them."""
+
+    def __init__(self, wide):
+        super().__init__()
+        self.wide, self.head = wide, nn.Linear(16, 64, bias=False)
+        nn.init.normal_(self.head.weight, std=4.0)
+
+    def forward(self, x):
+        logits = nn.functional.linear(x.float(), self.head.weight.float()) if self.wide else self.head(x)
+        return logits.float().log_softmax(-1)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_of_a_drift_that_the_format_explains_the_line_that_rounds_most_is_told(wide):
+    torch.manual_seed(0)
+    model = Head(wide).to(torch.bfloat16).eval()
+    found = examine(model, torch.randn(8, 16).bfloat16(), fixes=False)
+    assert not found.faults
+    assert ("linear in head at" in found.largest_share) is not wide
