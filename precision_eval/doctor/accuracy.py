@@ -15,7 +15,7 @@ import torch
 
 from precision_eval.core.formats import short
 from precision_eval.core.formatting import join, percent
-from precision_eval.doctor.diagnosis import Finding, Severity, SourceLine
+from precision_eval.doctor.diagnosis import Finding, Severity
 from precision_eval.doctor.error_budget import (
     Share,
     drift_between,
@@ -35,7 +35,6 @@ from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import CallOutcome, copy_model, output_error, relative_error
 from precision_eval.trace.dtype_flow import DtypeFlow, Event
-from precision_eval.trace.observer import ModuleCall
 from precision_eval.trace.operations import EIGHT_BITS, OperationKind
 from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
 from precision_eval.trace.replay import Steps, TracedStep, rounding
@@ -184,7 +183,7 @@ def of_numbers(
         is_tie = noted[1] is None and noted[0].op in LOOKUPS
         unlike = find_unlike_codes(subject) if is_tie else None
         if unlike is not None:  # what is looked up was computed in half
-            noted = _finding(unlike[0], "fault", f"{excess}; {unlike[1]}"), unlike[0].event
+            noted = finding_at(unlike[0], "fault", f"{excess}; {unlike[1]}"), unlike[0].event
         return excess, noted
     if reference.name != "float64":
         return None, None
@@ -193,7 +192,7 @@ def of_numbers(
 
 def _finding_of_narrow(subject: ExaminedModel) -> tuple[Finding, Event | None] | None:
     found = find_unlike_codes(subject) or find_narrow_loss(subject)
-    return None if found is None else (_finding(found[0], "risk", found[1]), found[0].event)
+    return None if found is None else (finding_at(found[0], "risk", found[1]), found[0].event)
 
 
 def _finding_of_unseen(subject: ExaminedModel) -> tuple[Finding, Event | None] | None:
@@ -202,7 +201,7 @@ def _finding_of_unseen(subject: ExaminedModel) -> tuple[Finding, Event | None] |
         return None
     step, dtype = found
     reason = f"what it is given came from out of torch's sight with no more digits than {short(dtype)} holds"
-    return _finding(step, "risk", reason), None
+    return finding_at(step, "risk", reason), None
 
 
 def _find_outweighing(
@@ -241,13 +240,13 @@ def _finding_of_share(subject: ExaminedModel, share: Share, drift: float, observ
     if step.dtype in EIGHT_BITS and (scaled := _scaled_error(subject, step)) < share.own / OUTWEIGHS:
         reason += f"; with a scale that fits, its largest value over the tensor's, it would be {scaled:.2g}"
     if is_storage(step, observer):
-        return _finding(step, "risk", f"{reason}: that is what the format of the tensor that it is written to costs")
+        return finding_at(step, "risk", f"{reason}: that is what the format of the tensor that it is written to costs")
     # Nothing is in 8 bits unless the code says so; what autocast rounds as it does most products, or a module declares
     # to compute in, is by design.
     is_meant = rounding(step.dtype) > rounding(torch.bfloat16)
     is_meant |= bool(observer.autocast) and step.sort is OperationKind.PRODUCT and step.dtype is share.work
     is_meant |= step.dtype in [dtype for _, dtype in declared_formats(subject.unwrapped)]
-    return _finding(step, "risk" if is_meant else "fault", reason)
+    return finding_at(step, "risk" if is_meant else "fault", reason)
 
 
 def _scaled_error(subject: ExaminedModel, at: TracedStep) -> float:
@@ -273,7 +272,7 @@ def lost_before(subject: ExaminedModel, broken: Finding) -> Finding | None:
     if broken.place in [source_line(*line) for line in before]:
         return None  # it is not finite by then
     name = short(step.dtype)
-    return _finding(
+    return finding_at(
         step, "fault", f"rounding to {name} here makes {broken.op} at {broken.place} give what is not finite"
     )
 
@@ -295,7 +294,7 @@ def find_moved_choice(
         f"{percent(found.own)} by itself, what all other lines round {percent(found.others)}; cast the scores to "
         "float32 before this line, and choose between them so"
     )
-    return _finding(found.step, "fault" if found.own >= MOVES_TOKENS else "risk", reason), found.step.event
+    return finding_at(found.step, "fault" if found.own >= MOVES_TOKENS else "risk", reason), found.step.event
 
 
 def find_raising_rounding(
@@ -310,7 +309,7 @@ def find_raising_rounding(
     if step is None:
         return None
     says = f"{type(error).__name__} at {source_line(*(raised.caller or raised.line))}"
-    return _finding(
+    return finding_at(
         step, "fault", f"rounding to {short(step.dtype)} here brings the {says}, which float64 does not raise"
     ), step.event
 
@@ -325,7 +324,7 @@ def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, E
     rounded = None if is_tie else first_rounding(subject, drift_between, excess.allowed)[0]
     if rounded is not None:
         reason = f"{excess}; rounding to {short(rounded.dtype)} here takes it beyond that"
-        return _finding(rounded, "fault", reason), rounded.event
+        return finding_at(rounded, "fault", reason), rounded.event
     if at is None:
         finding = Finding(
             kind="drift", severity="fault", op="", module="", module_class=type(subject.unwrapped).__name__, place=None,
@@ -339,7 +338,7 @@ def finding_of_drift(subject: ExaminedModel, excess: Excess) -> tuple[Finding, E
     reason = f"{excess}; it enters here, where {why} and the result is off by {error:.2g}"
     if step.sort is OperationKind.PRODUCT and error > HARDLY_A_DIGIT and not is_tie:
         reason += ": rounding alone loses less in one product, so compare it with another kernel of this device"
-    return _finding(step, "risk" if is_tie else "fault", reason), None if is_tie else step.event
+    return finding_at(step, "risk" if is_tie else "fault", reason), None if is_tie else step.event
 
 
 def _find_cancelled(subject: ExaminedModel, excess: Excess) -> Finding | None:
@@ -366,7 +365,7 @@ def _find_cancelled(subject: ExaminedModel, excess: Excess) -> Finding | None:
             f"{short(step.dtype)} has rounded that much away before; with float64's difference in its place the output "
             f"is off by {drift:.2g}. Write it without the subtraction, as a variance by the mean of (x - mean)²"
         )
-        return _finding(step, "fault", reason)
+        return finding_at(step, "fault", reason)
     return None
 
 
@@ -381,29 +380,20 @@ def find_rounded_angle(
     if step is None:
         return None
     reason = f"rounded to so few digits, an angle whose sine is taken is off by {off:.2g} rad"
-    return _finding(step, "risk", reason), step.event
+    return finding_at(step, "risk", reason), step.event
 
 
 def most_off(angles: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
     return max((float((a - b).abs().max()) for a, b in zip(angles, exact, strict=False) if a.numel()), default=0.0)
 
 
-def _finding(at: TracedStep, severity: Severity, reason: str) -> Finding:
-    return finding_at(at.name, at.call, source_line(at.code, at.instruction), at.dtype, reason, severity)
-
-
-def finding_at(
-    op: str,
-    call: ModuleCall | None,
-    place: SourceLine,
-    dtype: torch.dtype,
-    reason: str,
-    severity: Severity = "fault",
-) -> Finding:
+def finding_at(at: TracedStep | Provenance, severity: Severity, reason: str) -> Finding:
+    call = at.call
+    place = None if at.code is None else source_line(at.code, at.instruction)
     return Finding(
-        kind="drift", severity=severity, op=op, module=call.path if call else "",
-        module_class=type(call.module).__name__ if call else "", place=place,
-        operands=(), result=short(dtype), reason=reason,
+        kind="drift", severity=severity, op=at.name, module=call.path if call else "",
+        module_class=type(call.module).__name__ if call else "", place=place, operands=(), result=short(at.dtype),
+        reason=reason,
     )  # fmt: skip
 
 

@@ -517,21 +517,10 @@ def with_cast_to(code: CodeType, instruction: int, dtype: str) -> tuple[Insertio
 def with_wide_cast(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     """Write float32 where a line casts: ``x.type(dtype)`` becomes ``x.type(torch.float32)``."""
     node, file = _node(code, instruction), code.co_filename
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.end_col_offset is None:
-        return ()
-    parts = [*node.args, *(word.value for word in node.keywords)]
-    end = node.func.end_col_offset
-    if not parts and end and node.end_lineno and node.func.attr in CASTS and node.func.end_lineno == node.end_lineno:
-        at = end - len(node.func.attr)
-        return (Insertion(file, node.end_lineno, at, "float", removed=end - at),)
-    part = parts[0] if len(parts) == 1 else None
-    if (
-        part is None
-        or node.func.attr not in ("to", "type")
-        or part.end_lineno != part.lineno
-        or not part.end_col_offset
-    ):
-        return with_dtype(code, instruction, "torch.float32")
+    is_cast = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "type")
+    part = node.args[0] if is_cast and isinstance(node, ast.Call) and len(node.args) == 1 else None
+    if part is None or part.end_lineno != part.lineno or not part.end_col_offset:
+        return without_call(code, instruction) or with_dtype(code, instruction, "torch.float32")
     length = part.end_col_offset - part.col_offset
     return (Insertion(file, part.lineno, part.col_offset, "torch.float32", removed=length),)
 

@@ -13,7 +13,7 @@ import torch
 from precision_eval.core.formats import short
 from precision_eval.core.formatting import join, plural
 from precision_eval.doctor.accuracy import HARDLY_A_DIGIT, finding_at, most_off
-from precision_eval.doctor.diagnosis import Finding, Patch, Severity
+from precision_eval.doctor.diagnosis import Finding, Patch
 from precision_eval.doctor.error_budget import run_rounded, run_steps
 from precision_eval.doctor.findings import left_faults
 from precision_eval.doctor.repairs import Repair
@@ -27,8 +27,8 @@ from precision_eval.trace.operations import WITH_WEIGHTS, kind_by_name
 from precision_eval.trace.provenance import Provenance
 from precision_eval.trace.replay import Steps
 
-# Times that a drift must fall by with a change for its cause to be a fault, or a risk.
-FALLS, FALLS_A_LITTLE = 2.0, 1.25
+# Times that a drift must fall by for its cause to be a fault, or a risk: one rounding of two is less.
+FALLS, FALLS_A_LITTLE = 2.0, 1.45
 
 
 def blame_autocast(
@@ -52,14 +52,14 @@ def blame_autocast(
     if not (drifts or turns):
         return None
     repair.outputs, repair.relative_error = run.outputs, then[0]
-    line, record = next(iter(products.items()))
+    record = next(iter(products.values()))
     what = "the output's relative error to float64" if drifts else "the error of an angle in rad"
     before, after = (now[0], then[0]) if drifts else (now[1], then[1])
     reason = (
         f"autocast runs this in {short(record.dtype)}, though what it is given is in float32 on purpose: {what} is "
         f"{before:.2g}, and {after:.2g} with autocast switched off here"
     )
-    finding = finding_at(record.name, record.call, source_line(*line), record.dtype, reason)
+    finding = finding_at(record, "fault", reason)
     return finding, repair.as_patch(finding.place, "")
 
 
@@ -93,16 +93,14 @@ def find_late_cast(
     then, sink, chain, repair = best
     first, names = chain[-1], list(dict.fromkeys(at.name for at in reversed(chain)))
     assert sink.code is not None
-    assert first.code is not None
     line = source_line(sink.code, sink.instruction)
     late = f"ahead of the cast to float32 at {line}" if sink.kind == "cast" else f"up to {line}"
     reason = (
         f"{join(names)} {plural(len(names), 'runs', 'run')} in {short(first.dtype)} {late}, and what is rounded there "
         f"does not come back: the output is off by {now:.2g}, and by {then:.2g} with the cast ahead of {names[0]}"
     )
-    place = source_line(first.code, first.instruction)
-    severity: Severity = "fault" if now > FALLS * then else "risk"
-    return finding_at(first.name, first.call, place, first.dtype, reason, severity), repair.as_patch(place, "")
+    finding = finding_at(first, "fault" if now > FALLS * then else "risk", reason)
+    return finding, repair.as_patch(finding.place, "")
 
 
 def _distance(outputs: tuple[torch.Tensor, ...], reference: Reference) -> float:

@@ -114,18 +114,9 @@ def inside_event(kind: str, record: Provenance, number: int) -> Event:
     line, sort = (record.code, record.instruction), OperationKind.CAST if record.kind == "cast" else OperationKind.PLAIN
     name, dtype = record.name, record.dtype
     return Event(
-        kind,
-        number,
-        name,
-        sort,
-        line,
-        record.call,
-        operands,
-        dtype,
-        of_module=False,
-        reach=record.reach,
+        kind, number, name, sort, line, record.call, operands, dtype, of_module=False, reach=record.reach,
         factors=record.factors,
-    )
+    )  # fmt: skip
 
 
 @dataclass(eq=False, slots=True)
