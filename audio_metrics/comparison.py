@@ -47,7 +47,7 @@ from audio_metrics.matching import LOOKED_AT_S, Match, match
 from audio_metrics.signal import FileSource, FloatName, Relabelled, Resampled, Source, check_alike, checked_pair
 from audio_metrics.spectra import FLOOR, GATE_DB
 from audio_metrics.table import HalfWindowTable, TableBuilder, by_window
-from audio_metrics.undoing import moved_or_misread
+from audio_metrics.undoing import moved_or_misread, rest_of
 from audio_metrics.waveform import ProjectionSums, projection_sums
 
 # Metrics of which a comparison holds a summary and a course over time.
@@ -558,7 +558,7 @@ def _compare(
         lag_cost_db=lag.cost_db,
         flags=(
             *(flag for flag in pair_flags(table, lag) if not (wraps and flag.kind == "lag")),
-            *alignment_flags(moved, longer, grid.sample_rate_hz),
+            *alignment_flags(moved, longer, grid.sample_rate_hz, rest_of(whole, moved) if signals and longer else ""),
             *changes,
             *observers.flags(),
             *news_of(detected),

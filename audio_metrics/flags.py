@@ -164,7 +164,7 @@ def pair_flags(table: HalfWindowTable, lag: Lag) -> tuple[Flag, ...]:
     return tuple(flags)
 
 
-def alignment_flags(moved_samples: float, longer: int, sample_rate_hz: int) -> tuple[Flag, ...]:
+def alignment_flags(moved_samples: float, longer: int, sample_rate_hz: int, rest: str = "") -> tuple[Flag, ...]:
     flags = []
     ms = 1e3 / sample_rate_hz
     if longer:
@@ -172,7 +172,7 @@ def alignment_flags(moved_samples: float, longer: int, sample_rate_hz: int) -> t
             moved_samples != 0.0
         )
         message = f"the estimate is {abs(longer):,} samples {'longer' if longer > 0 else 'shorter'}{where}"
-        flags.append(_flag("length", "pair", f"{message}; compared where both are"))
+        flags.append(_flag("length", "pair", f"{message}{rest}; compared where both are"))
     elif moved_samples:
         flags.append(
             _flag("aligned", "pair", f"the estimate was {moved_samples * ms:+.4g} ms late and was moved, as asked")

@@ -35,9 +35,10 @@ _FILTER_S, _FILTER_LEFT, _FILTER_FRAMES = 1.0, 0.1, 6
 _ECHO_AFTER_S, _ECHO = 0.005, 0.2
 _LINES, _LINE_SHARE, _FLAT_DB, _STEADY_DB = 5, 0.9, -4.5, 3.0
 _LEAST_FILTER_DB = 1.0
-_FOLD_BAND_HZ, _FOLDED, _LEAST_FOLDED = 500.0, 0.5, 1e-3
+_FOLD_BAND_HZ, _FOLDED, _LEAST_FOLDED, _FOLDS_DB = 500.0, 0.5, 1e-3, -25.0
+_IN_TIME = 2.0  # samples
 _HEARD = 1e-8  # mean square of samples that are no rounding of zero
-_RIPPLE_S, _PHASES, _SAME_AGAIN = 0.001, 32, 0.8
+_RIPPLE_S, _PHASES, _SAME_AGAIN, _OWN_PITCH = 0.001, 32, 0.8, 0.3
 
 
 def flag(kind: str, message: str, *, time_s: float | None = None, count: int = 1) -> Flag:
@@ -55,6 +56,28 @@ def moved_or_misread(pair: tuple[Source, Source], *, correlation: float) -> list
     if not flags and abs(correlation) < 0.5:
         flags = list(_speeds(r, e, rate, Fraction(pair[0].n_samples, pair[1].n_samples)))
     return flags
+
+
+def rest_of(pair: tuple[Source, Source], late: float) -> str:
+    """Say where one of the two goes on alone, where they are in time but for that, and what is heard there."""
+    (reference, estimate), rate = pair, pair[0].sample_rate_hz
+    longer = estimate.n_samples - reference.n_samples
+    place = "end" if abs(late) <= _IN_TIME else "start" if abs(late - longer) <= _IN_TIME else ""
+    if longer < 0 or not place:
+        return f", cut off at its {place}" if place else ""
+    start = reference.n_samples if place == "end" else 0
+    rest = read_around(estimate, start, start + min(longer, round(_LOOKED_AT_S * rate)))
+    r, _ = _excerpts(pair)
+    if np.square(rest).mean() <= _HEARD:
+        what = "silence"
+    elif len(rest) >= round(_STRETCH_S * rate) and _is_heard(r, rest, rate):
+        what = "a part of the reference once more"
+    else:
+        power = np.square(np.abs(np.fft.rfft(rest * np.hanning(len(rest))))) + 1e-30
+        bands = np.array([part.mean() for part in np.array_split(power, min(64, len(power)))])
+        is_noise = np.mean(np.log10(bands)) - np.log10(bands.mean()) > 0.1 * _FLAT_DB
+        what = "noise" if is_noise else "another sound"
+    return f", {what} at its {place}"
 
 
 def muted(pair: tuple[Source, Source]) -> list[Flag]:
@@ -89,7 +112,8 @@ def filtered(pair: tuple[Source, Source], *, by_gain_db: float) -> list[Flag]:
     response = np.abs(scipy.fft.irfft(product / np.maximum(power, 1e-6 * power.max()), n))[: n // 2]
     after = round(_ECHO_AFTER_S * rate)
     late = after + int(np.argmax(response[after:]))
-    if response[late] >= _ECHO * response[:after].max():
+    is_pitch = abs(float(r[late:] @ r[:-late])) > 0.5 * float(r @ r)
+    if response[late] >= _ECHO * response[:after].max() and not is_pitch:
         return [flag("filter", f"an echo {1e3 * late / rate:.3g} ms later is in the estimate")]
     gain_db = 10.0 * np.log10(np.maximum(heard, 1e-30) / np.maximum(power, 1e-30))
     loud = power > 1e-5 * power.max()
@@ -119,7 +143,8 @@ def added(pair: tuple[Source, Source]) -> list[Flag]:
         return [
             flag("added", f"a tone at {np.average(hz[near], weights=power[near]):.3g} Hz is added, {_below(level_db)}")
         ]
-    if period := _period(left, rate):
+    period = _period(left, rate)
+    if period and abs(float(r[period:] @ r[:-period])) < _OWN_PITCH * energy:
         hz_s = f"{rate / period:.3g} Hz (every {1e3 * period / rate:.3g} ms)"
         return [flag("added", f"a buzz or hum of {hz_s} is added, {_below(level_db)}")]
     stretch = max(1, round(_STRETCH_S * rate))
@@ -128,7 +153,7 @@ def added(pair: tuple[Source, Source]) -> list[Flag]:
     if len(courses) and flatness_db > _FLAT_DB and np.std(10.0 * np.log10(courses + 1e-30)) < _STEADY_DB:
         return [flag("added", f"steady noise is added, {_below(level_db)}")]
     low, high = np.interp((0.1, 0.9), np.cumsum(power) / power.sum(), hz)
-    folds = low >= 0.1 * rate / 2 and high >= 0.6 * rate / 2
+    folds = low >= 0.1 * rate / 2 and high >= 0.6 * rate / 2 and level_db > _FOLDS_DB
     above = f"{_hz(rate - high)} to {_hz(rate - low)}, folded about {_hz(rate / 2)}, would lie"
     hint = f", where aliases of {above} (a resampler whose low-pass is too shallow)" * int(folds)
     return [flag("added", f"what differs lies mostly from {_hz(low)} to {_hz(high)}, {_below(level_db)}{hint}")]
@@ -166,7 +191,7 @@ def folded(pair: tuple[Source, Source]) -> list[Flag]:
         return []
     starts = np.arange(len(left)) * (n // 2) / rate
     best, about, mirrored = 0.0, 0.0, left
-    for hz in sorted({rate / 4, *(other / 2 for other in _RATES_HZ if other < rate)}):
+    for hz in sorted({rate / 4, rate / 6, rate / 8, *(other / 2 for other in _RATES_HZ if other < rate)}):
         there = np.round(2.0 * hz * n / rate - np.arange(n // 2 + 1)).astype(int)
         inside = (there >= 0) & (there <= n // 2)
         turn = np.exp(4j * np.pi * hz * starts)[:, None]
@@ -298,6 +323,9 @@ def _mutes(r: np.ndarray, e: np.ndarray, rate: int) -> Iterator[Flag]:
         keep[a:b] = False
     if not lost or not _is_same(r[:n][keep], e[:n][keep]):
         return
+    there, least = r[:n][~keep], np.abs(e[:n][e[:n] != 0.0]).min()
+    if np.abs(there).max() <= 2.0 * least or not 0.05 < np.mean(there > 0.0) < 0.95:
+        return  # coarse steps make zeros of what is soft, a rectifier of one sign
     lengths = np.array([b - a for a, b in lost])
     each = f"{1e3 * np.median(lengths) / rate:.3g} ms each" if np.ptp(lengths) <= 0.1 * np.median(lengths) else ""
     each = each or f"{lengths.sum() / rate:.2g} s in all"
@@ -454,6 +482,9 @@ def _ripple(r: np.ndarray, e: np.ndarray, rate: int) -> Iterator[Flag]:
         return
     place = int(np.argmax(lines))
     a, b, c = lines[max(place - 1, 0)], lines[place], lines[min(place + 1, len(lines) - 1)]
+    own = np.abs(np.fft.rfft(np.square(r[:n]).reshape(-1, cell).sum(axis=1) * np.hanning(len(course))))
+    if own[max(place - 2, 0) : place + 3].max() > _OWN_PITCH * own[0]:
+        return  # the reference has that period itself, and any change of it goes up and down with it
     line_hz = (place + 0.5 * (a - c) / min(a - 2.0 * b + c, -1e-30)) * hz[1]
     phase = (np.arange(n) * line_hz / rate % 1.0 * _PHASES).astype(int)
     products, energies = (np.bincount(phase, weights=w, minlength=_PHASES) for w in (r[:n] * e[:n], r[:n] ** 2))

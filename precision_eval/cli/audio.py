@@ -33,10 +33,10 @@ nothing else is aligned, resampled or mixed unless you ask for it. Memory does n
 
 The first line says how far apart the two are, and names the change to EST if measuring shows it: another level,
 inverted polarity, a limited band, a lossy codec, a filter, samples that wrap, clicks, missing samples, a growing lag,
-another order, another recording, a wrong sample rate. Then it lists faults: samples that are not finite, silence,
-dropouts, clipping, jumps, repeats. The exit code is 1 if a recording is not finite, is silent where its reference is
-not, or differs: a change is named, SI-SDR or SNR is below 20 dB, or SI-SDR is below 40 dB with a log-spectral distance
-above 10 dB.
+another order, another recording, a wrong sample rate, bytes read in another width, aliases, a buzz, lost parts. Then
+it lists faults: samples that are not finite, silence, dropouts, clipping, jumps, repeats. The exit code is 1 if a
+recording is not finite, is silent where its reference is not, or differs: a change is named, SI-SDR or SNR is below 20
+dB, or SI-SDR is below 40 dB with a log-spectral distance above 10 dB.
 
 ↓ is closer when lower, ↑ when higher; 95 % of the seconds are no worse than [bold]p95[/bold]. Pass a second rendering
 of REF with another noise seed as [cyan]--noise-floor[/cyan] to see every distance as a multiple of chance.

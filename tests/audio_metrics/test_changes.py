@@ -219,6 +219,17 @@ def test_lost_parts_a_resynthesis_and_polarity(real):
     assert "another recording" in compare(real, spoken(50, 8)).headline
 
 
+def test_steps_a_rectifier_and_a_steady_pitch_are_no_lost_parts_ripples_or_buzzes(real):
+    for estimate in (np.round(real * 31) / 31, np.maximum(real, 0.0)):
+        assert "is zero" not in compare(real, estimate).headline
+    n = np.arange(4 * FS)
+    voice = sum(np.sin(2 * np.pi * 125 * k * n / FS + k * k) / k for k in range(1, 20))
+    voice *= 0.1 * np.clip(np.sin(2 * np.pi * 1.3 * n / FS), 0, 1)
+    for estimate in (scipy.signal.lfilter([1, -0.7], [1], voice), np.tanh(9 * voice) / 9, low_pass(voice, 1500)):
+        head = compare(voice, estimate).headline
+        assert [word for word in ("ripples", "buzz", "echo") if word in head] == []
+
+
 def test_chunks_that_change_places_and_a_speed_that_is_not_steady(real):
     parts = np.split(real, [FS, 2 * FS, 3 * FS])
     swapped = np.concatenate([parts[0], parts[2], parts[1], parts[3]])
@@ -375,8 +386,14 @@ def test_other_lengths_are_compared_where_both_are(real):
     result = compare(real, real[:-100])
     assert result.differs
     assert result.headline.startswith(
-        "DIFFERS: the estimate is 100 samples shorter; compared where both are; SI-SDR inf"
+        "DIFFERS: the estimate is 100 samples shorter, cut off at its end; compared where both are; SI-SDR inf"
     )
+    start, end = real[:FS], real[-FS:]
+    noise = 0.1 * np.random.default_rng(0).standard_normal(FS)
+    for tail, what in ((0.0 * noise, "silence"), (noise, "noise"), (end, "a part of the reference once more")):
+        assert f"16,000 samples longer, {what} at its end" in compare(real, np.concatenate([real, tail])).headline
+    assert "1000 ms late, silence at its start" in compare(real, np.concatenate([0.0 * start, real])).headline
+    assert "another sound at its end" in compare(real, np.concatenate([real, spoken(50, 1)])).headline
     asked = am.compare(real, real[:-100], sample_rate_hz=FS, align="lag", inspect_each=True)
     assert not asked.differs
     assert asked.headline.startswith("WARNING: the estimate is 100 samples shorter")
