@@ -58,7 +58,7 @@ from precision_eval.doctor.findings import (
     recast_of,
 )
 from precision_eval.doctor.remedies import BACKEND, Trials, prices_of, try_fixes
-from precision_eval.doctor.repairs import Repair, repairs_of
+from precision_eval.doctor.repairs import Repair, repairs_of, search_doubts
 from precision_eval.doctor.source import source_line
 from precision_eval.doctor.upcasts import blame_autocast, find_late_cast
 from precision_eval.doctor.ways import origin_text
@@ -272,10 +272,11 @@ def _diagnose(
     if judged.patch is not None or judged.in_float64_too:
         known = () if judged.patch is None else (judged.patch,)
         return replace(diagnosis, patches=known), reference, [], judged.excess
-    repairs = _repairs(subject, reference, judged)
+    repairs, cut_short = _repairs(subject, reference, judged)
     patches = _patches(split, event, repairs, base, judged.updated)
     under_compiler = _compiled(subject, repeats.outcome, reference) if compiled else None
-    return replace(diagnosis, patches=patches, compiled=under_compiler), reference, repairs, judged.excess
+    diagnosis = replace(diagnosis, patches=patches, compiled=under_compiler, doubts=(*doubts, *cut_short))
+    return diagnosis, reference, repairs, judged.excess
 
 
 def _meant_inside(subject: ExaminedModel, seen: CallOutcome, reference: Reference) -> Reference:
@@ -319,10 +320,11 @@ class _Judged(NamedTuple):
         return () if self.excess is None else self.excess.updated
 
 
-def _repairs(subject: ExaminedModel, reference: Reference, judged: _Judged) -> list[Repair]:
+def _repairs(subject: ExaminedModel, reference: Reference, judged: _Judged) -> tuple[list[Repair], tuple[str, ...]]:
     faults = [finding for finding in judged.findings if finding.severity == "fault"]
-    is_wrong = judged.drifts or any(finding.kind != "drift" for finding in faults)
-    return repairs_of(subject, reference, drifts=judged.drifts, updated=judged.updated) if is_wrong else []
+    if not (judged.drifts or any(finding.kind != "drift" for finding in faults)):
+        return [], ()
+    return repairs_of(subject, reference, drifts=judged.drifts, updated=judged.updated), search_doubts()
 
 
 def _judge_call(

@@ -6,11 +6,14 @@ Conventions: each way of :mod:`.ways` is followed fault by fault, since a cured 
 
 from __future__ import annotations
 
+import math
 import re
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -124,6 +127,10 @@ class Repair:
         )  # fmt: skip
 
 
+# For long loops, of which each trial is a run of seconds; a search begins anew for each examination.
+SEARCH_S = 60.0
+_ENDS_S: ContextVar[float] = ContextVar("_ENDS_S", default=math.inf)
+
 Step = Callable[[Event, torch.dtype], tuple[Insertion, ...] | Stored]
 # What is wrong, and the operation to change where it is known.
 Faults = list[tuple[Finding, Event | None]]
@@ -145,6 +152,7 @@ def repairs_of(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own were shown when it first ran
+        _ENDS_S.set(time.monotonic() + SEARCH_S)
         if updated:
             return [_with_wide_updates(subject, reference, updated)]
         repairs = [] if drifts else _repairs_of_dtypes(subject, reference)
@@ -170,6 +178,13 @@ def repairs_of(
     for repair in verified:
         repair.relative_error = output_error(repair.outputs, reference.outputs)
     return verified or repairs
+
+
+def search_doubts() -> tuple[str, ...]:
+    """Say that the last search was ended by its time."""
+    if time.monotonic() <= _ENDS_S.get():
+        return ()
+    return (f"not every change was tried: the search ends after {SEARCH_S:.0f} s; give the model a shorter input",)
 
 
 def _find_scaled(subject: ExaminedModel, reference: Reference) -> tuple[Repair, bool]:
@@ -267,6 +282,8 @@ def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, 
     cured: Counter[object] = Counter()  # several meetings of a line may be alike, as in `q * cos + p * sin`
     base, first_drift, states = base_dtype(subject), None, Counter[str]()
     for _ in range(MOST_STEPS + 1):
+        if time.monotonic() > _ENDS_S.get():
+            return repair
         with repair.source.active():
             model = repair.copy(subject)
             faults, outcome, is_tie = _observe(model, base, reference, numbers=way in OF_NUMBERS)

@@ -107,6 +107,14 @@ def test_what_is_stored_is_the_other_choice(models):
     assert model(torch.ones(1, 2, D)).dtype is torch.float32
 
 
+def test_a_search_without_time_says_so(models, monkeypatch):
+    monkeypatch.setattr("precision_eval.doctor.repairs.SEARCH_S", -1.0)
+    found = examine(models.Reader().eval(), torch.randn(1, 4, 8), fixes=False)
+    assert found.first_split.op == "scaled_dot_product_attention"
+    assert not any(patch.verified for patch in found.patches)
+    assert any("shorter input" in doubt for doubt in found.doubts)
+
+
 def test_layers_are_mended_by_one_line_each_way(models):
     diagnosis = doctor(models.Layered(), torch.ones(2, D).half())
     source, stored = sorted(diagnosis.patches, key=lambda patch: not patch.diff)
