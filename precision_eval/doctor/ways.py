@@ -273,7 +273,7 @@ class Widen:
         if last.event is not None and last.event.last is not None:  # where what it went into ends
             last = last.event.last
         assert last.code is not None
-        end = f"end {source_line(last.code, last.instruction)}"
+        end = f"end {last.name} {source_line(last.code, last.instruction)}"
         self.ends_wide, self.refused = end in self.refused, self.refused | {end}
         return () if self.ends_wide else with_result_cast(last.code, last.instruction, f"torch.{short(base)}")
 
