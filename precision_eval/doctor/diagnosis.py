@@ -8,6 +8,7 @@ below the working directory); bytes and seconds are in the names. A *fault* is w
 from __future__ import annotations
 
 import html
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -441,8 +442,10 @@ def _why(finding: Finding) -> str:
     parts = []
     for dtype, operands in groups.items():
         names = " and ".join(dict.fromkeys(operand.expression or operand.name for operand in operands))
-        verb = "are" if len(operands) > 1 else "is"
-        parts.append(f"{names} {verb} {dtype} by {operands[0].brought_by}")
+        verb, brought_by = "are" if len(operands) > 1 else "is", operands[0].brought_by
+        places = [step.place for step in operands[0].history if step.what == brought_by and step.place != finding.place]
+        at = f" at {places[0]}" if places and places[0] and " at " not in brought_by else ""
+        parts.append(f"{names} {verb} {dtype} by {brought_by}{at}")
     reason = "" if finding.kind == "raise" and len(groups) > 1 else f"; {finding.reason}"
     return ", ".join(parts) + reason
 
@@ -485,11 +488,30 @@ def _patch(patch: Patch, label: str) -> Iterator[str]:
         yield from _label(label, patch.origin)
         return
     yield from _label(label, f"{patch_state(patch)}; not applied")
-    yield from (f"    {line}" for line in (*patch.diff.rstrip("\n").splitlines(), *patch.code.splitlines()))
+    diff = patch.diff.rstrip("\n").splitlines()
+    diff = list(_without_context(diff)) if label == "or" else diff
+    yield from (f"    {line}" for line in (*diff, *patch.code.splitlines()))
     if patch.price is not None:
         yield from _label("price", str(patch.price))
     if patch.origin and not patch.verified:
         yield from _label("", f"origin: {patch.origin}")
+
+
+def _without_context(diff: list[str]) -> Iterator[str]:
+    """Yield the lines of a diff that change, those of each file behind its name and the line of the first."""
+    name, line = "", 0
+    for text in diff:
+        if text.startswith("--- a/"):
+            name = text.removeprefix("--- a/")
+        elif text.startswith("@@"):
+            line = int(re.findall(r"\d+", text)[0])
+        elif text.startswith(("-", "+")) and not text.startswith("+++ b/"):
+            if name:
+                yield f"{name}:{line}"
+                name = ""
+            yield text
+        elif not text.startswith("+++ b/"):
+            line += 1
 
 
 def _costs(diagnosis: Diagnosis) -> Iterator[str]:

@@ -132,14 +132,15 @@ def _python_event(observer: DtypeFlow, error: BaseException) -> Event:
     result = operands[0][2].dtype if operands else observer.base
     number, sort = observer.number + 1, OperationKind.SKIP
     event = Event("raise", number, name, sort, line, call, operands, result, of_module=of_module)
+    event.message = str(error)
     if not of_module and not in_function and len(frames) > 1:
         event.caller = frames[-2]
     return event
 
 
 def place_of(line: CodeLine) -> SourceLine | None:
-    """Name a line; None where no line of Python led to an operation, as of a scripted model."""
-    return None if line[0] is _python_event.__code__ else source_line(*line)
+    """Name a line; None where none outside torch led to an operation, as of a scripted model or layers one by one."""
+    return None if is_internal(line[0].co_filename) else source_line(*line)
 
 
 def findings_of(
@@ -157,7 +158,9 @@ def findings_of(
         for _, _, record in raised.operands:
             if record.event is not None and not record.event.leaked and _brings(record.event, record):
                 record.event.leaked = "raised an error further on"
-        events += observer.narrowed
+        recast = {(record.code, record.instruction) for _, _, record in raised.operands if record.is_stored}
+        is_operation = raised.sort is not OperationKind.SKIP
+        events += [event for event in observer.narrowed if not is_operation or event.line in recast]
         refused = any(_OF_VALUES.search(str(error)) for error, _ in observer.raised)
     events += list(observer.uses.values())
     if (broken or refused) and observer.numbers is not None:
@@ -173,6 +176,19 @@ def findings_of(
         )
     findings = [finding_of(group, cast(Severity, key[5]), key[6], observer.base) for key, group in groups.items()]
     return tuple(findings), [group[0] for group in groups.values()]
+
+
+# Where the indices, or the labels, of an operation are.
+INDEX_OF = {"embedding": 0, "embedding_bag": 0, "one_hot": 0, "bincount": 0, "cross_entropy": 1, "nll_loss": 1}
+INDEX_OF |= {"__getitem__": 1, "take": 1} | dict.fromkeys(
+    ("gather", "index_select", "scatter", "scatter_", "scatter_add", "scatter_add_", "index_add", "index_add_",
+     "index_copy", "index_copy_", "scatter_reduce", "take_along_dim"), 2,
+)  # fmt: skip
+_ASKS_INTEGERS = re.compile(r"\b(Long|Int|int64|integers?|indices must be long)\b")
+
+
+def asks_integers(event: Event) -> bool:
+    return event.kind == "raise" and event.name in INDEX_OF and bool(_ASKS_INTEGERS.search(event.message))
 
 
 def _brings(event: Event, record: Provenance) -> bool:
@@ -206,7 +222,9 @@ def _broken_events(broken: list[Provenance], outputs: list[Provenance], number: 
 
 def _judge(event: Event) -> tuple[Severity, str]:
     if event.kind == "raise":
-        return "fault", "it raised"
+        exact = {torch.float16: 2048, torch.bfloat16: 256}.get(event.operands[-1][2].dtype) if event.operands else None
+        takes = f": it takes integers, and {short(event.operands[-1][2].dtype)} holds those up to {exact} only"
+        return "fault", "it raised" + (takes if exact and asks_integers(event) else "")
     if event.kind == "promotion":
         if event.leaked:
             asked = "an operand was brought to its dtype by the code" if event.deliberate else "nothing asked for it"
@@ -303,13 +321,19 @@ def operands_of(event: Event, base: torch.dtype) -> tuple[OperandHistory, ...]:
     )
 
 
-def written_operands(event: Event) -> list[str]:
+def written_operands(event: Event, *, arguments: bool = False) -> list[str]:
+    """How the operands are written at an event's line, or only those that the line gives to a module."""
     keys = [key for key, _, _ in event.operands]
+    if is_internal(event.line[0].co_filename):
+        return [""] * len(keys)
     if event.sort is OperationKind.SKIP:
         names = names_at(*event.line)
         return [str(key[0]) if event.caller or str(key[0]) in names else "" for key in keys]
-    texts = expressions(*event.line, event.name, keys, of_module=event.of_module)
     if event.of_module:
+        own = [record.kind in ("parameter", "buffer") for _, _, record in event.operands]
+        keys = [("",) if is_own and at else key for at, (key, is_own) in enumerate(zip(keys, own, strict=True))]
+    texts = expressions(*event.line, event.name, keys, of_module=event.of_module)
+    if event.of_module and not arguments:
         owner = owner_of(callee(*event.line), event.call.path if event.call else "")
         for index, (_, _, record) in enumerate(event.operands):
             if owner and not texts[index] and record.kind in ("parameter", "buffer"):
@@ -364,6 +388,9 @@ def _bringer(record: Provenance, base: torch.dtype) -> str:
 
 
 def _words_of(record: Provenance) -> str:
+    if record.is_stored and record.kept_by is not None:
+        code, instruction, other = record.kept_by
+        return f"{record.kind} {record.name}, which is cast to the dtype of {other} at {place_of((code, instruction))}"
     if record.is_stored:
         cast = "" if record.code is None else f", which the call casts at {place_of((record.code, record.instruction))}"
         return f"{record.kind} {record.name}{cast}"

@@ -29,6 +29,7 @@ class PatchedSource:
         self._at: dict[str, set[int]] = {}  # file → edited lines
         self.only_removes = True
         self._swaps: list[tuple[FunctionType, CodeType]] = []
+        self._alive: dict[str, list[FunctionType]] = {}  # file → its functions
 
     def __bool__(self) -> bool:
         return bool(self._edited)
@@ -130,13 +131,12 @@ class PatchedSource:
             for code in _codes_in(compile("".join(lines), file, "exec", dont_inherit=True)):
                 new.setdefault((file, code.co_qualname, code.co_firstlineno), []).append(code)
         swaps = []
-        functions = [
-            value for value in gc.get_objects() if type(value) is FunctionType
-        ]  # isinstance runs code of proxies
-        for function in functions:
+        if self._edited.keys() - self._alive.keys():  # once a file: it looks at all objects
+            functions = [value for value in gc.get_objects() if type(value) is FunctionType]  # isinstance runs proxies
+            for file in self._edited:
+                self._alive[file] = [function for function in functions if function.__code__.co_filename == file]
+        for function in (function for file in self._edited for function in self._alive[file]):
             code = function.__code__
-            if code.co_filename not in self._edited:
-                continue
             first, last = _span(code)
             codes = new.get((code.co_filename, code.co_qualname, code.co_firstlineno), [])
             edited = any(first <= line <= last for line in self._at[code.co_filename])

@@ -11,7 +11,7 @@ import re
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -52,14 +52,22 @@ from precision_eval.doctor.ways import (
     Stored,
     Widen,
     as_stored,
+    at_entry,
     at_error,
     at_meeting,
     at_origin,
+    at_wide,
+    drops_choice,
+    is_wide_on_purpose,
+    lacks_kernel,
+    narrowest_of,
     path_of,
     rescale,
     scale_first,
     widen,
     widen_function,
+    with_autocast,
+    with_cast_elsewhere,
 )
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import tensors_in
@@ -79,6 +87,9 @@ from precision_eval.trace.replay import rounding
 
 MOST_ALIKE = 4  # meetings of a line that are alike
 MOST_TURNS = 2  # times that edits may come to the same source
+MOST_SHOWN = 3
+# The share of a model's elements from which a part in float32 is no exception, such as a norm kept wide.
+LEAST_PART = 0.1
 
 
 @dataclass
@@ -88,10 +99,14 @@ class Repair:
     left: tuple[str, ...] = ()
     outputs: tuple[torch.Tensor, ...] | None = None
     relative_error: float | None = None
+    whole: tuple[str, ...] = ()  # paths of modules of which all is stored so
     setting: str = ""
     change: Callable[[ExaminedModel], None] | None = None
     undoes: bool = False  # a cast ahead of what is wrong
-    keeps_wide: bool = False  # what the code widened on purpose, until it meets what refuses it
+    restores: bool = False  # digits that a cast by hand rounds away
+    first: Event | None = None  # what was cured first
+    drops: int = 0  # choices of the author: casts up that were taken out, float32 parameters that were narrowed
+    works_in: torch.dtype | None = None  # the format of an autocast
 
     @property
     def verified(self) -> bool:
@@ -122,7 +137,7 @@ class Repair:
 
     def as_patch(self, place: SourceLine | None, origin: str, price: Price | None = None) -> Patch:
         return Patch(
-            place=place, diff=self.source.diff(), code=self.setting or _code(self.stored), origin=origin,
+            place=place, diff=self.source.diff(), code=self.setting or _code(self.stored, self.whole), origin=origin,
             verified=self.verified, left=self.left, price=price, relative_error=self.relative_error,
         )  # fmt: skip
 
@@ -143,12 +158,10 @@ def repairs_of(
     drifts: bool = False,
     updated: tuple[tuple[str, str], ...] = (),
 ) -> list[Repair]:
-    """Follow each way to cure a model, and return a change of the source and one of what is stored, the better first.
+    """Follow each way to cure a model, and return those that do, the best first.
 
-    Of casts at the meetings and at the origin those are kept that drift less, of equals the fewer lines, and of these
-    what takes casts out. A change of what is stored goes before one of a library's source, and one that leaves no
-    drift beyond the format before one that does. Where it is the numbers that say that something is wrong, operations
-    are widened, as where no cast cures a model; what loses its updates is stored in float32.
+    Where it is the numbers that say that something is wrong, operations are widened, as where no cast cures a model;
+    what loses its updates is stored in float32.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own were shown when it first ran
@@ -216,35 +229,91 @@ def _widen_function(subject: ExaminedModel, reference: Reference) -> Repair:
 
 
 def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Repair]:
-    late = _follow("late", partial(at_meeting, late=True), subject, reference)
+    follow = partial(_follow, subject=subject, reference=reference)
+    late = follow("late", partial(at_meeting, late=True))
     if not (late.source or late.verified) and all(left.startswith("first_non_finite") for left in late.left):
         return []  # no dtypes meet there
-    origin, stored = (
-        _follow(way, step, subject, reference) for way, step in (("origin", at_origin), ("stored", as_stored))
-    )
-    meeting = late if late.verified else _follow("meeting", at_meeting, subject, reference)
-    shorter = origin.source.size < meeting.source.size or (
-        origin.source.only_removes and origin.source.size == meeting.source.size
-    )
-    widened = meeting.verified and meeting.keeps_wide and _as_exact(meeting, origin, reference)
-    if (
-        origin.verified
-        and not widened
-        and (
-            not meeting.verified
-            or (shorter and _as_exact(origin, meeting, reference))
-            or not _as_exact(meeting, origin, reference)
-        )
-    ):
-        meeting = origin
-    changes = [repair for repair in (meeting, stored) if repair.source or repair.stored]
-    # What does not cure is no advice to store something with fewer digits.
-    changes = [repair for repair in changes if repair.verified] or [
-        repair for repair in changes[:1] if not any(dtype.itemsize < 4 for dtype in repair.stored.values())
-    ]
-    drifts = [not _is_explained(repair, subject, reference) for repair in changes]
-    ranked = sorted(zip(drifts, changes, strict=True), key=lambda p: (not p[1].verified, p[0], p[1].source.of_library))
-    return [repair for _, repair in ranked]
+    meeting = late if late.verified else follow("meeting", at_meeting)
+    stored = follow("stored", as_stored)
+    tried = [meeting, follow("origin", at_origin), stored]
+    first, base = late.first, base_dtype(subject)
+    if first is not None and first.entries and (meeting.source.size > 1 or not meeting.verified):
+        tried.append(follow("entry", at_entry))
+    if first is not None and is_wide_on_purpose(first, base):
+        tried.append(follow("wide", at_wide))
+        if not any(repair.verified and not repair.drops for repair in tried):
+            tried.append(follow("origin", partial(at_origin, takes_out=False)))
+    if first is not None and any(record.kept_by for _, _, record in first.operands):
+        tried.insert(0, follow("cast elsewhere", with_cast_elsewhere))
+    if first is not None and first.idle:
+        tried.insert(0, follow("autocast", with_autocast))
+    verified = [repair for repair in tried if repair.verified and (repair.source or repair.stored)]
+    if not verified and first is not None and lacks_kernel(first) and meeting.outputs is None:
+        return []  # the format is not what it refuses
+    if not verified:  # what does not cure is no advice to store something with fewer digits
+        unproven = [repair for repair in (meeting, stored) if repair.source or repair.stored][:1]
+        return [r for r in unproven if not any(dtype.itemsize < 4 for dtype in r.stored.values())]
+    return _rank(verified, subject, reference)
+
+
+def _rank(verified: list[Repair], subject: ExaminedModel, reference: Reference) -> list[Repair]:
+    """Put changes in order, and leave out those that no reader would choose.
+
+    By what the format explains; then what keeps the model's format, and what its author chose; then drift, of which
+    twice as much is a difference; of equals, lines of the model go before a library's and before what is stored; then
+    bytes, then lines.
+    """
+    base = base_dtype(subject)
+    known = [drift for drift in (_drift(repair, reference) for repair in verified) if not math.isnan(drift)]
+    least = min(known, default=0.0)
+
+    def order(repair: Repair) -> tuple[float, ...]:
+        changed = repair.copy(subject)
+        grown = sum(max(0, now - before) for now, before in zip(_bytes_of(changed), _bytes_of(subject), strict=True))
+        return (
+            not _is_explained(repair, subject, reference), base_dtype(changed) is not base, repair.drops,
+            _drift(repair, reference) > 2 * least, repair.source.of_library, bool(repair.stored), grown,
+            repair.source.size, not repair.source.only_removes,
+        )  # fmt: skip
+
+    ranked = sorted(((order(repair), repair) for repair in verified), key=lambda pair: pair[0])
+    kinds: dict[tuple[bool, ...], Repair] = {}  # the best of each
+    for (_, of_other_format, *_), repair in ranked:
+        rounds = any(known.restores and not _as_exact(repair, known, reference) for known in kinds.values())
+        if rounds or (of_other_format and kinds and not _is_of_two_formats(subject)):
+            continue
+        narrows = any(rounding(dtype) > rounding(torch.float32) for dtype in repair.stored.values())
+        kinds.setdefault((bool(repair.stored), narrows, repair.source.only_removes), repair)
+        repair.relative_error = output_error(repair.outputs, reference.outputs)
+        repair.whole = tuple(_whole_modules(subject, repair.stored))
+    return list(kinds.values())[:MOST_SHOWN]
+
+
+def _whole_modules(subject: ExaminedModel, stored: Stored) -> Iterator[str]:
+    """Yield the paths of the outermost modules that a change brings to one format, several tensors of each."""
+    kinds = ("parameter", "buffer")
+    after = {name: t.dtype for kind, name, t in named_tensors(subject, (), prefix=subject.prefix) if kind in kinds}
+    changed = {name: dtype for (kind, name), dtype in stored.items() if kind in kinds}
+    after |= changed
+    last = "\0"
+    for path in sorted(path.removeprefix(subject.prefix) for path, _ in subject.named_modules()):
+        inside = [name for name in after if name.startswith(f"{path}.")]
+        is_one = len(set(inside) & set(changed)) > 1 and len({after[name] for name in inside}) == 1
+        if path and not path.startswith(last) and is_one:
+            last = f"{path}."
+            yield path
+
+
+def _bytes_of(model: ExaminedModel) -> list[int]:
+    return [tensor.nbytes for kind, _, tensor in named_tensors(model, (), prefix=model.prefix) if kind != "input"]
+
+
+def _is_of_two_formats(subject: ExaminedModel) -> bool:
+    """Whether whole parts of a model are stored in float32 beside others in half."""
+    sizes: Counter[torch.dtype] = Counter()
+    for parameter in subject.parameters():
+        sizes[parameter.dtype] += parameter.numel()
+    return sizes[torch.float32] >= LEAST_PART * sizes.total()
 
 
 def _with_wide_updates(subject: ExaminedModel, reference: Reference, updated: tuple[tuple[str, str], ...]) -> Repair:
@@ -261,8 +330,9 @@ def _with_wide_updates(subject: ExaminedModel, reference: Reference, updated: tu
 
 def _is_explained(repair: Repair, subject: ExaminedModel, reference: Reference) -> bool:
     """Whether a change leaves no drift beyond the format: a cast that says aloud what was lost in silence does."""
-    outcome = CallOutcome(repair.outputs, None)
-    return excess_drift(subject, outcome, reference, base_dtype(subject)) is None
+    outcome, base = CallOutcome(repair.outputs, None), base_dtype(subject)
+    base = max(base, repair.works_in or base, key=rounding)
+    return excess_drift(subject, outcome, reference, base) is None
 
 
 def _as_exact(one: Repair, other: Repair, reference: Reference) -> bool:
@@ -296,7 +366,7 @@ def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, 
             event = _last_meeting(faults) if way in OF_NUMBERS else _to_cure(faults, late=way == "late")
             if way == UNTIL_IT_RAISES:
                 event = next((raised for finding, raised in faults if finding.kind == "raise"), event)
-            repair.keeps_wide |= way == "late" and event is not faults[0][1] and faults[0][0].kind == "promotion"
+            repair.first = repair.first or event
             at = None if event is None else _identity(event)
             tries = event is not None and (event.kind in INSIDE or cured[at] < MOST_ALIKE)
             if event is not None and event.kind == "raise" and not event.operands:
@@ -306,15 +376,19 @@ def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, 
                 change = with_cast_on_the_right(*event.line) or change
             if cured[at] and isinstance(change, tuple) and any(map(is_written_there, change)):
                 change = ()  # it did not cure
+            repair.drops += event is not None and bool(change) and drops_choice(event, change, base, late=way == "late")
         repair.left = tuple(dict.fromkeys(f"{finding.kind} at {finding.place}" for finding, _ in faults))
         if not change:
             if isinstance(step, Widen) and step.ends_wide:  # what it returns does not fit the model's format
                 repair.outputs, repair.left = outcome.outputs, _still_wrong(outcome, reference)
             return repair
         cured[at] += 1
+        assert event is not None
+        repair.works_in = repair.works_in or (narrowest_of(event) if event.autocast else None)
         repair.undoes |= not isinstance(change, dict) and not any(inserted.text for inserted in change)
+        repair.restores |= way == "origin" and not isinstance(change, dict) and any(i.removed for i in change)
         if isinstance(change, dict):
-            if event is not None and is_of_optimizer(event):
+            if is_of_optimizer(event):
                 change |= _trained(subject, event.result)
             repair.stored |= _alike(change, subject)
             continue
@@ -444,11 +518,16 @@ def any_layer(name: str) -> str:
 # Writing it down ------------------------------------------------------------------------------------------------------
 
 
-def _code(stored: Stored) -> str:
-    """Write stored tensors' changes as lines of Python, one for each name, its layers together."""
+def _code(stored: Stored, whole: tuple[str, ...] = ()) -> str:
+    """Write stored tensors' changes as lines of Python, one for each name, its layers together, or for each module."""
     blocks: dict[str, list[str]] = {}  # a line, and those below it
     groups: dict[tuple[str, str, torch.dtype], list[str]] = {}
     for (kind, name), dtype in stored.items():
+        if module := next(
+            (path for path in whole if kind in ("parameter", "buffer") and name.startswith(f"{path}.")), ""
+        ):
+            blocks[f"{path_of(module)}.to(torch.{short(dtype)})"] = []
+            continue
         groups.setdefault((kind, any_layer(name), dtype), []).append(name)
     for (kind, pattern, dtype), names in groups.items():
         target = f"torch.{short(dtype)}"

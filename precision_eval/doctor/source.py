@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -80,6 +81,36 @@ def _node(code: CodeType, instruction: int) -> ast.AST | None:
     return best
 
 
+def is_returned(code: CodeType, instruction: int) -> bool:
+    """Whether what an instruction makes is what its function returns, by itself or as a part."""
+    node = _node(code, instruction)
+    returns = [n for n in _parsed(code.co_filename)[1] if isinstance(n, ast.Return | ast.Lambda)]
+    return any(node is part for n in returns for part in _parts_of(n.body if isinstance(n, ast.Lambda) else n.value))
+
+
+def _parts_of(value: ast.AST | None) -> Iterator[ast.AST]:
+    if value is None:
+        return
+    yield value
+    inner: list[ast.AST | None] = []
+    if isinstance(value, ast.IfExp):
+        inner = [value.body, value.orelse]
+    elif isinstance(value, ast.Tuple | ast.List):
+        inner = [*value.elts]
+    elif isinstance(value, ast.Dict):
+        inner = [*value.values]
+    elif isinstance(value, ast.DictComp):
+        inner = [value.value]
+    elif isinstance(value, ast.ListComp | ast.GeneratorExp):
+        inner = [value.elt]
+    elif (
+        isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("tuple", "list", "dict")
+    ):
+        inner = [*value.args]
+    for part in inner:
+        yield from _parts_of(part)
+
+
 def names_at(code: CodeType, instruction: int) -> frozenset[str]:
     """Return the names that stand in the expression of an instruction."""
     node = _node(code, instruction)
@@ -106,6 +137,8 @@ def _operands_of(node: ast.AST | None) -> dict[tuple[int | str, ...], ast.expr]:
         return {(0,): node.target, (1,): node.value}
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         return {(0,): node.targets[0].value, (2,): node.value}
+    if isinstance(node, ast.Subscript):
+        return {(0,): node.value, (1,): node.slice}
     if not isinstance(node, ast.Call):
         return {}
     operands: dict[tuple[int | str, ...], ast.expr] = {}
@@ -145,11 +178,10 @@ def expressions(
 ) -> list[str]:
     """Tell how operands are written at a line."""
     node = _node(code, instruction)
-    if of_module:
-        first = node.args[0] if isinstance(node, ast.Call) and node.args else None
-        given = "" if first is None or isinstance(first, ast.Starred) else _text(code.co_filename, first)
-        return [given, *[""] * (len(keys) - 1)]
     written = _operands_of(node)
+    if of_module:  # what it is given first; a function behind it is given the layer's weights by position
+        places = [(0,) if i == 0 and not op.startswith("embedding") else key for i, key in enumerate(keys)]
+        return [_text(code.co_filename, written[key]) if key in written else "" for key in places]
     if owner := _owner_of_method(node, op, code.co_filename):
         shifted = {((k[0] + 1, *k[1:]) if isinstance(k[0], int) else k): part for k, part in written.items()}
         written = {(0,): owner, **shifted}
@@ -230,7 +262,39 @@ def with_calls(code: CodeType, instruction: int, calls: dict[str, str], *, resul
     ends = tuple(inserted for text, part in parts for inserted in _append_call(file, part, calls[text]))
     if not result:
         return ends
-    return (*ends, *_append_call(file, node, result)) if isinstance(node, ast.expr) else ()
+    if not isinstance(node, ast.expr):
+        return ()
+    taken = next(
+        (n for n in _parsed(file)[1] if isinstance(n, ast.Subscript | ast.Attribute) and n.value is node), None
+    )
+    if isinstance(taken, ast.Subscript) or (isinstance(taken, ast.Attribute) and taken.attr in _RESULTS):
+        node = taken  # one of several results
+    return (*ends, *_append_call(file, node, result, each=_is_unpacked(file, node)))
+
+
+# Names of single results of decompositions.
+_RESULTS = (
+    "Q",
+    "R",
+    "U",
+    "S",
+    "V",
+    "Vh",
+    "L",
+    "P",
+    "LU",
+    "values",
+    "eigenvalues",
+    "eigenvectors",
+    "logabsdet",
+    "solution",
+)
+
+
+def _is_unpacked(file: str, node: ast.expr) -> bool:
+    return any(
+        isinstance(n, ast.Assign) and n.value is node and isinstance(n.targets[0], ast.Tuple) for n in _parsed(file)[1]
+    )
 
 
 def with_backend(code: CodeType, instruction: int, backend: str) -> tuple[Insertion, ...]:
@@ -316,6 +380,22 @@ def with_argument(code: CodeType, instruction: int, text: str) -> tuple[Insertio
     if part.end_lineno != part.lineno or part.end_col_offset is None:
         return ()
     return (Insertion(file, part.lineno, part.col_offset, text, removed=part.end_col_offset - part.col_offset),)
+
+
+def with_device(code: CodeType, instruction: int, device: str) -> tuple[Insertion, ...]:
+    """Name another device in ``torch.autocast("cuda", …)``; nothing where it is named already."""
+    node, file = _node(code, instruction), code.co_filename
+    if not isinstance(node, ast.Call):
+        return ()
+    part = next((word.value for word in node.keywords if word.arg == "device_type"), None) or next(
+        iter(node.args), None
+    )
+    if not isinstance(part, ast.Constant) or part.value == device or not isinstance(part.value, str):
+        return ()
+    assert part.end_col_offset is not None
+    return (
+        Insertion(file, part.lineno, part.col_offset, f'"{device}"', removed=part.end_col_offset - part.col_offset),
+    )
 
 
 def without_function(code: CodeType, instruction: int, names: tuple[str, ...]) -> tuple[Insertion, ...]:
@@ -578,9 +658,14 @@ def is_written_there(insertion: Insertion) -> bool:
     return len(insertion.text) > 1 and before.endswith(insertion.text.encode())
 
 
-def _append_call(file: str, part: ast.expr, call: str) -> tuple[Insertion, ...]:
+def _append_call(file: str, part: ast.expr, call: str, *, each: bool = False) -> tuple[Insertion, ...]:
     assert part.end_lineno is not None
     assert part.end_col_offset is not None
+    if each:
+        return (
+            Insertion(file, part.lineno, part.col_offset, f"(part{call} for part in "),
+            Insertion(file, part.end_lineno, part.end_col_offset, ")"),
+        )
     if isinstance(part, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
         return (Insertion(file, part.end_lineno, part.end_col_offset, call),)
     return (

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Iterable
 
 import torch
 
 from precision_eval.core.formats import short
-from precision_eval.doctor.findings import is_of_optimizer, owner_of, written_operands
+from precision_eval.doctor.findings import INDEX_OF, asks_integers, is_of_optimizer, owner_of, written_operands
 from precision_eval.doctor.narrow_results import LOSSES
 from precision_eval.doctor.source import (
     Insertion,
@@ -23,11 +24,15 @@ from precision_eval.doctor.source import (
     dtype_of,
     expressions,
     imports_torch,
+    is_returned,
     source_line,
     variables,
+    with_argument,
+    with_calls,
     with_cast_for_numpy,
     with_cast_to,
     with_casts,
+    with_device,
     with_dtype,
     with_factor,
     with_gradient_cast,
@@ -39,6 +44,7 @@ from precision_eval.doctor.source import (
     without_call,
 )
 from precision_eval.trace.dtype_flow import HALVES, CodeLine, Event, inside_event, is_internal
+from precision_eval.trace.observer import ModuleCall
 from precision_eval.trace.operations import (
     ASSIGNMENTS,
     EIGHT_BITS,
@@ -50,6 +56,7 @@ from precision_eval.trace.operations import (
     operand_names,
 )
 from precision_eval.trace.provenance import Provenance, ancestors, dtype_chain, maker_of, origin_of
+from precision_eval.trace.replay import rounding
 
 # Faults that are cured one after the other before a way is given up.
 MOST_STEPS = 16
@@ -67,16 +74,16 @@ def at_meeting(event: Event, base: torch.dtype, *, late: bool = False) -> tuple[
         return ()  # torch's own modules one after the other: there is no line of anybody's to change
     if event.kind in ("kept_narrowed", "first_non_finite", "bits"):
         return ()
-    if event.kind == "raise" and (local := with_cast_for_numpy(*event.line) or with_number_that_fits(*event.line)):
+    if event.kind == "raise" and (local := _of_no_meeting(event)):
         return local
-    if event.kind == "raise" and (of_gradient := with_gradient_cast(*event.line)):
-        return of_gradient
     if event.caller is not None:
         return _around_module(event, event.caller, path="", cast_result=False)
     if event.of_module:
         of_norm = event.sort is OperationKind.NORM and event.kind != "raise"
         if by_keyword := _cast_keyword(event, base):
             return by_keyword
+        if not of_norm and (others := _cast_arguments(event, base)):
+            return others
         return _around_module(event, event.line, path=path, cast_result=of_norm)
     if any(key == ("out",) for key, _, _ in event.operands):
         return ()  # a cast of what is written to would be written to in its place
@@ -99,6 +106,86 @@ def at_meeting(event: Event, base: torch.dtype, *, late: bool = False) -> tuple[
 
 def at_error(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
     return at_meeting(event, base) if event.kind == "raise" else ()
+
+
+_INTEGER_MASK = re.compile(r"attn_mask.dtype: (long|int|short|unsigned char)")
+
+
+def _of_no_meeting(event: Event) -> tuple[Insertion, ...]:
+    """Cure what raised where no formats meet: a consumer or kernel that takes no half, a number beyond it, an index."""
+    for local in (with_cast_for_numpy, with_number_that_fits, with_gradient_cast):
+        if change := local(*event.line):
+            return change
+    keys = [key for key, _, _ in event.operands]
+    at = (INDEX_OF.get(event.name, -1),)
+    if at in keys and asks_integers(event):
+        (text,) = expressions(*event.line, event.name, [at], of_module=event.of_module)
+        return with_calls(*event.line, {text: ".long()"}) if text else ()
+    if event.sort is OperationKind.ATTENTION and _INTEGER_MASK.search(event.message):
+        masks = expressions(*event.line, event.name, [(3,), ("attn_mask",)], of_module=False)
+        return with_calls(*event.line, {text: ".bool()" for text in masks if text})
+    return _in_float32(event) if lacks_kernel(event) else ()
+
+
+def lacks_kernel(event: Event) -> bool:
+    """Whether an operation raised that was given one format, and a half one."""
+    dtypes = {record.dtype for _, _, record in event.operands}
+    return event.kind == "raise" and dtypes in ({torch.float16}, {torch.bfloat16})
+
+
+_MAKES_COMPLEX = re.compile(r"fft_|stft|view_as_complex|polar|complex")
+
+
+def _in_float32(event: Event) -> tuple[Insertion, ...]:
+    """Compute an operation in float32, and cast its result, or each of its results, back."""
+    keys = [key for key, _, _ in event.operands]
+    if event.caller is not None or ("out",) in keys or event.sort is OperationKind.WRITE:
+        return ()
+    if event.of_module:
+        if event.call is None or next(event.call.module.parameters(), None) is not None:
+            return ()
+        written = [text for text in expressions(*event.line, "", keys, of_module=True) if text]
+    else:
+        written = variables(*event.line, event.name, keys)
+    if not written or any(record.is_complex for _, _, record in event.operands):
+        return ()
+    dtype = _dtype_text(written[0], event.operands[0][2].dtype, event.line[0].co_filename)
+    result = "" if _MAKES_COMPLEX.match(event.name) else f".to({dtype})"
+    return with_calls(*event.line, dict.fromkeys(written, ".float()"), result=result)
+
+
+def _cast_arguments(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    """Cast what a module is given, if any of it behind the first strays, to its weight's format or to the model's."""
+    own = dict(event.call.module.named_parameters(recurse=False)) if event.call else {}
+    name, parameter = next(iter(own.items()), ("", None))
+    dtypes = [record.dtype for _, _, record in event.operands]
+    to = parameter.dtype if parameter is not None else base if base in dtypes else dtypes[0]
+    pairs = list(zip(written_operands(event, arguments=True), event.operands, strict=True))
+    strays = {text: key for text, (key, _, record) in pairs if text and record.dtype is not to}
+    if not set(strays.values()) - {(0,)} or not (owner := callee(*event.line)):
+        return ()
+    kept = next((text for text, (_, _, record) in pairs if text and record.dtype is to), "")
+    dtype = f"{owner}.{name}.dtype" if name.isidentifier() else _dtype_text(kept, to, event.line[0].co_filename)
+    return with_casts(*event.line, dict.fromkeys(strays, dtype))
+
+
+def at_entry(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    """Cast what the outermost module is given whose weights are all in one format, and it in another."""
+    call, line = _entry(event)
+    if call is None or line is None:
+        return at_meeting(event, base, late=True)
+    (text,) = expressions(*line, "", [(0,)], of_module=True)
+    name = next(name for name, parameter in call.module.named_parameters() if parameter.is_floating_point())
+    dtype = f"{path_of(name).replace('model', callee(*line), 1)}.dtype"
+    return with_casts(*line, {text: dtype}) if text else ()
+
+
+def _entry(event: Event) -> tuple[ModuleCall | None, CodeLine | None]:
+    for call, line, given in event.entries:
+        formats = {parameter.dtype for parameter in call.module.parameters() if parameter.is_floating_point()}
+        if len(formats) == 1 and given not in formats:
+            return call, line
+    return None, None
 
 
 def _dtype_text(expression: str, dtype: torch.dtype, file: str) -> str:
@@ -156,16 +243,24 @@ def _weight_dtype(event: Event, owner: str, file: str) -> str:
     return f"next({owner}.parameters()).dtype"
 
 
+# What is written into a copy of the first operand, which keeps its format.
+_WRITES_INTO_A_COPY = frozenset(
+    ("index_put", "masked_scatter", "index_copy", "index_add", "scatter", "scatter_add", "scatter_reduce", "lerp")
+)
+
+
 def _index_to_keep(event: Event, base: torch.dtype, *, late: bool) -> int:
     """Which operand's dtype the others are cast to; late, a query that the code widened is cast and no cache."""
     dtypes = [record.dtype for _, _, record in event.operands]
     widened = late and event.operands[0][2].event
     if widened and widened.deliberate and event.sort is OperationKind.ATTENTION and dtypes[1:3] == [base, base]:
         return 1
-    if event.sort is OperationKind.WRITE or event.sort is OperationKind.ATTENTION:
+    if event.sort is OperationKind.WRITE or event.sort is OperationKind.ATTENTION or event.name in _WRITES_INTO_A_COPY:
         return 0
-    if base in dtypes:
+    if base in dtypes and not (_MAKES_COMPLEX.match(event.name) and torch.float32 in dtypes):
         return dtypes.index(base)
+    if torch.float32 in dtypes and _MAKES_COMPLEX.match(event.name):
+        return dtypes.index(torch.float32)  # few of these take half
     return 1 if event.sort is OperationKind.PRODUCT and len(dtypes) > 1 else 0
 
 
@@ -341,6 +436,99 @@ def _wide_leaf(event: Event) -> tuple[Insertion, ...] | Stored:
     return with_result_cast(trained.code, trained.instruction, WIDE)
 
 
+# Wide on purpose ---------------------------------------------------------------------------------------------------
+
+
+def _is_choice(record: Provenance) -> bool:
+    """Whether a format was chosen: by a cast in the code, or for a parameter."""
+    origin = origin_of(record)
+    return origin.kind == "parameter" or (origin.kind == "cast" and origin.deliberate)
+
+
+def _widest(event: Event) -> torch.dtype:
+    return min((record.dtype for _, _, record in event.operands), key=rounding)
+
+
+def narrowest_of(event: Event) -> torch.dtype:
+    return max((record.dtype for _, _, record in event.operands), key=rounding)
+
+
+def is_wide_on_purpose(event: Event, base: torch.dtype) -> bool:
+    """Whether what is wider than the model at a meeting was chosen to be, and autocast leaves it so."""
+    wide = _widest(event) if event.operands and not event.autocast else base
+    return (
+        wide is torch.float32
+        and base.itemsize < 4
+        and any(_is_choice(r) for _, _, r in event.operands if r.dtype is wide)
+    )
+
+
+def at_wide(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
+    """Keep what was widened on purpose: widen what it meets, as it is stored or there."""
+    narrow = [record for _, _, record in event.operands if record.dtype is not _widest(event)]
+    if not narrow or not is_wide_on_purpose(event, base) or event.sort is OperationKind.WRITE:
+        return at_meeting(event, base, late=True)
+    call, _ = _entry(event)
+    if call is not None:  # all of a part, as of a norm in half that takes float32 too
+        names = [name for name, parameter in call.module.named_parameters() if parameter.is_floating_point()]
+        return {("parameter", f"{call.path}.{name}" if call.path else name): _widest(event) for name in names}
+    if all(record.kind in ("parameter", "buffer") for record in narrow):
+        return {(record.kind, record.name): _widest(event) for record in narrow}
+    written = written_operands(event)
+    keep = next(i for i, (_, _, r) in enumerate(event.operands) if r.dtype is _widest(event))
+    dtype = _dtype_text(written[keep], _widest(event), event.line[0].co_filename)
+    casts = {t: dtype for t, (_, _, r) in zip(written, event.operands, strict=True) if t and r in narrow}
+    return with_casts(*event.line, casts) if len(casts) == len(narrow) and not event.of_module else ()
+
+
+def drops_choice(event: Event, change: tuple[Insertion, ...] | Stored, base: torch.dtype, *, late: bool) -> bool:
+    """Whether a change takes out a cast up that is computed in, or narrows a parameter that no autocast would."""
+    records = [record for _, _, record in event.operands]
+    if isinstance(change, dict):
+        return any(
+            ("parameter", r.name) in change and loses(r.dtype, change["parameter", r.name]) for r in _of_all(records)
+        )
+    lines = {}  # of casts up → whether that is to hand on, and nothing is computed in it
+    for origin in map(origin_of, records):
+        is_up = origin.kind == "cast" and origin.parents and origin.dtype.itemsize > origin.parents[0].dtype.itemsize
+        if is_up and origin.code is not None:
+            at = origin.code, origin.instruction
+            lines[origin.code.co_filename, source_line(*at).line] = is_returned(*at)
+    taken_out = [(inserted.file, inserted.line) for inserted in change if inserted.removed]
+    if known := [lines[line] for line in taken_out if line in lines]:
+        return not all(known)
+    if event.autocast:  # what it narrows is narrow on purpose
+        return base is torch.float32 and any(WIDE in inserted.text for inserted in change)
+    if event.kind == "promotion" and event.deliberate:
+        return any(record.deliberate and record.dtype.itemsize > base.itemsize for record in records)
+    if not records or event.of_module or taken_out:
+        return False
+    to = records[_index_to_keep(event, base, late=late)].dtype
+    to = base if to in EIGHT_BITS else to
+    return any(record.kind == "parameter" and record.dtype.itemsize > to.itemsize for record in records)
+
+
+def _of_all(records: list[Provenance]) -> list[Provenance]:
+    return [at for record in records for at in (record, *dtype_chain(record), *record.parents)]
+
+
+def with_cast_elsewhere(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    """Have a cast to the format of a parameter that what is cast does not meet be one to the format that it meets."""
+    for _, _, record in event.operands:
+        others = {other.dtype for _, _, other in event.operands} - {record.dtype}
+        if record.kept_by is not None and len(others) == 1:
+            return with_argument(*record.kept_by[:2], f"torch.{short(others.pop())}")
+    return at_meeting(event, base, late=True)
+
+
+def with_autocast(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    """Have an autocast that names another device be of the one that the model is on."""
+    for line in event.idle:
+        if change := with_device(*line, event.device):
+            return change
+    return at_meeting(event, base, late=True)
+
+
 # At the origin, and as stored -----------------------------------------------------------------------------------------
 
 
@@ -351,13 +539,19 @@ def _stray(event: Event, base: torch.dtype) -> Provenance | None:
     return next((origin_of(record) for _, _, record in event.operands if record.dtype is not base), None)
 
 
-def at_origin(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+def at_origin(event: Event, base: torch.dtype, *, takes_out: bool = True) -> tuple[Insertion, ...]:
     """Take out the cast that brought the stray dtype; else cast what is narrower where it is made, and what is wider
     as late as possible, after what is computed in it.
     """
     if event.kind == "raise" and with_gradient_cast(*event.line):
         return ()  # what it was computed in was chosen
-    if undone := _without_narrowing(event, {record.dtype for _, _, record in event.operands}):
+    if asks_integers(event):
+        cast = next(
+            (r for _, _, r in event.operands[::-1] if r.kind == "cast" and not r.parents and _is_written(r)), None
+        )
+        return () if cast is None or cast.code is None else without_call(cast.code, cast.instruction)
+    met = {torch.float32, torch.float64} if lacks_kernel(event) else {record.dtype for _, _, record in event.operands}
+    if undone := _without_narrowing(event, met):
         return undone
     stray = _stray(event, base)
     operand = next((record for _, _, record in event.operands if record.dtype is not base), stray)
@@ -365,7 +559,7 @@ def at_origin(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
         return ()
     rounded = stray.kind == "cast" and stray.parents and stray.parents[0].dtype is base
     line_of_cast = (stray.code, stray.instruction) if rounded and stray.code and _is_written(stray) else None
-    if line_of_cast and (taken_out := without_call(*line_of_cast)):
+    if takes_out and line_of_cast and (taken_out := without_call(*line_of_cast)):
         return taken_out  # what a cast rounds away does not come back
     at = operand if loses(operand.dtype, base) else stray
     if at.is_stored or not _is_written(at):

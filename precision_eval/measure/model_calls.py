@@ -10,7 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -285,9 +285,8 @@ def observe_call(
         kept_outputs.append(observer.observed(call))
         return ()
 
-    compiled = any(m._compiled_call_impl is not None or "_orig_mod" in m._modules for _, m in modules)
     try:
-        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+        with torch.compiler.set_stance("force_eager"):  # functions may be compiled by themselves too
             outcome = attempt(run)
     finally:
         model.listener = None

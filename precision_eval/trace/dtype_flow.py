@@ -105,6 +105,12 @@ class Event:
     reach: float = math.nan
     factors: tuple[float, ...] = ()
     last: Provenance | None = None  # of a promotion: the last result of the same function that carries its dtype
+    message: str = ""  # of what raised
+    idle: tuple[CodeLine, ...] = ()  # autocasts of another device that were made by then
+    autocast: bool = False  # whether one was on
+    device: str = ""
+    # modules that were being called, the outermost first: where, and what floating format they were given
+    entries: tuple[tuple[ModuleCall, CodeLine, torch.dtype], ...] = ()
 
 
 def inside_event(kind: str, record: Provenance, number: int) -> Event:
@@ -153,6 +159,22 @@ def line_outside(frame: Any) -> tuple[CodeType, int, bool]:
         of_module = of_module or code is _MODULE_CALL
         frame = frame.f_back
     return first.f_code, first.f_lasti, False
+
+
+def _entries(frame: Any) -> Iterator[tuple[nn.Module, CodeLine, torch.dtype]]:
+    """Yield the modules that are being called, the innermost first."""
+    while frame is not None and frame.f_code is not _ENTRY:
+        if frame.f_code is _MODULE_CALL:
+            given = frame.f_locals["args"][:1]
+            code, instruction, _ = line_outside(frame)
+            if (
+                given
+                and isinstance(given[0], torch.Tensor)
+                and given[0].dtype in FLOATS
+                and not is_internal(code.co_filename)
+            ):
+                yield frame.f_locals["self"], (code, instruction), given[0].dtype
+        frame = frame.f_back
 
 
 def _is_in_python(error: BaseException) -> bool:
@@ -224,6 +246,7 @@ class DtypeFlow(TorchFunctionMode):
         self.narrowed_products: list[tuple[CodeLine, Provenance]] = []  # by autocast, though float32 was asked for
         self.widened: list[Provenance] = []  # casts from half to float32 by hand
         self.sums: list[Provenance] = []  # running sums and products in half
+        self.autocasts: list[tuple[CodeLine, str]] = []  # all, with their device
         self.attention: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self.angles: list[Provenance] = []  # of what sines and cosines are taken
         # Address of a storage read as integers → the format of its bits, and the storage, so that none takes its place.
@@ -301,6 +324,7 @@ class DtypeFlow(TorchFunctionMode):
 
         def made(context: torch.autocast, *args: Any, **kwargs: Any) -> None:
             original(context, *args, **kwargs)
+            self.autocasts.append((line_outside(sys._getframe(1))[:2], context.device))
             if not context._enabled and context.fast_dtype in (torch.float16, torch.bfloat16):
                 self.idle_autocasts.append((line_outside(sys._getframe(1))[:2], context.fast_dtype))
 
@@ -376,7 +400,13 @@ class DtypeFlow(TorchFunctionMode):
             return  # the operation inside this one, or a line of an autograd function's backward
         operation = self._operation(func, kind, args, kwargs)
         result = operation.records[0].dtype if operation.records else self.base
-        self.raised.append((error, self._event("raise", operation, result)))
+        event = self._event("raise", operation, result)
+        event.message = str(error)
+        event.device = device = next((tensor.device.type for _, tensor in operation.operands), "")
+        event.autocast = bool(device) and torch.is_autocast_enabled(device)
+        event.idle = tuple(line for line, other in self.autocasts if device and other != device)
+        event.entries = tuple((self.modules.called(m), line, t) for m, line, t in _entries(sys._getframe(1)))[::-1]
+        self.raised.append((error, event))
 
     # Following --------------------------------------------------------------------------------------------------------
 
@@ -416,6 +446,7 @@ class DtypeFlow(TorchFunctionMode):
                 carried.last = record
                 if unlike and self.events and self.events[-1].number == self.number:
                     self.events[-1].last = record
+            record.is_complex = dtype is not result.dtype
             if self.numbers is not None and dtype is result.dtype:
                 self.numbers.result(result, record, masks=name in _MASKS)
                 self._look_how_far(operation, record)
@@ -602,6 +633,9 @@ class DtypeFlow(TorchFunctionMode):
         if source.dtype is result.dtype:
             records[0].asked |= is_asked
             self.tensors[result] = records[0]
+            giver = self._given(records, result.dtype)
+            if giver is not None and giver.kind == "parameter":
+                records[0].kept_by = *operation.line, giver.name
             return
         if source.dtype.is_complex or result.dtype.is_complex:
             dtype, made_from = PART_DTYPES[result.dtype], tuple(records[:1])

@@ -44,6 +44,8 @@ class Provenance:
     factors: tuple[float, ...] = ()  # of such a product: the largest value of each
     asked: bool = False  # in float32 because the code says so, or made of nothing that is trained or given
     giver: Provenance | None = None  # of a cast to another tensor's dtype: that tensor's
+    is_complex: bool = False
+    kept_by: tuple[CodeType, int, str] | None = None  # a cast to the format of another tensor that it had already
 
     @property
     def is_stored(self) -> bool:

@@ -86,8 +86,12 @@ class ValueCounts:
 
     def result(self, tensor: torch.Tensor, record: Provenance, *, masks: bool) -> None:
         tensor = unwrapped(tensor)
-        if tensor.device.type == "meta" or not tensor.numel() or tensor.dtype not in _LIMITS:
+        if tensor.device.type == "meta" or tensor.dtype not in _LIMITS:
             return  # float8 is storage: what it lost shows where it is read
+        if tensor.layout is not torch.strided:
+            tensor = tensor.values() if tensor.layout is not torch.sparse_coo else tensor.coalesce().values()
+        if not tensor.numel():
+            return
         count = self.counts.setdefault(tensor.dtype, FormatCounts())
         count.total += tensor.numel()
         smallest_normal, near_overflow = _LIMITS[tensor.dtype]
