@@ -336,9 +336,7 @@ def _judge_call(
     reference: Reference,
 ) -> _Judged:
     base, broken = observer.base, outcome.broken(reference.outputs, meant=reference.inside)[0]
-    caused = (
-        None if raised is None or seen.error is None else _check_is_of_dtypes(subject, seen.error, raised, reference)
-    )
+    caused = _check_is_of_dtypes(subject, seen.error, raised, reference)
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
     excess, noted, patch = None, None, None
     passes = raised is None and not outcome.are_tokens and not any(f.severity == "fault" for f in findings)
@@ -464,10 +462,10 @@ def _check_repeats(subject: ExaminedModel, repeats: Repeatability, *, strict: bo
 
 
 def _check_is_of_dtypes(
-    subject: ExaminedModel, error: Exception, raised: Event, reference: Reference
+    subject: ExaminedModel, error: Exception | None, raised: Event | None, reference: Reference
 ) -> Finding | None:
     """Refuse an error that has nothing to do with dtypes; of one that a rounding brings, return the rounding."""
-    if is_of_dtypes(error, raised):
+    if raised is None or error is None or is_of_dtypes(error, raised):
         return None
     caused = find_raising_rounding(subject, error, raised)
     if caused is not None:
