@@ -135,6 +135,17 @@ class Repair:
     def changes_tensors(self) -> bool:
         return bool(self.stored) or self.change is not None
 
+    def note(self, way: str, event: Event | None, change: tuple[Insertion, ...] | Stored, base: torch.dtype) -> None:
+        """Note what a change that is about to be made means to the author's choices."""
+        self.first = self.first or event
+        if event is None or not change:
+            return
+        self.drops += drops_choice(event, change, base, late=way == "late")
+        self.works_in = self.works_in or (narrowest_of(event) if event.autocast else None)
+        if not isinstance(change, dict):
+            self.undoes |= not any(inserted.text for inserted in change)
+            self.restores |= way == "origin" and any(inserted.removed for inserted in change)
+
     def as_patch(self, place: SourceLine | None, origin: str, price: Price | None = None) -> Patch:
         return Patch(
             place=place, diff=self.source.diff(), code=self.setting or _code(self.stored, self.whole), origin=origin,
@@ -366,7 +377,6 @@ def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, 
             event = _last_meeting(faults) if way in OF_NUMBERS else _to_cure(faults, late=way == "late")
             if way == UNTIL_IT_RAISES:
                 event = next((raised for finding, raised in faults if finding.kind == "raise"), event)
-            repair.first = repair.first or event
             at = None if event is None else _identity(event)
             tries = event is not None and (event.kind in INSIDE or cured[at] < MOST_ALIKE)
             if event is not None and event.kind == "raise" and not event.operands:
@@ -376,7 +386,7 @@ def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, 
                 change = with_cast_on_the_right(*event.line) or change
             if cured[at] and isinstance(change, tuple) and any(map(is_written_there, change)):
                 change = ()  # it did not cure
-            repair.drops += event is not None and bool(change) and drops_choice(event, change, base, late=way == "late")
+            repair.note(way, event, change, base)
         repair.left = tuple(dict.fromkeys(f"{finding.kind} at {finding.place}" for finding, _ in faults))
         if not change:
             if isinstance(step, Widen) and step.ends_wide:  # what it returns does not fit the model's format
@@ -384,9 +394,6 @@ def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, 
             return repair
         cured[at] += 1
         assert event is not None
-        repair.works_in = repair.works_in or (narrowest_of(event) if event.autocast else None)
-        repair.undoes |= not isinstance(change, dict) and not any(inserted.text for inserted in change)
-        repair.restores |= way == "origin" and not isinstance(change, dict) and any(i.removed for i in change)
         if isinstance(change, dict):
             if is_of_optimizer(event):
                 change |= _trained(subject, event.result)
