@@ -66,7 +66,14 @@ from precision_eval.explain import explain
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.packing import ExaminedModel
-from precision_eval.measure.float64_reference import Reference, check_available, device_of, reference_of
+from precision_eval.measure.float64_reference import (
+    Reference,
+    check_available,
+    device_of,
+    in_wide,
+    reference_of,
+    run_as,
+)
 from precision_eval.measure.model_calls import (
     CallOutcome,
     Repeatability,
@@ -336,7 +343,7 @@ def _judge_call(
     reference: Reference,
 ) -> _Judged:
     base, broken = observer.base, outcome.broken(reference.outputs, meant=reference.inside)[0]
-    caused = _check_is_of_dtypes(subject, seen.error, raised, reference)
+    caused = _check_is_of_dtypes(subject, seen.error, raised)
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
     excess, noted, patch = None, None, None
     passes = raised is None and not outcome.are_tokens and not any(f.severity == "fault" for f in findings)
@@ -461,16 +468,14 @@ def _check_repeats(subject: ExaminedModel, repeats: Repeatability, *, strict: bo
         )
 
 
-def _check_is_of_dtypes(
-    subject: ExaminedModel, error: Exception | None, raised: Event | None, reference: Reference
-) -> Finding | None:
+def _check_is_of_dtypes(subject: ExaminedModel, error: Exception | None, raised: Event | None) -> Finding | None:
     """Refuse an error that has nothing to do with dtypes; of one that a rounding brings, return the rounding."""
     if raised is None or error is None or is_of_dtypes(error, raised):
         return None
     caused = find_raising_rounding(subject, error, raised)
     if caused is not None:
         return caused[0]
-    if lacks_kernel(raised) and reference.outputs is not None and reference.name != "float32":
+    if lacks_kernel(raised) and run_as(subject, in_wide).error is None:
         return None  # the same call passes in float64
     first = first_line(error)[:300]
     raise ParameterError(
