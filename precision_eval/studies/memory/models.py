@@ -168,6 +168,8 @@ class _DecoderCall(nn.Module):
         self.model = model
         self.position = position
         self._cache = cache
+        names = inspect.signature(model.forward).parameters
+        self._name = "cache" if "cache" in names else "past_key_values"  # as transformers 5.24 and those before call it
         for index, layer in enumerate(cache.layers):
             self.register_buffer(f"{index}_key", layer.keys, persistent=False)
             self.register_buffer(f"{index}_value", layer.values, persistent=False)
@@ -176,7 +178,7 @@ class _DecoderCall(nn.Module):
         for index, layer in enumerate(self._cache.layers):
             layer.keys, layer.values = getattr(self, f"{index}_key"), getattr(self, f"{index}_value")
             layer.cumulative_length.fill_(self.position)
-        logits: torch.Tensor = self.model(input_ids=tokens, past_key_values=self._cache, use_cache=True).logits
+        logits: torch.Tensor = self.model(input_ids=tokens, use_cache=True, **{self._name: self._cache}).logits
         return logits
 
 

@@ -212,8 +212,8 @@ DIRECTIONS = {
     "bilinear": "f>h", "set_": "h>f",
     "grouped_mm": "b>f",
 }  # fmt: skip
-# The first version of torch that raises a member, where that is a later one than 2.6.
-SINCE = {"flex_mixed": (2, 13), "addmv": (2, 12), "grouped_mm": (2, 14), "branches": (2, 7)}
+# The first version of torch that raises a member, or what is named, so, where that is a later one than 2.6.
+SINCE = {"flex_mixed": (2, 13), "addmv": (2, 12), "grouped_mm": (2, 14), "branches": (2, 7), "classes": (2, 11)}
 
 
 def is_of_torch(*first):
@@ -224,7 +224,7 @@ def is_of_torch(*first):
 @pytest.mark.parametrize("name", EAGER)
 def test_a_real_error_is_explained(name):
     call, member, op, dtypes = EAGER[name]
-    if not is_of_torch(*SINCE.get(member, (2, 6))):
+    if not is_of_torch(*SINCE.get(name, SINCE.get(member, (2, 6)))):
         pytest.skip("torch at hand does not raise it")
     with pytest.raises((RuntimeError, ValueError, TypeError, IndexError, AssertionError)) as caught:
         call()
