@@ -49,12 +49,18 @@ _HALVES = (torch.float16, torch.bfloat16)
 CACHE_OFF = "torch.set_autocast_cache_enabled(False)  # or an autocast of its own for each forward"
 
 
+# Of the values that are not finite, those that float64 still holds: what grows without end gets there a little later.
+MOST_LATER = 0.05
+
+
 def is_broken_in_float64(outcome: CallOutcome, reference: Reference) -> bool:
-    """Say whether each output value that is not finite is not finite in float64 either."""
+    """Say whether the output values that are not finite, all but a few, are not finite in float64 either."""
     outputs, wide = outcome.outputs, reference.unfit
     if outputs is None or wide is None or [t.shape for t in wide] != [t.shape for t in outputs]:
         return False
-    return not any(bool((~o.isfinite() & w.isfinite()).any()) for o, w in zip(outputs, wide, strict=True))
+    broken = sum(int((~output.isfinite()).sum()) for output in outputs)
+    cured = sum(int((~o.isfinite() & w.isfinite()).sum()) for o, w in zip(outputs, wide, strict=True))
+    return cured <= MOST_LATER * broken
 
 
 def count_inside_float64(subject: ExaminedModel) -> int:

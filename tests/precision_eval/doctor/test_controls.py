@@ -188,3 +188,34 @@ def test_a_format_that_is_declared_and_not_used_is_told():
     assert "declared and not used" in str(diagnosis)
     assert examine(Declares("bfloat16", casts=True).eval(), x, fixes=False).of("risk") == ()
     assert examine(Declares(torch.bfloat16).bfloat16().eval(), x.bfloat16(), fixes=False).of("risk") == ()
+
+
+class Grows(nn.Module):
+    def forward(self, x):
+        for _ in range(12):
+            x = x * x
+        return x / x
+
+
+@pytest.mark.parametrize(("later", "too"), [(1, True), (50, False)])
+def test_what_grows_without_end_is_no_matter_of_dtypes(later, too):
+    """1.03 to the 4096th power is beyond float32 and within float64, 2 is beyond both."""
+    x = torch.full((100,), 2.0)
+    x[:later] = 1.03
+    found = examine(Grows().eval(), x, fixes=False)
+    assert found.status == "non_finite"
+    assert ("in float64 too" in found.message) is too
+
+
+def test_a_fix_that_is_finite_cures_nothing_where_no_reference_is():
+    class Draws(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            noise = torch.rand_like(x) * self.weight
+            return noise + (torch.inf if self.weight.dtype is torch.float32 else 0.0)
+
+    found = examine(Draws().eval(), torch.ones(4), latency=False)
+    assert not any(remedy.cures for remedy in found.remedies if remedy.fix == "bfloat16")
