@@ -33,6 +33,7 @@ ENVIRONMENT = "environment"
 FIGURES_SHOWN = ("tradeoff-",)
 TIME = "time ratio"
 _VERDICTS = ("wrong", "missed", "partly", "right")
+DRAWS = ("second", "")  # folders of docs/reports, where the first draw lies itself; the newest is read first
 COLUMNS_SHOWN = ("fix", TIME, "memory", "drift", "diverged", "sound")
 COLUMNS_LEFT_OUT = ("attention ran in", "backend", "casts of a call")
 # Sizes, tables and metrics that the reports of the runs have, and pages do not.
@@ -181,10 +182,9 @@ def _span_of(texts: Sequence[str]) -> str:
 
 def reports_markdown(file: Path, page: Path) -> str:
     """Return public reports by verdict, for each half of each draw."""
-    first = page.parent / "reports"
     return "\n\n".join(
-        f"## {draw} draw, {half}\n\n{_reports_of(folder, half)}"
-        for draw, folder in (("Second", first / "second"), ("First", first))
+        f"## {(draw or 'first').capitalize()} draw, {half}\n\n{_reports_of(page.parent / 'reports' / draw, half)}"
+        for draw in DRAWS
         for half in ("held", "open")
     )
 

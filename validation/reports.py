@@ -3,8 +3,8 @@
 A case of ``docs/reports/answers.toml`` is given to the command that its reporter would use; the file with the thread's
 own cure in it is its clean twin, in which a fault is a false alarm. The rule of this trial compares the exit code, and
 looks for the words that the answer must have and must not have; whoever has read the answer may overrule it in
-``verdicts.toml`` beside, with the reason. ``set=held`` are those that nobody looked at while the tool changed; the
-second draw, of ``docs/reports/second``, has ``set=second held`` and ``second open``.
+``verdicts.toml`` beside, with the reason. ``set=held`` are those that nobody looked at while the tool changed; a later
+draw has a folder below ``docs/reports``, and sets of its name: ``set=second held`` and ``second open``.
 """
 
 from __future__ import annotations
@@ -24,33 +24,28 @@ FOLDER = ROOT / "docs" / "reports"
 LIMIT_S = 180.0
 # Lines of an answer that are looked at: a reporter reads these first.
 FIRST_LINES = 40
-
-
+# Folders of the draws below FOLDER, where the first draw lies itself.
+DRAWS = ("", "second")
 # What figures say of each set: "held" was unseen when it was scored, "open" was looked at while the tool changed.
-SETS = {
-    "held": "first draw, held",
-    "open": "first draw, open",
-    "second held": "second draw, held",
-    "second open": "second draw, open",
-}
+SETS = {f"{draw} {half}".strip(): f"{draw or 'first'} draw, {half}" for draw in DRAWS for half in ("held", "open")}
 
 
 def folder_of(case_set: str) -> Path:
-    return FOLDER / "second" if case_set.startswith("second") else FOLDER
+    return FOLDER / case_set.rpartition(" ")[0]
 
 
 def read_cases() -> list[Data]:
-    """Read the cases of both draws, each with the name of its set."""
-    first, second = (
-        tomllib.loads((folder / "answers.toml").read_text(encoding="utf-8"))["case"]
-        for folder in (FOLDER, FOLDER / "second")
-    )
-    return [*first, *({**case, "set": f"second {case['set']}"} for case in second)]
+    """Read the cases of all draws, each with the name of its set."""
+    return [
+        {**case, "set": f"{draw} {case['set']}".strip()}
+        for draw in DRAWS
+        for case in tomllib.loads((FOLDER / draw / "answers.toml").read_text(encoding="utf-8"))["case"]
+    ]
 
 
 def read_verdicts() -> Data:
     """Read what readers of the answers said, by the id of the case."""
-    files = [folder / "verdicts.toml" for folder in (FOLDER, FOLDER / "second")]
+    files = [FOLDER / draw / "verdicts.toml" for draw in DRAWS]
     return {
         key: value
         for file in files if file.exists()
