@@ -192,7 +192,7 @@ def reports_markdown(file: Path, page: Path) -> str:
 def _reports_of(folder: Path, half: str) -> str:
     """List the worst verdicts first; a verdict has an arrow to the one since, where that is another.
 
-    Of the open half, which was looked at, those that are right are links alone.
+    Those that were right at once are links alone.
     """
     cases = tomllib.loads((folder / "answers.toml").read_text(encoding="utf-8"))["case"]
     verdicts = tomllib.loads((folder / "verdicts.toml").read_text(encoding="utf-8"))
@@ -201,7 +201,7 @@ def _reports_of(folder: Path, half: str) -> str:
         read = verdicts[case["id"]]
         since = tuple(read[name] for name in ("verdict", "since") if name in read)
         link = f"[{_thread(case['source'])}]({case['source']})"
-        if half == "open" and since == ("right",):
+        if since == ("right",):
             lists.setdefault(since, []).append(link)
             continue
         command = "" if case["tool"] == "doctor" else f" {case['tool']}"
