@@ -152,6 +152,7 @@ class Worker:
                 self.process.start()
         except (EOFError, ConnectionError) as error:  # the fork server is gone, as where loading torch kills a process
             raise WorkerCrashedError(_NO_SERVER) from error
+        poll_alone(self.process._popen)
         theirs.close()
         self.connection: Connection = ours
         self.timeout_s = timeout_s
@@ -323,6 +324,21 @@ def _received(connection: Connection, process: Any) -> WorkerAnswer | None:
         late.cancel()
         late.join()  # the next worker may be forked, which is sound without threads only
     return answer if isinstance(answer, WorkerAnswer) else None
+
+
+def poll_alone(popen: Any) -> None:
+    """Let one thread at a time ask how a process ended: of two, one would read the end of the pipe as code 255.
+
+    multiprocessing itself asks after every process whenever it starts another.
+    """
+    lock, poll = threading.Lock(), popen.poll
+
+    def asked(flag: int = os.WNOHANG) -> int | None:
+        with lock:
+            answer: int | None = poll(flag)
+            return answer
+
+    popen.poll = asked
 
 
 def _death(exitcode: int | None) -> WorkerCrashedError:

@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import platform
 import signal
+import threading
+from contextlib import suppress
 
 import executor_calls as calls
 import pytest
@@ -79,3 +81,28 @@ def test_a_worker_that_has_something_to_say_to_a_parent_that_is_gone_ends_withou
     own.close()
     workers._send(its, workers.WorkerAnswer(begun=True))
     assert ended == [(os.getpgrp(), signal.SIGKILL)]
+
+
+class Ended:
+    """A process that says once how it ended, as the fork server does."""
+
+    def __init__(self):
+        self.returncode, self.said, self.inside = None, [-9], threading.Barrier(2)
+
+    def poll(self, flag=0):
+        if self.returncode is None:
+            with suppress(threading.BrokenBarrierError):
+                self.inside.wait(timeout=0.5)
+            self.returncode = self.said.pop() if self.said else 255
+        return self.returncode
+
+
+def test_two_threads_that_ask_how_a_process_ended_hear_the_same():
+    ended, heard = Ended(), []
+    workers.poll_alone(ended)
+    threads = [threading.Thread(target=lambda: heard.append(ended.poll())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert heard == [-9, -9]
