@@ -132,7 +132,7 @@ class PatchedSource:
                 new.setdefault((file, code.co_qualname, code.co_firstlineno), []).append(code)
         swaps = []
         if self._edited.keys() - self._alive.keys():  # once a file: it looks at all objects
-            functions = [value for value in gc.get_objects() if type(value) is FunctionType]  # isinstance runs proxies
+            functions = _living_functions()
             for file in self._edited:
                 self._alive[file] = [function for function in functions if function.__code__.co_filename == file]
         for function in (function for file in self._edited for function in self._alive[file]):
@@ -157,3 +157,15 @@ def _span(code: CodeType) -> tuple[int, int]:
     lines = [line for _, _, line in code.co_lines() if line]
     inner = [_span(constant)[1] for constant in _codes_in(code)]
     return code.co_firstlineno, max([code.co_firstlineno, *lines, *inner])
+
+
+def _living_functions() -> list[FunctionType]:
+    """List every function; what is frozen, as servers freeze what they have loaded, is thawed for as long."""
+    is_frozen = gc.get_freeze_count() > 0
+    if is_frozen:
+        gc.unfreeze()
+    try:
+        return [value for value in gc.get_objects() if type(value) is FunctionType]  # isinstance runs proxies
+    finally:
+        if is_frozen:
+            gc.freeze()

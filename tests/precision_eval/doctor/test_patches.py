@@ -1,5 +1,6 @@
 """Suggested changes: run on a copy before they are shown, complete, taken by git, and gone from memory afterwards."""
 
+import gc
 import importlib
 import linecache
 import shutil
@@ -105,6 +106,17 @@ def test_what_is_stored_is_the_other_choice(models):
     model = models.Reader()
     exec(stored.code, {"torch": torch, "model": model})
     assert model(torch.ones(1, 2, D)).dtype is torch.float32
+
+
+def test_functions_that_the_collector_has_frozen_are_changed_too(models):
+    gc.freeze()
+    try:
+        found = examine(models.Reader().eval(), torch.randn(1, 4, 8), fixes=False)
+        assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
+    assert found.patches[0].verified
+    assert found.patches[0].diff
 
 
 def test_a_search_without_time_says_so(models, monkeypatch):

@@ -1,5 +1,6 @@
 """A case that a process keeps: what a cell does to its copy reaches no other cell."""
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -31,7 +32,8 @@ def builds(monkeypatch):
 
     monkeypatch.setattr(kept, "_process", None)
     monkeypatch.setattr(kept, "case_by_id", counted)
-    return count
+    yield count
+    gc.unfreeze()  # a worker freezes what it has loaded
 
 
 def sums(cell, change):
