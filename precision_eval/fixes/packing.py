@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import fields, is_dataclass
 from types import CodeType
 from typing import Any, TypeVar
@@ -53,7 +53,7 @@ class ExaminedModel(Packed):
         self._other_names = names
         self.listener: Callable[[str, Any], None] | None = None
         self.drawn: tuple[torch.dtype, ...] | None = None  # formats in which it draws, once it has been called
-        self.trains = takes_gradients(inner)
+        self.trains = takes_gradients(model)
         self.updated: tuple[str, ...] = ()  # parameters that a call changes in place, once it has been called
         self.computes_in: torch.dtype | None = None  # the format to which a call itself brings its parameters
         self.tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -113,13 +113,13 @@ class _Rebuild:
 
 
 def takes_gradients(model: nn.Module) -> bool:
-    """Say whether the code of a call, as far as it is the user's, names autograd's ``backward`` or ``grad``."""
-    classes = {kind for module in model.modules() for kind in type(module).__mro__}
-    functions = [value for kind in classes if not _is_of_torch(kind) for value in vars(kind).values()]
-    waiting = [inspect.unwrap(value) for value in functions if callable(value) and not isinstance(value, type)]
+    """Say whether a call reaches code of the user's that names autograd's ``backward`` or ``grad``."""
+    classes = {kind for module in model.modules() for kind in type(module).__mro__ if not _is_of_torch(kind)}
+    waiting: list[Any] = [vars(kind).get("forward") for kind in classes]
     seen: set[Any] = set()
     while waiting:
-        function = waiting.pop()
+        value = waiting.pop()
+        function = inspect.unwrap(value) if callable(value) else value
         code = getattr(function, "__code__", None)
         if code is None or code in seen:
             continue
@@ -127,9 +127,12 @@ def takes_gradients(model: nn.Module) -> bool:
         names = set(_names_of(code))
         if "backward" in names or {"autograd", "grad"} <= names:
             return True
-        known = getattr(function, "__globals__", {})
-        values = (known.get(name) for name in names)
-        waiting += [value for value in values if inspect.isfunction(value) and value.__globals__ is known]
+        known = function.__globals__
+        beside = (known.get(name) for name in names)
+        waiting += [value for value in beside if inspect.isfunction(value) and value.__globals__ is known]
+        waiting += [vars(kind)[name] for kind in classes for name in names & vars(kind).keys()]
+        with suppress(ValueError):  # a cell that is empty yet
+            waiting += [cell.cell_contents for cell in function.__closure__ or ()]
     return False
 
 

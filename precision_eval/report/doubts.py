@@ -34,8 +34,8 @@ RECORDED: Mapping[str, str] = {
 }
 
 A_A_FAILED = "A/A check failed: the baseline differs from its copy. Distrust these ratios."
-ONE_PROCESS_TEXT = f"Timed in one process: differences below {100 * ONE_PROCESS:.0f} % are ties (--set processes=5)."
-ONE_INPUT_TEXT = f"Drift of one input: differences below {100 * ONE_INPUT:.0f} % are ties (--set seeds=4)."
+ONE_PROCESS_TEXT = f"Timed in one process: undecided below {100 * ONE_PROCESS:.0f} % (--set processes=5)."
+ONE_INPUT_TEXT = f"Drift of one input: undecided below {100 * ONE_INPUT:.0f} % (--set seeds=4)."
 UNLIKE_ENVIRONMENTS = "Figures of this table were recorded under different environments."
 FEW_DIGITS = "Fewer than two decimal digits of the result are right."
 WORSE_THAN_FORMAT = "The error is larger than the format explains."

@@ -19,7 +19,7 @@ READING_GUIDE = (
     "memory: what is stored (weights, caches) and what one call allocates on top at its peak.",
     "drift: relative error against float64 on the same stored inputs. KL compares the next-token distributions.",
     "diverged: free-running streams with the same noise that left the reference's tokens. This need not be audible.",
-    "Bold: the best balance of time and drift. ≈: a tie with it. One machine, one build, one set of seeds: "
+    "Bold: the best balance of time and drift. ≈: not told apart from it. One machine, one build, one set of seeds: "
     "measure on yours before you ship.",
 )
 

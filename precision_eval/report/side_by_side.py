@@ -12,7 +12,7 @@ from precision_eval.results.choose.comparing import leaders
 from precision_eval.results.machines import Machine, side_by_side
 from precision_eval.results.model import Group, order_of
 
-NOTE = "Bold: the fastest fix on that machine, and its ties."
+NOTE = "Bold: the fastest fix on that machine, and what is not told apart from it."
 
 
 def machine_tables(machines: Sequence[Machine]) -> list[Table]:

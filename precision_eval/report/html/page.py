@@ -49,7 +49,7 @@ CAPTIONS = {
     "tradeoff": (
         "Drift against speed",
         "Lower left is better. Bars are intervals; larger discs take more memory. The dashed line "
-        "joins the fixes that no other beats in both drift and time.",
+        "joins the fixes that no other beats in both drift and time, by their estimates alone.",
     ),
     "lengths": (
         "Time over length",
@@ -184,7 +184,7 @@ def _take_table(groups: Sequence[Group], choices: Mapping[str, Mapping[str, Choi
         if group.curing
     ]
     columns = ("case, size, mode", *(f"for {NAMES[policy]}" for policy in POLICIES))
-    return make_table(columns, rows, title="What to take, case by case (≈: a tie with it)")
+    return make_table(columns, rows, title="What to take, case by case (≈: not told apart from it)")
 
 
 def _take(group: Group, choice: Choice | None) -> str:

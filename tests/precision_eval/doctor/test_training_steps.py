@@ -5,6 +5,7 @@ import copy
 import torch
 from torch import nn
 
+from precision_eval.cases.own import OwnCase
 from precision_eval.doctor.examination import examine
 from precision_eval.fixes.packing import takes_gradients
 
@@ -58,7 +59,31 @@ def test_a_penalty_of_gradients_is_examined():
     assert not found.faults
 
 
-def test_only_calls_that_name_autograd_get_gradients():
+class Trainable(nn.Module):
+    """A step of training that its forward does not take."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(8, 8)
+
+    def training_step(self, x):
+        loss = self(x).mean()
+        loss.backward()
+        return loss
+
+    def forward(self, x):
+        return self.net(x)
+
+
+class Stepped(Trainable):
+    def forward(self, x):
+        return super().training_step(x) if x.dim() > 2 else self.net(x)
+
+
+def test_only_calls_that_reach_autograd_get_gradients():
+    assert not takes_gradients(Trainable())
+    assert takes_gradients(Stepped())
+    assert takes_gradients(OwnCase(model=Trainable(), inputs=(), call=Trainable.training_step).module())
     assert takes_gradients(Averaged())
     assert takes_gradients(Penalized())
     assert not takes_gradients(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)))
