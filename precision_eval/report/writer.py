@@ -181,9 +181,7 @@ class TerminalAnswer:
         self.print_groups(run)
         print_lines(map(one_line, _failures(tuple(self._printed.values()))), self._console)
         _print_notes(run, self._notes, self._console)
-        print_lines(
-            ["Bold: the best balance of time and drift; ≈: not told apart from it. Below 1 is faster."], self._console
-        )
+        print_lines(["Bold: best balance of time and drift; ≈: not told apart. Below 1 is faster."], self._console)
 
 
 def _failures(groups: Sequence[Group]) -> Iterator[str]:
