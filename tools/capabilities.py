@@ -109,7 +109,8 @@ def _make_environment(folder: Path, python: str, torch: str) -> str:
     found = shutil.which(f"python{python}")
     if found is None:
         raise ParameterError(f"no python{python} on the PATH; put it there, or leave this setting out with --set")
-    subprocess.run([found, "-m", "venv", folder], check=True)
+    if subprocess.run([found, "-m", "venv", folder], check=False).returncode:
+        raise ParameterError(f"{found} makes no environment; put a python{python} that does first on the PATH")
     interpreter = str(folder / "bin" / "python")
     install = [interpreter, str(ROOT / "tools" / "install.py"), "--unconstrained", f"torch=={torch}"]
     subprocess.run([*install, "-e", ".[dev]"], cwd=ROOT, check=True)

@@ -204,9 +204,9 @@ def _not_of_the_family(member: Member, dtypes: dict[str, str]) -> str | None:
 
 
 def _longest(matches: list[SentenceMatch]) -> list[SentenceMatch]:
-    """Keep the longest of overlapping matches, in the order of the text."""
+    """Keep the longest of overlapping matches, of these the most particular one, in the order of the text."""
     kept: list[SentenceMatch] = []
-    for match in sorted(matches, key=lambda f: (f.start - f.end, f.start)):
+    for match in sorted(matches, key=lambda f: (f.start - f.end, f.start, len(f.dtypes))):
         if all(match.end <= other.start or match.start >= other.end for other in kept):
             kept.append(match)
     return sorted(kept, key=lambda f: f.start)

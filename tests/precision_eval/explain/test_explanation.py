@@ -184,6 +184,9 @@ def test_integers_are_not_taken_for_a_model_in_half():
     assert verdicts == {"query_to_half": "applies", "kv_to_query": "does_not_cure", "autocast": "does_not_cure"}
     assert verdict("self and mat2 must have the same dtype, but got BFloat16 and Char", "kv_to_query") != "applies"
     assert "x.float()" in explain("mean(): could not infer output dtype. Got: Long").do
+    labels = explain("RuntimeError: expected scalar type Long but found Float")  # a loss, or a product of integers
+    assert "labels.long()" in labels.do
+    assert "x.float()" in labels.do
 
 
 def test_a_graph_that_forgets_a_cast_is_named_as_compiled():

@@ -213,7 +213,7 @@ DIRECTIONS = {
     "grouped_mm": "b>f",
 }  # fmt: skip
 # The first version of torch that raises a member, or what is named, so, where that is a later one than 2.6.
-SINCE = {"flex_mixed": (2, 13), "addmv": (2, 12), "grouped_mm": (2, 14), "branches": (2, 7), "classes": (2, 11)}
+SINCE = {"flex_mixed": (2, 13), "addmv": (2, 12), "grouped_mm": (2, 14), "branches": (2, 7), "classes": (2, 13)}
 
 
 def is_of_torch(*first):
