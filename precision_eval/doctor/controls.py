@@ -77,16 +77,6 @@ def count_inside_float64(subject: ExaminedModel) -> int:
     return inside
 
 
-def blame_no_dtype(finding: Finding) -> Finding:
-    """Say of the first value that is not finite that float64 does not cure it."""
-    if finding.kind != "first_non_finite":
-        return finding
-    reason = f"{finding.reason}; float64 gives the same, so no dtype cures it: look at what this operation is given"
-    if finding.op in ("softmax", "scaled_dot_product_attention"):
-        reason += "; softmax of a row of −inf, as of a query whose mask leaves no key, is NaN"
-    return replace(finding, reason=reason)
-
-
 def blame_cached_casts(
     subject: ExaminedModel, reference: Reference, excess: Excess, finding: Finding
 ) -> tuple[Finding, Patch | None]:

@@ -28,11 +28,11 @@ from precision_eval.doctor.accuracy import (
     of_numbers,
     tell_largest_share,
 )
+from precision_eval.doctor.arithmetic import blame_arithmetic
 from precision_eval.doctor.controls import (
     CACHE_OFF,
     blame_cached_casts,
     blame_epsilon,
-    blame_no_dtype,
     blame_number,
     blame_trained_halves,
     count_inside_float64,
@@ -369,7 +369,7 @@ def _judge_call(
         findings = findings if buffer is None else (*findings, buffer)
     in_float64_too = bool(broken) and is_broken_in_float64(outcome, reference)
     if in_float64_too:
-        findings = tuple(map(blame_no_dtype, findings))
+        findings, patch = blame_arithmetic(subject, findings, events, reference)
     if raised is None and observer.numbers is not None:
         unused = find_idle_autocast(observer), unused_formats(subject, base, observer.numbers.counts)
         findings = (*findings, *(finding for finding in unused if finding is not None))

@@ -280,6 +280,10 @@ def _why_not_finite(event: Event) -> str:
             "Adam's eps of 1e-8 and the square of a gradient below 2e-4 are; optimize a float32 copy (master weights), "
             "cast where the model reads it"
         )
+    if event.name in ("softmax", "log_softmax") and event.result is torch.float16:
+        return (
+            "; a row that it is given is −inf: the fill of a mask that is beyond 65504, such as −1e9, is so in float16"
+        )
     if event.name in _OF_ZERO and divides and event.result is torch.float16:
         return "; what it divides by may be zero here: float16 flushes less than 6e-8, as an epsilon of 1e-8 is"
     return ""

@@ -58,6 +58,7 @@ from precision_eval.doctor.ways import (
     at_origin,
     at_wide,
     drops_choice,
+    fit_fill,
     is_wide_on_purpose,
     lacks_kernel,
     narrowest_of,
@@ -183,11 +184,11 @@ def repairs_of(
         if any(repair.verified for repair in repairs):
             return repairs
         scaled, is_known = _find_scaled(subject, reference)
-        undone = _follow("undone", Widen(undoes=True), subject, reference)
+        undone = follow("undone", Widen(undoes=True), subject, reference)
         is_last = undone.verified or not undone.undoes
-        widened = undone if is_last else _follow("widened", Widen(), subject, reference)
+        widened = undone if is_last else follow("widened", Widen(), subject, reference)
         if not widened.verified:  # what overflows where it meets the model's format again
-            later = _follow(UNTIL_IT_RAISES, widen, subject, reference)
+            later = follow(UNTIL_IT_RAISES, widen, subject, reference)
             widened = later if later.verified else widened
         if not widened.verified or (drifts and _drift(widened, reference) > 2 * rounding(base_dtype(subject))):
             whole = _widen_function(subject, reference)
@@ -214,10 +215,10 @@ def search_doubts() -> tuple[str, ...]:
 def _find_scaled(subject: ExaminedModel, reference: Reference) -> tuple[Repair, bool]:
     """Scale what overflows: by a scale that comes later, or by a factor that what follows or its inverse takes out."""
     scaled = Repair()
-    for step in (scale_first, partial(rescale, undone=False), partial(rescale, undone=True)):
-        scaled = _follow("scaled", step, subject, reference)
+    for step in (fit_fill, scale_first, partial(rescale, undone=False), partial(rescale, undone=True)):
+        scaled = follow("scaled", step, subject, reference)
         if scaled.verified and _is_explained(scaled, subject, reference):
-            return scaled, step is scale_first
+            return scaled, step in (fit_fill, scale_first)
         if step is scale_first and not any(left.startswith("first_non_finite") for left in scaled.left):
             break
     return scaled, False
@@ -235,29 +236,29 @@ def _widen_function(subject: ExaminedModel, reference: Reference) -> Repair:
     with suppress(SyntaxError):
         repair.source.insert(change)
         if repair.source and repair.source.reaches:
-            return _follow(UNTIL_IT_RAISES, Widen(), subject, reference, repair)
+            return follow(UNTIL_IT_RAISES, Widen(), subject, reference, repair)
     return repair
 
 
 def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Repair]:
-    follow = partial(_follow, subject=subject, reference=reference)
-    late = follow("late", partial(at_meeting, late=True))
+    along = partial(follow, subject=subject, reference=reference)
+    late = along("late", partial(at_meeting, late=True))
     if not (late.source or late.verified) and all(left.startswith("first_non_finite") for left in late.left):
         return []  # no dtypes meet there
-    meeting = late if late.verified else follow("meeting", at_meeting)
-    stored = follow("stored", as_stored)
-    tried = [meeting, follow("origin", at_origin), stored]
+    meeting = late if late.verified else along("meeting", at_meeting)
+    stored = along("stored", as_stored)
+    tried = [meeting, along("origin", at_origin), stored]
     first, base = late.first, base_dtype(subject)
     if first is not None and first.entries and (meeting.source.size > 1 or not meeting.verified):
-        tried.append(follow("entry", at_entry))
+        tried.append(along("entry", at_entry))
     if first is not None and is_wide_on_purpose(first, base):
-        tried.append(follow("wide", at_wide))
+        tried.append(along("wide", at_wide))
         if not any(repair.verified and not repair.drops for repair in tried):
-            tried.append(follow("origin", partial(at_origin, takes_out=False)))
+            tried.append(along("origin", partial(at_origin, takes_out=False)))
     if first is not None and any(record.kept_by for _, _, record in first.operands):
-        tried.insert(0, follow("cast elsewhere", with_cast_elsewhere))
+        tried.insert(0, along("cast elsewhere", with_cast_elsewhere))
     if first is not None and first.idle:
-        tried.insert(0, follow("autocast", with_autocast))
+        tried.insert(0, along("autocast", with_autocast))
     verified = [repair for repair in tried if repair.verified and (repair.source or repair.stored)]
     if not verified and first is not None and lacks_kernel(first) and meeting.outputs is None:
         return []  # the format is not what it refuses
@@ -330,7 +331,7 @@ def _is_of_two_formats(subject: ExaminedModel) -> bool:
 def _with_wide_updates(subject: ExaminedModel, reference: Reference, updated: tuple[tuple[str, str], ...]) -> Repair:
     repair = Repair(stored=dict.fromkeys(updated, torch.float32))
     if run_fresh(repair.copy(subject)).error is not None:  # what refuses the wider format is cast where it does
-        repair = _follow(UNTIL_IT_RAISES, at_error, subject, reference, repair)
+        repair = follow(UNTIL_IT_RAISES, at_error, subject, reference, repair)
     with repair.source.active():
         outcome = run_fresh(repair.copy(subject))
     excess = excess_drift(subject, outcome, reference, base_dtype(subject))
@@ -357,7 +358,7 @@ def _drift(repair: Repair, reference: Reference) -> float:
     return float("nan") if error is None else error
 
 
-def _follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, begun: Repair | None = None) -> Repair:
+def follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, begun: Repair | None = None) -> Repair:
     """Cure one fault after the other until none is left, or until one cannot be cured this way."""
     repair = begun or Repair()
     cured: Counter[object] = Counter()  # several meetings of a line may be alike, as in `q * cos + p * sin`

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import ast
 import linecache
+import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 from precision_eval.doctor.diagnosis import SourceLine
 from precision_eval.trace.dtype_flow import is_internal
@@ -331,13 +334,29 @@ def with_number_that_fits(code: CodeType, instruction: int) -> tuple[Insertion, 
     number = node.args[-1] if node.args else None
     negative = isinstance(number, ast.UnaryOp) and isinstance(number.op, ast.USub)
     literal = number.operand if isinstance(number, ast.UnaryOp) else number
-    if not isinstance(literal, ast.Constant) or not isinstance(literal.value, int | float) or not imports_torch(file):
-        return ()
-    assert number is not None
-    if abs(literal.value) <= _LARGEST_HALF or number.lineno != number.end_lineno or number.end_col_offset is None:
+    if number is None or number.lineno != number.end_lineno or not number.end_col_offset or not imports_torch(file):
         return ()
     text = f"torch.finfo({_parenthesize(_text(file, node.func.value))}.dtype).{'min' if negative else 'max'}"
+    if isinstance(literal, ast.Name | ast.Attribute):
+        text = f"max({_text(file, number)}, {text.removesuffix('max').removesuffix('min')}min)"
+    else:
+        value = literal.value if isinstance(literal, ast.Constant) else 0
+        if not isinstance(value, int | float) or abs(value) <= _LARGEST_HALF:
+            return ()
     return (Insertion(file, number.lineno, number.col_offset, text, removed=number.end_col_offset - number.col_offset),)
+
+
+def with_small_fill(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
+    """Write −1e4 in place of a negative number beyond float16: ``-1e9``, ``torch.finfo(torch.float32).min``."""
+    node, file = _node(code, instruction), code.co_filename
+    for part in ast.walk(node) if node is not None else ():
+        text = _text(file, part) if isinstance(part, ast.UnaryOp | ast.Attribute) else ""
+        beyond: Any = re.fullmatch(r"\S*finfo\((torch\.)?(float|float32|float64|double)\)\.min", text)
+        with suppress(ValueError):
+            beyond = beyond or -math.inf < float(text) < -_LARGEST_HALF
+        if beyond and isinstance(part, ast.expr) and part.end_col_offset and part.lineno == part.end_lineno:
+            return (Insertion(file, part.lineno, part.col_offset, "-1e4", part.end_col_offset - part.col_offset),)
+    return ()
 
 
 def without_call(code: CodeType, instruction: int, names: tuple[str, ...] = CASTS) -> tuple[Insertion, ...]:

@@ -40,6 +40,7 @@ from precision_eval.doctor.source import (
     with_number_that_fits,
     with_result_cast,
     with_scale_first,
+    with_small_fill,
     with_wide_cast,
     without_call,
 )
@@ -275,6 +276,21 @@ OF_NUMBERS = ("scaled", "undone", "widened", UNTIL_IT_RAISES)  # ways that also 
 def scale_first(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
     """Have a product that overflows before it is scaled be one of scaled factors."""
     return with_scale_first(*event.line) if event.kind == "first_non_finite" else ()
+
+
+def fit_fill(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    """Have what overflows to −inf in float16, as the fill of a mask does, be a number that it holds."""
+    if event.kind != "first_non_finite" or event.result is not torch.float16:
+        return ()
+    records = [record for _, _, at in event.operands for record in (at, *ancestors(at))]
+    for code, instruction in dict.fromkeys([event.line, *((r.code, r.instruction) for r in records)]):
+        if code is not None and not is_internal(code.co_filename) and (fill := with_small_fill(code, instruction)):
+            return fill
+    least = ".clamp(min=torch.finfo(torch.float16).min)"
+    if event.name not in ("softmax", "log_softmax"):
+        return with_calls(*event.line, {}, result=least)
+    (text,) = expressions(*event.line, event.name, [(0,)], of_module=False)
+    return with_calls(*event.line, {text: least}) if text else ()
 
 
 def rescale(event: Event, base: torch.dtype, *, undone: bool) -> tuple[Insertion, ...]:

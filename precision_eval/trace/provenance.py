@@ -40,6 +40,7 @@ class Provenance:
     deliberate: bool = False  # of another dtype than most of the model because the code said so
     event: Any = None  # the mixing whose promoted dtype it carries
     finite: bool = True
+    masks: bool = False  # it holds −inf that is meant
     reach: float = math.nan  # of what is the first not to be finite: the largest value that it would have in float64
     factors: tuple[float, ...] = ()  # of such a product: the largest value of each
     asked: bool = False  # in float32 because the code says so, or made of nothing that is trained or given
@@ -68,6 +69,8 @@ class ProvenanceMap(TensorMap[Provenance]):
         self.held.append(tensor)
         record = self._stored.setdefault(id(tensor), Provenance(kind, name, tensor.dtype, deliberate=deliberate))
         record.asked = kind in ("buffer", "attribute") and tensor.dtype is torch.float32
+        with torch._C.DisableTorchFunction():
+            record.masks = kind != "parameter" and tensor.element_size() > 1 and bool((tensor == -math.inf).any())
         self._entries.pop(id(tensor), None)  # reading its dtype just now may have been observed
         if kind != "parameter" and tensor.numel():
             self._by_storage.setdefault(tensor.untyped_storage().data_ptr(), record)

@@ -2,7 +2,7 @@
 
 Conventions: *near overflow* is finite and beyond half of the largest number. Counted are the values of every result,
 not those of views. Results that are not finite though their operands are, are remembered; where a mask is written,
-infinity is meant.
+infinity is meant, and −inf in what is computed of it.
 """
 
 from __future__ import annotations
@@ -111,6 +111,9 @@ class ValueCounts:
             count.subnormal += small
             if small and count.first_subnormal is None:
                 count.first_subnormal = record
+        if broken and not masks and any(parent.masks for parent in record.parents):  # NaN fails the comparison too
+            masks = bool((unwrapped(tensor) < math.inf).all())
+        record.masks = broken > 0 and masks
         record.finite = not broken or masks
         if broken and not masks and all(parent.finite for parent in record.parents):
             self.broken.append(record)

@@ -35,9 +35,135 @@ def test_what_float64_breaks_too_is_cured_by_no_dtype():
     (fault,) = diagnosis.faults
     assert fault.op == "softmax"
     assert "no dtype cures it" in fault.reason
-    assert not any(patch.verified for patch in diagnosis.patches)
+    assert diagnosis.patch.verified
+    assert "scores.clamp(min=torch.finfo(torch.float16).min).softmax(-1)" in diagnosis.patch.diff
     assert not any(remedy.cures for remedy in diagnosis.remedies)
     assert examine(Masked().half().eval(), *left_padded(0), fixes=False).faults == ()
+
+
+def _entropy(log_p):
+    return -(log_p.exp() * log_p).sum(-1)
+
+
+def _scaled_by_its_largest(x):
+    largest = x.abs().amax(-1, keepdim=True)
+    return (x / largest).clamp(-1, 1)
+
+
+def _of_inverse_norms(x):
+    return x * x.norm(dim=-1, keepdim=True).reciprocal()
+
+
+@pytest.mark.parametrize(
+    ("ends", "given", "said", "changed"),
+    [
+        (_entropy, lambda x: x.masked_fill(x < 0, -torch.inf).log_softmax(-1), "0 · ±inf", ".nan_to_num(0.0)"),
+        (
+            _scaled_by_its_largest,
+            lambda x: x * (torch.arange(6) > 1)[:, None],
+            "largest is 0 in 2 of 6",
+            "largest.clamp",
+        ),
+        (_of_inverse_norms, lambda x: x * (torch.arange(6) > 0)[:, None], "is 0 in 1 of 6", ".clamp(min="),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_arithmetic_that_is_not_defined_is_named_and_the_change_was_run(ends, given, said, changed, dtype):
+    class Ends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(16), requires_grad=False)
+
+        def forward(self, x):
+            return ends(x * self.gain)
+
+    x = torch.randn(6, 16, generator=torch.Generator().manual_seed(0))
+    diagnosis = examine(Ends().to(dtype), given(x).to(dtype), fixes=False)
+    (fault,) = diagnosis.faults
+    assert said in fault.reason
+    assert diagnosis.patch.verified
+    assert changed in diagnosis.patch.diff
+    assert examine(Ends().to(dtype), x.softmax(-1).log().to(dtype), fixes=False).faults == ()
+
+
+def test_a_buffer_whose_fill_became_infinite_in_half_is_named():
+    class Filled(Masked):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("fill", torch.tensor(-1e9))
+
+        def forward(self, x, keep):
+            q, k, v = self.qkv(x).chunk(3, -1)
+            return x + torch.where(keep, q @ k.mT / 32**0.5, self.fill).softmax(-1) @ v
+
+    diagnosis = examine(Filled().half().eval(), *left_padded(2), fixes=False)
+    assert "buffer fill holds −inf" in diagnosis.faults[0].reason
+    assert diagnosis.patch.verified
+    assert diagnosis.patch.code == "model.fill.data.clamp_(min=torch.finfo(torch.float16).min)"
+    assert (
+        examine(
+            Filled().bfloat16().eval(),
+            *(t.to(torch.bfloat16) if t.is_floating_point() else t for t in left_padded(2)),
+            fixes=False,
+        ).faults
+        == ()
+    )
+
+
+@pytest.mark.parametrize("number", ["-1e9", "torch.finfo(torch.float32).min", "self.fill"])
+def test_a_fill_beyond_float16_is_made_one_that_fits(tmp_path, number):
+    source = f"""
+import torch
+from torch import nn
+
+class Masks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.fill = nn.Linear(16, 16), -3e38
+
+    def forward(self, x, keep):
+        scores = self.query(x) @ x.mT / 4
+        scores = torch.where(keep, scores, {number})
+        return scores.softmax(-1) @ x
+"""
+    file = tmp_path / "masks.py"
+    file.write_text(source)
+    namespace = {}
+    exec(compile(source, str(file), "exec"), namespace)
+    torch.manual_seed(0)
+    model, x, (_, keep) = namespace["Masks"]().half().eval(), torch.randn(8, 16).half(), left_padded(2)
+    diagnosis = examine(model, x, keep, fixes=False)
+    assert diagnosis.status == "non_finite"
+    assert diagnosis.patch.verified
+    assert diagnosis.patch.relative_error < 2 * 2**-11
+    assert ("-1e4" if "self" not in number else ".clamp(min=torch.finfo(torch.float16).min)") in diagnosis.patch.diff
+    assert examine(model, x, left_padded(0)[1], fixes=False).faults == ()
+
+
+def test_a_quotient_by_almost_nothing_that_makes_an_update_explode_is_named():
+    class Steps(nn.Module):
+        def __init__(self, floor):
+            super().__init__()
+            self.floor, self.body = floor, nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
+
+        def forward(self, x):
+            for _ in range(40):
+                self.zero_grad()
+                (self.body(x) - x).pow(4).mean().backward()
+                with torch.no_grad():
+                    for weight in self.body.parameters():
+                        scale = torch.full_like(weight.grad, self.floor)
+                        weight.sub_(0.1 * (weight.grad / scale))
+            return self.body[0].weight.detach()
+
+    torch.manual_seed(0)
+    x = torch.randn(5, 4)
+    diagnosis = examine(Steps(1e-8), x, fixes=False)
+    assert diagnosis.status == "non_finite"
+    assert "the quotient by scale" in diagnosis.faults[0].reason
+    assert diagnosis.patch.verified
+    assert "(weight.grad / scale).clamp(-1.0, 1.0)" in diagnosis.patch.diff
+    assert examine(Steps(100.0), x, fixes=False).faults == ()
 
 
 def test_an_overflow_that_float64_does_not_have_is_blamed_on_the_format():
