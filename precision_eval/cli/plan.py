@@ -71,7 +71,7 @@ def plan(
 
     from precision_eval.studies.memory.devices import device_named
     from precision_eval.studies.memory.models import PlannedCall, planned_model
-    from precision_eval.studies.memory.plan import Planner, device_line, plan_all, plan_notes, plan_table
+    from precision_eval.studies.memory.plan import Planner, device_line, plan_all, plan_notes, plan_table, together_line
 
     settings = read_settings(setting, PLAN)
     planned = planned_model(model, length=length, size=settings.pop("size"))
@@ -94,6 +94,8 @@ def plan(
     print_lines([f"{planned.name}: {size} parameters; {planned.source}"], console, soft_wrap=True)
     print_table(plan_table(planned, call, plans, device_memory_bytes=memory), console)
     notes = plan_notes(plans, device_memory_bytes=memory)
+    if planned.as_built and (target is None or target.name != "cpu"):  # what `run` takes
+        notes.append(together_line(planner, call, plans, memory_bytes=memory))
     print_lines([*notes, *([device_line(target)] if target else [])], console, soft_wrap=True)
 
 

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,13 @@ from precision_eval.fixes.pins import set_tf32, unlike_pin
 from precision_eval.measure.allocator import GROWN
 from precision_eval.measure.kept import built_case
 from precision_eval.measure.latency import Candidate, compare_latency
-from precision_eval.measure.placement import sharing, take_random_memory
+from precision_eval.measure.placement import (
+    copy_sharing_parameters,
+    give_own_memory,
+    sharing,
+    take_random_memory,
+    writes_parameters,
+)
 from precision_eval.measure.timers import Cache, CudaTimer, LaunchedTimer
 from precision_eval.stats.paired import PairedRatio
 from precision_eval.stats.processes import over_processes
@@ -211,21 +218,26 @@ def _measure_in_child(measure: Callable[[Cell, int], dict[str, Timed]], cell: Ce
 def _time_once(cell: Cell, process: int) -> dict[str, Timed]:
     built = _built(cell)
     with ExitStack() as stack:
-        prepared = {fix: prepare_candidate(cell, fix, built, stack) for fix in cell.fixes if fix != BASELINE}
+        shares = _can_share_parameters(cell, built)
+        prepare = partial(_prepare_beside_others, built=built, stack=stack, shares=shares)
+        prepared = {fix: prepare(cell, fix) for fix in cell.fixes if fix != BASELINE}
         candidates = {fix: ready for fix, ready in prepared.items() if isinstance(ready, Candidate)}
         timed: dict[str, Timed] = {fix: ready for fix, ready in prepared.items() if isinstance(ready, Outcome)}
         if not candidates and BASELINE not in cell.fixes:
             return timed
-        free, baseline = cell, prepare_candidate(cell, BASELINE, built, stack)
+        free, baseline = cell, prepare(cell, BASELINE)
         refused = baseline if isinstance(baseline, Outcome) else None
         if candidates and refused is not None and cell.options.sdpa_backend is not None:
             free = replace(cell, options=replace(cell.options, sdpa_backend=None))
-            baseline = prepare_candidate(free, BASELINE, built, stack)
+            baseline = prepare(free, BASELINE)
         if isinstance(baseline, Outcome):
             reason = f"the baseline {BASELINE} cannot be timed: {baseline.reason}"
             return timed | {fix: failed(fix, baseline.status, reason) for fix in candidates} | {BASELINE: baseline}
-        twin = prepare_candidate(free, BASELINE, built, stack)
-        assert isinstance(twin, Candidate)  # the very computation that has just worked
+        twin = prepare_candidate(free, BASELINE, built, stack, shares=shares)
+        if isinstance(twin, Outcome):  # of the very computation that has just worked, so memory is short
+            raise MemoryError(f"a copy of {BASELINE}: {twin.reason}")
+        if shares:
+            give_own_memory(twin, built.model)
         clocks = _clocks(cell, is_bare=isinstance(built.model, CachedAttention))
         candidates |= {BASELINE: baseline}
         if cell.options.compile_mode is None:  # else the compiler's graphs hold the addresses of tensors
@@ -234,6 +246,28 @@ def _time_once(cell: Cell, process: int) -> dict[str, Timed]:
         if refused is not None:  # what ran free is a reference and no answer to what runs under the pin
             timed[BASELINE] = refused
     return timed
+
+
+def _can_share_parameters(cell: Cell, built: BuiltCase) -> bool:
+    """Whether fixes may hold the parameters as shipped in one memory: on CUDA, where it is short, if no call writes."""
+    if not cell.device.startswith("cuda") or cell.mode != "eager":
+        return False
+    for fix in cell.fixes:
+        with ExitStack() as stack:
+            ready = prepare_candidate(cell, fix, built, stack)
+            if isinstance(ready, Candidate):
+                return not writes_parameters(ready)
+    return False
+
+
+def _prepare_beside_others(
+    cell: Cell, fix: str, *, built: BuiltCase, stack: ExitStack, shares: bool
+) -> Candidate | Outcome:
+    """Prepare one of several fixes. Where memory ends it is no one's doing: raise, so that they are run one by one."""
+    ready = prepare_candidate(cell, fix, built, stack, shares=shares)
+    if isinstance(ready, Outcome) and ready.status == "out_of_memory" and len(cell.fixes) > 1:
+        raise MemoryError(ready.reason)
+    return ready
 
 
 def _clocks(cell: Cell, *, is_bare: bool) -> dict[str, dict[str, Any]]:
@@ -301,10 +335,17 @@ def _draws_places(cell: Cell) -> bool:
     return cell.device.startswith("cuda") and options.processes == 1 and options.compile_mode is None
 
 
-def prepare_candidate(cell: Cell, fix: str, built: BuiltCase, stack: ExitStack) -> Candidate | Outcome:
+def prepare_candidate(
+    cell: Cell, fix: str, built: BuiltCase, stack: ExitStack, *, shares: bool = False
+) -> Candidate | Outcome:
     """Put a fix on a copy of a model and call it once; return what can be timed, or why it cannot."""
+    copied = copy_sharing_parameters if shares else copy.deepcopy
     try:
-        return call_once(cell, fix, BuiltCase(copy.deepcopy(built.model), built.inputs), stack)
+        with ExitStack() as own:  # what cannot be timed gives its memory back
+            ready = call_once(cell, fix, BuiltCase(copied(built.model), built.inputs), own)
+            if isinstance(ready, Candidate):
+                stack.enter_context(own.pop_all())
+        return ready
     except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
         return failure_of(fix, error)
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from precision_eval.core.cells import is_out_of_memory
 from precision_eval.core.errors import CandidateError, UnsupportedError
 from precision_eval.core.formatting import shortened
 from precision_eval.measure.blocks import Candidate
@@ -247,6 +248,8 @@ def capture_candidate(name: str, candidate: Candidate, device: CudaDevice) -> Gr
             replay = Replay(device.capture(candidate.call))
             capture_s = time.perf_counter() - start_s
         except Exception as error:
+            if is_out_of_memory(error):
+                raise
             raise CaptureRefusedError(refusal_text(error)) from error
     for generator, state in drawn:
         generator.set_state(state)

@@ -8,6 +8,7 @@ CUDA graphs of its own. No torch is imported here.
 
 from __future__ import annotations
 
+import copy
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -222,6 +223,27 @@ def _constants(candidate: Candidate) -> dict[str, Any]:
     with candidate.block():
         candidate.call()
     return {path: tensor for path, tensor in kept.items() if tensor._version == before[path]}
+
+
+def writes_parameters(candidate: Candidate) -> bool:
+    """Whether a call may write parameters of its module, as far as can be seen."""
+    module = _module_of(candidate.call)
+    return module is None or not dict(module.named_parameters()).keys() <= _constants(candidate).keys()
+
+
+def copy_sharing_parameters(model: Any) -> Any:
+    """Copy a module; each plain parameter is an object of its own in the memory of the first one."""
+    parameter = sys.modules["torch"].nn.Parameter
+    plain = [each for each in model.parameters() if type(each) is parameter]
+    return copy.deepcopy(model, {id(each): parameter(each.data, each.requires_grad) for each in plain})
+
+
+def give_own_memory(candidate: Candidate, model: Any) -> None:
+    """Give a call's module memory of its own for each parameter that it has in the memory of another module."""
+    shared = {each.data_ptr() for each in model.parameters()}
+    for each in _module_of(candidate.call).parameters():
+        if each.data_ptr() in shared:
+            each.data = each.data.clone()
 
 
 def _module_of(call: Any) -> Any:

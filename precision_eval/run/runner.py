@@ -100,6 +100,7 @@ class _Run:
         self.settled: list[Record] = []
         self._status: dict[str, Record] = {}  # by record id
         self._done: set[str] = set()  # ids of cells
+        self._alone: dict[str, str] = {}  # what is to be said of cells that were one, by id
         self._bits: dict[tuple[str, str, str], str] = {}  # of each case that was built
         self._after: dict[str, tuple[str, ...]] = dict(plan.after)
         self._timed = {measure.name: measure.timed for measure in plan.measures}
@@ -198,7 +199,7 @@ class _Run:
                 raise error.__cause__
             result = future.result() if error is None else None
             if len(cell.fixes) > 1 and (result is None or _is_one_fixs_doing(result)):
-                self._split(cell)
+                self._split(cell, next((o.status for o in result.outcomes), "") if result else "worker lost")
             else:
                 if result is None:
                     outcomes = tuple(_lost(fix, error, log_path(cell, self.run_dir)) for fix in cell.fixes)
@@ -207,9 +208,11 @@ class _Run:
                 self._finish(cell)
             del self.running[future]  # last: Ctrl-C before it costs nothing, the result is then recorded once more
 
-    def _split(self, cell: Cell) -> None:
+    def _split(self, cell: Cell, why: str) -> None:
         """Run the fixes of a lost group one by one, so that only the one at fault is lost."""
         parts = tuple(replace(cell, fixes=(fix,)) for fix in cell.fixes)
+        doubt = f"run one by one: {len(parts)} fixes together gave no result ({why}), so each was compared alone"
+        self._alone |= {part.id: doubt for part in parts}
         for part in parts:
             self._after[part.id] = self._after[cell.id]
         self._replace_cell(cell, parts)
@@ -224,7 +227,9 @@ class _Run:
 
     def _record(self, cell: Cell, result: CellResult) -> None:
         """Append the records of a cell in one write."""
-        records = tuple(self._as_record(cell, self._compared(cell, outcome), result) for outcome in result.outcomes)
+        alone = self._alone.get(cell.id)
+        outcomes = [self._compared(cell, outcome) for outcome in result.outcomes]
+        records = tuple(self._as_record(cell, _doubting(outcome, alone), result) for outcome in outcomes)
         self.records.append(records)
         self._settle(cell, records, resumed=False)
 
@@ -304,6 +309,12 @@ def _is_one_fixs_doing(result: CellResult) -> bool:
     if result.is_lost:
         return True
     return result.raised and any(outcome.status != "unsupported" for outcome in result.outcomes)
+
+
+def _doubting(outcome: Outcome, doubt: str | None) -> Outcome:
+    if doubt is None or outcome.data is None:
+        return outcome
+    return replace(outcome, data=outcome.data | {"doubts": [*outcome.data.get("doubts", ()), doubt]})
 
 
 def _lost(fix: str, error: BaseException | None, log: Path) -> Outcome:

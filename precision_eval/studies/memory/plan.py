@@ -23,7 +23,7 @@ from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.formatting import MISSING, memory_text, yes_no
 from precision_eval.core.table import Table
 from precision_eval.core.targets import first_line
-from precision_eval.fixes.catalog import FIXES, Fix
+from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
 from precision_eval.fixes.storage import floating_tensors
 from precision_eval.studies.memory.counting import (
     UNPLANNABLE,
@@ -35,6 +35,7 @@ from precision_eval.studies.memory.counting import (
 from precision_eval.studies.memory.devices import Device
 from precision_eval.studies.memory.models import PlannedCall, PlannedModel, is_cache
 
+BASELINE = "full_float32"
 # Where the search for the largest length ends.
 LONGEST = 1 << 22
 # Of that search: tries that follow a line before halving begins, and how far the second try goes.
@@ -171,6 +172,22 @@ class Planner:
             return Counter(held=total)
 
         return self._at_full_depth(call, held)["held"]
+
+    def together_bytes(self, call: PlannedCall, plans: Sequence[FixPlan]) -> int:
+        """Bytes of all fixes that run, timed side by side on a GPU, and of the baseline and its copy.
+
+        Fixes hold the weights as shipped in one memory and add what they store otherwise; caches are each fix's own, as
+        is the memory of its graph, which is about a call's peak. The copy shares nothing.
+        """
+        baseline = self.plan(call, fix_by_id(BASELINE))
+        timed = {plan.fix: plan for plan in (baseline, *plans) if plan.status == "runs"}
+        shipped = self._stored(call, fix_by_id("as_shipped"))
+        own = {plan.fix: self.held_bytes(call, fix_by_id(plan.fix)) - shipped.total() for plan in timed.values()}
+        caches = shipped.total() - shipped["weights"]
+        graphs = sum(plan.call_bytes or 0 for plan in timed.values()) + (baseline.call_bytes or 0)
+        library = max((plan.library_bytes or 0 for plan in timed.values()), default=0)
+        copies = shipped.total() + caches + baseline.stored_bytes  # what was built, and the copy of the baseline
+        return copies + sum(own.values()) + len(timed) * caches + graphs + library
 
     def _peak(self, call: PlannedCall, fix: Fix, *, growth_at: PlannedCall) -> Counter[str]:
         """Return the figures of the peak; a layer's own share is taken from `growth_at`."""
@@ -328,6 +345,14 @@ def plan_notes(plans: Sequence[FixPlan], *, device_memory_bytes: int | None) -> 
             f"{memory_text(best.total_bytes)} to {memory_text(best.total_high_bytes)}; {shorter}"
         )
     return lines
+
+
+def together_line(planner: Planner, call: PlannedCall, plans: Sequence[FixPlan], *, memory_bytes: int | None) -> str:
+    """Say what timing the fixes side by side takes, and where it is too much."""
+    together = planner.together_bytes(call, plans)
+    short = memory_bytes is not None and together > memory_bytes
+    verdict = f": more than it has, so each is timed alone with {BASELINE}" if short else ""
+    return f"run on a GPU times all fixes side by side in about {memory_text(together)}{verdict}"
 
 
 def device_line(device: Device) -> str:

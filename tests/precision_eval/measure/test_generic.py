@@ -3,7 +3,7 @@
 import json
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.core.cells import failure_of
 from precision_eval.core.errors import CandidateError
 from precision_eval.core.records import STATUSES
-from precision_eval.measure import generic, latency
+from precision_eval.measure import generic, latency, placement
 from precision_eval.measure.blocks import Candidate
 from precision_eval.measure.generic import in_process
 from precision_eval.measure.registry import run_cell
@@ -103,7 +103,9 @@ def test_latency_needs_no_baseline_in_the_cell_and_none_where_all_raise(tmp_path
     built = []
     original = generic.prepare_candidate
     monkeypatch.setattr(
-        generic, "prepare_candidate", lambda cell, fix, *rest: built.append(fix) or original(cell, fix, *rest)
+        generic,
+        "prepare_candidate",
+        lambda cell, fix, *rest, **shares: built.append(fix) or original(cell, fix, *rest, **shares),
     )
     assert outcomes(tmp_path, "latency", "as_shipped")["as_shipped"].status == "raised"
     assert built == ["as_shipped"]
@@ -275,3 +277,67 @@ def test_a_trace_that_the_suite_cannot_take_is_no_status_of_the_fix(monkeypatch,
     outcome = outcomes(tmp_path, "trace", "full_float32")["full_float32"]
     assert outcome.status == "crashed"
     assert outcome.reason.startswith("the suite failed, not the fix: MeasurementError: the trace of 'full_float32'")
+
+
+def sizes_held(cell, monkeypatch, device="cuda:0"):
+    """Bytes of the parameters of all fixes and the baseline's copy, each storage once, as `_ratios` gets them."""
+    seen = {}
+
+    def count(cell, process, candidates, twin, clocks, *, is_pinned):
+        every = {name: placement._module_of(one.call) for name, one in {**candidates, "twin": twin}.items()}
+        for name, model in every.items():
+            seen[name] = {p.untyped_storage().data_ptr(): p.nbytes for p in model.parameters()}
+        return {}
+
+    monkeypatch.setattr(generic, "_ratios", count)
+    monkeypatch.setattr(generic, "check_format", lambda *_: None)
+    monkeypatch.setattr(generic, "_clocks", lambda *_, **__: {})
+    built = generic._built(made_cell("latency", case=cell.case))
+    monkeypatch.setattr(generic, "_built", lambda *_: built)
+    generic._time_once(replace(cell, device=device), 0)
+    return seen, sum(p.nbytes for p in built.model.parameters())
+
+
+def test_on_cuda_fixes_hold_the_parameters_as_shipped_once_and_the_copy_its_own(monkeypatch):
+    cell = made_cell("latency", "query_to_half", "kv_to_query", "full_float32", "bfloat16", case="metavoice-decode")
+    seen, shipped_bytes = sizes_held(cell, monkeypatch)
+    assert seen["query_to_half"] == seen["kv_to_query"]
+    assert sum(seen["query_to_half"].values()) == shipped_bytes
+    assert not seen["twin"].keys() & (seen["full_float32"].keys() | seen["query_to_half"].keys())
+    on_cpu, _ = sizes_held(cell, monkeypatch, device="cpu")
+    together = [len({key for of_fix in each.values() for key in of_fix}) for each in (seen, on_cpu)]
+    assert together[0] <= together[1]
+
+
+def test_what_writes_its_parameters_shares_none(monkeypatch):
+    class Writes(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2), requires_grad=False)
+
+        def forward(self, x):
+            return x + self.weight.mul_(1.0)
+
+    built = BuiltCase(Writes(), (torch.ones(2),))
+    cell = made_cell("latency", "query_to_half", "full_float32", device="cuda:0")
+    monkeypatch.setattr(generic, "check_format", lambda *_: None)
+    assert not generic._can_share_parameters(cell, built)
+    assert generic._can_share_parameters(cell, BuiltCase(torch.nn.Linear(2, 2).requires_grad_(False), built.inputs))
+
+
+@pytest.mark.parametrize("fails_at", [1, 3, 4])
+def test_memory_that_ends_while_several_are_prepared_is_no_fixs_doing(tmp_path, monkeypatch, fails_at):
+    """The first fix, the baseline, its copy: the whole cell raises, so that the runner takes the fixes one by one."""
+    calls = []
+    original = generic.call_once
+
+    def run_out(*args):
+        calls.append(args)
+        if len(calls) == fails_at:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return original(*args)
+
+    monkeypatch.setattr(generic, "call_once", run_out)
+    result = run_cell(made_cell("latency", "query_to_half", "kv_to_query", "full_float32", budget_s=0.05), tmp_path)
+    assert result.raised
+    assert {outcome.status for outcome in result.outcomes} == {"out_of_memory"}

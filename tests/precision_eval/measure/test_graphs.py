@@ -14,6 +14,7 @@ import torch
 from made_cells import cell as made_cell
 from torch import nn
 
+from precision_eval import asv
 from precision_eval.core.errors import CandidateError, UnsupportedError
 from precision_eval.core.figures import LatencyFigures
 from precision_eval.fixes.apply import FixStateError
@@ -251,6 +252,20 @@ class TestCapture:
         ratio = compare(machine, calls)["half"]
         assert ratio.clock == "launched"
         assert ratio.doubts[-1].endswith("is launched from Python")
+
+    def test_memory_that_ends_in_a_capture_is_no_refusal(self, machine):
+        def call():
+            if machine.is_capturing:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            return torch.ones(2)
+
+        with pytest.raises(torch.OutOfMemoryError):
+            capture_candidate("large", Candidate(call), MachineDevice(machine))
+
+    def test_a_tracked_time_of_a_users_model_is_the_devices_or_none(self, machine):
+        assert asv._device_time_s(work(machine, *HALF), "cuda:0") == pytest.approx(HALF[1])
+        with pytest.raises(asv.FixRaisedError, match=r"no device time: .*capture refused"):
+            asv._device_time_s(work(machine, *HALF, waits=True), "cuda:0")
 
     def test_what_raises_without_a_capture_is_the_candidates_fault(self, machine):
         with pytest.raises(CandidateError, match="candidate 'none' raised before its capture: KeyError: 'x'"):

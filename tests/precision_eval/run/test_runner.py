@@ -57,6 +57,7 @@ def test_a_group_that_is_lost_or_raises_is_run_one_by_one(tmp_path, fix, outcome
     timed = {record.fix: record for record in records if record.measure == "group"}
     assert {name: record.status for name, record in timed.items()} == {"good": "passed", fix: outcome, "also": "passed"}
     assert timed["good"].data["together"] == 1
+    assert timed["good"].data["doubts"][0].startswith("run one by one: 3 fixes together")
     assert timed[fix].reason.startswith(reason)
 
 

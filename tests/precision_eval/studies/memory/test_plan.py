@@ -344,6 +344,21 @@ def test_what_measuring_holds_is_the_model_and_what_a_fix_stores_otherwise():
     assert held == {"kv_to_query": single + half, "full_float32": 2 * single + half, "float16": single + 2 * half}
 
 
+def test_what_timing_all_fixes_holds_by_hand(program):
+    """Shipped once, the baseline and its copy in float32, one more half; a cache for each; a graph for each."""
+
+    def build():
+        return BuiltCase(torch.nn.Linear(4, 4, dtype=torch.float16), (torch.zeros(1, 4, dtype=torch.float16),))
+
+    planner, weights = planner_of(build), 16 + 4
+    plans = [planner.plan(CALL, fix_by_id(name)) for name in ("kv_to_query", "full_float32", "bfloat16")]
+    calls = sum(plan.call_bytes for plan in (*plans, plans[1]))
+    assert planner.together_bytes(CALL, plans) == weights * (2 + 4 + 4 + 2) + calls
+    for memory, alone in (("1GiB", False), ("128KiB", True)):
+        out = program("plan", "attention-decode", "--set", "size=tiny", "--device", memory)[1]
+        assert ("each is timed alone" in out) == alone
+
+
 def test_a_shipped_case_is_planned_at_any_size_without_its_weights(program):
     full, default = planned_model("metavoice-decode-float32", size="full"), planned_model("metavoice-decode-float32")
     parameters = [Planner(model).parameter_count(PlannedCall(length=1)) for model in (full, default)]
