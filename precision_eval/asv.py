@@ -7,8 +7,9 @@ too, so that its results say which torch ran.
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
@@ -39,6 +40,8 @@ def track_is_cuda_build() -> int:
 
 def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float16", "bfloat16")) -> type:
     """Make a class of asv benchmarks: time, peak memory, drift and stored bytes of one call, per fix.
+
+    On a GPU the time is that of a call launched from Python, to the end of its work; the device's own is one more.
 
     Parameters
     ----------
@@ -77,16 +80,28 @@ def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float1
             self.stack = ExitStack()
             self.stack.enter_context(self.fixed.applied.agreeing())
             self.call = self.fixed.bound((), self.inputs[0]) if named else self.fixed.bound(self.inputs, {})
+            self.device = next((str(t.device) for t in self.model.parameters() if t.is_cuda), "cpu")
+            self.launch()
+
+        def launch(self) -> None:
+            """Call, and wait for a GPU to end its work."""
             self.call()
+            if self.device != "cpu":
+                import torch
+
+                torch.cuda.synchronize(self.device)
 
         def teardown(self, fix: str) -> None:
             self.stack.close()
 
         def time_call(self, fix: str) -> None:
-            self.call()
+            self.launch()
 
         def peakmem_call(self, fix: str) -> None:
-            self.call()
+            self.launch()
+
+        def track_device_time(self, fix: str) -> float:
+            return math.nan if self.device == "cpu" else _device_time_s(self.call, self.device)
 
         def track_drift(self, fix: str) -> Any:
             from precision_eval.studies.compare import compare
@@ -104,10 +119,22 @@ def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float1
 
             return storage_bytes(self.fixed.model)
 
+        track_device_time.unit = "seconds"  # type: ignore[attr-defined]
         track_drift.unit = "relative error"  # type: ignore[attr-defined]
         track_stored_bytes.unit = "bytes"  # type: ignore[attr-defined]
 
     return _named(OwnBenchmarks, factory)
+
+
+def _device_time_s(call: Callable[[], object], device: str) -> float:
+    """Time a call on a GPU, captured as a graph; raises where it cannot be captured."""
+    from precision_eval.measure.latency import compare_latency
+
+    calls = {"first": call, "again": call}
+    timed = compare_latency(calls, baseline="first", budget_s=0.5, device=device, graph=True, check=False)["again"]
+    if not timed.clock.startswith("cuda-graph"):
+        raise FixRaisedError(f"no device time: {'; '.join(timed.doubts)}")
+    return timed.median_s
 
 
 def _find_beside_configuration(suite: str | None) -> None:
@@ -121,6 +148,6 @@ def _find_beside_configuration(suite: str | None) -> None:
 def _named(suite: type, factory: str) -> type:
     """Name the benchmarks of a suite after its factory."""
     name = factory.replace("-", "_")  # asv reads what follows a dash as the number of a parameter
-    for method in ("time_call", "peakmem_call", "track_drift", "track_stored_bytes"):
+    for method in ("time_call", "peakmem_call", "track_device_time", "track_drift", "track_stored_bytes"):
         getattr(suite, method).benchmark_name = f"eager.{name}.{method}"
     return suite

@@ -1,8 +1,8 @@
 """Result folders of asv, read with asv's own reader: one set of figures per machine, commit and environment.
 
-A benchmark is named ``MODE.CASE.METRIC`` (``compiled.metavoice_decode.track_drift``) with the parameters ``fix`` and
-``size``, or of a user's factory ``eager.FACTORY.METRIC`` with the parameter ``fix``; others are left alone. ``null`` in
-a file is *failed*, NaN is *not_applicable*. Seconds and bytes.
+A benchmark is named ``MODE.CASE.METRIC`` (``compiled.metavoice_decode.track_drift``; the mode ``cuda`` is eager on a
+GPU) with the parameters ``fix`` and ``size``, or of a user's factory ``eager.FACTORY.METRIC`` with the parameter
+``fix``; others are left alone. ``null`` in a file is *failed*, NaN is *not_applicable*. Seconds and bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from precision_eval.core.records import STATUSES
 
 OWN_SIZE = "own"  # the one size of a user's factory
 COMPARED_HARDWARE = ("arch", "cpu", "num_cpu")  # the system's version and its memory change with a kernel
-_NAME = re.compile(r"(?:.+\.)?(?P<mode>eager|compiled)\.(?P<case>[^.]+|.+:\w+)\.(?P<method>[^.]+)")
+_NAME = re.compile(r"(?:.+\.)?(?P<mode>eager|compiled|cuda)\.(?P<case>[^.]+|.+:\w+)\.(?P<method>[^.]+)")
 _TORCH_VERSION = "track_torch_version"
 _IS_CUDA_BUILD = "track_is_cuda_build"
 

@@ -19,7 +19,6 @@ from precision_eval.core.errors import RecordError
 from precision_eval.core.files import read_json
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.history.tracking import (
-    DEVICE,
     THREADS,
     Effort,
     Figure,
@@ -89,11 +88,12 @@ def outcomes_of(
     """Return the records of all fixes of a place, and of the references that the measure needs, by fix."""
     place = place.at(effort)
     plan = plan_of(place, measure, effort, measures)
-    records = RecordFile(folder / f"run.{effort.name}" / f"{place.case}.{place.mode}.{place.size}" / "records.jsonl")
+    run = f"run.{effort.name}" if place.device == "cpu" else f"run.{effort.name}.{place.mode}"
+    records = RecordFile(folder / run / f"{place.case}.{place.mode}.{place.size}" / "records.jsonl")
     wanted = {cell.fix_id(fix): fix for cell in plan.cells if cell.measure == measure for fix in cell.fixes}
     recorded = latest(records.read().records)
     if not wanted.keys() <= recorded.keys():
-        _run(plan, records, effort)
+        _run(plan, records, effort, place.device)
         reading = records.read()
         recorded = latest(reading.records)
         if unread := sorted(wanted.keys() - recorded.keys()):
@@ -108,11 +108,11 @@ def plan_of(place: TrackedCell, measure: str, effort: Effort, measures: Sequence
         cases=(place.case,),
         fixes=tuple(fix.id for fix in place.fixes(effort)),
         measures=tuple(dict.fromkeys(name for own in wanted for name in _with_earlier(own, measures))),
-        modes=(place.mode,),
+        modes=(place.run_mode,),
         sizes=(place.size,),
-        device=DEVICE,
+        device=place.device,
         threads=THREADS,
-        options=effort.options,
+        options=place.options(effort),
     )
     return make_plan(selection, measures=IN_ONE_WORKER if effort.together and measures is TRACKED else measures)
 
@@ -130,8 +130,8 @@ def _with_earlier(name: str, measures: Sequence[Measure]) -> Iterator[str]:
         yield from _with_earlier(earlier, measures)
 
 
-def _run(plan: Plan, records: RecordFile, effort: Effort) -> None:
-    """Run what is not recorded yet, under one environment for all places."""
+def _run(plan: Plan, records: RecordFile, effort: Effort, device: str) -> None:
+    """Run what is not recorded yet, under one environment for all places of a device."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     run_dir = records.path.parents[1]
     processes = len(numbers_of_processes(effort.options.processes))
@@ -139,6 +139,6 @@ def _run(plan: Plan, records: RecordFile, effort: Effort) -> None:
     with IsolatedExecutor(AT_ONCE, timeout_s=effort.limit_s * processes, preload=preload) as executor:
         stored = run_dir / "environment.json"
         environment = (
-            store_environment(collect(DEVICE), run_dir) if not stored.exists() else environment_sha(read_json(stored))
+            store_environment(collect(device), run_dir) if not stored.exists() else environment_sha(read_json(stored))
         )
         run_plan(plan, executor, records, environment=environment, max_parallel=AT_ONCE)

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
 from precision_eval.history.tracking import (
-    DEVICE,
     FULL,
     THREADS,
     Effort,
@@ -28,6 +27,7 @@ from precision_eval.history.tracking import (
     numbers_of_processes,
     raise_unless_passed,
 )
+from precision_eval.measure import generic
 from precision_eval.measure.generic import BASELINE, MARGIN, call_once, in_process, prepare_candidate
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.stats.paired import PairedRatio
@@ -40,7 +40,12 @@ Array = NDArray[np.float32]
 
 
 def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
-    """Time the fixes of a cell side by side, in one process after the other; a measure, run in a worker."""
+    """Time the fixes of a cell side by side, in one process after the other; a measure, run in a worker.
+
+    On a GPU as a run does, by its two clocks: the anchor is of the CPU.
+    """
+    if cell.device != "cpu":
+        return generic.latency(cell, run_dir)
     numbers = numbers_of_processes(cell.options.processes)
     timed = [in_process(timed_once, cell, number) for number in numbers]  # type: ignore[arg-type]
     return [_gathered(fix, [outcomes[fix] for outcomes in timed]) for fix in cell.fixes]  # type: ignore[misc]
@@ -125,11 +130,11 @@ def ready(place: TrackedCell, label: str, *, stack: ExitStack, effort: Effort = 
     fix, where = place.checked_fix(label, effort), place.at(effort)
     torch.set_num_threads(THREADS)
     cell = Cell(
-        case=where.case, fixes=(fix.id,), mode=where.mode, device=DEVICE, size=where.size, threads=THREADS,
+        case=where.case, fixes=(fix.id,), mode=where.mode, device=where.device, size=where.size, threads=THREADS,
         measure="latency", options=effort.options,
     )  # fmt: skip
     try:
-        built = where.entry.build(where.size, device=DEVICE, seed=effort.options.seed)
+        built = where.entry.build(where.size, device=where.device, seed=effort.options.seed)
         candidate = call_once(cell, fix.id, built, stack)
     except Exception as error:  # whatever a model raises under a fix is that fix's result
         raise_unless_passed(failure_of(fix.id, error))

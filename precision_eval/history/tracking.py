@@ -5,9 +5,10 @@ samples. The definitions live here, so that an old commit measures what it defin
 for them. Quick figures are no data. *Not applicable* is what cannot be (the device lacks it, the fix has no such mode);
 everything else without a figure is a *failure* and shows its message.
 
-All cases are tracked eager at their default sizes: status, drift and memory of all, times of one case per system. A
-SHA-256 of the definition is a benchmark's version, so a changed definition starts a new series. A fix is a parameter: a
-redefined one gets a new label through its revision, and the other fixes' series go on. Importing this loads no torch.
+All cases are tracked eager at their default sizes: status, drift and memory of all, times of one case per system. The
+mode ``cuda`` is the same on a GPU; names of its times tell the device's from those launched from Python. A SHA-256 of
+the definition is a benchmark's version, so a changed definition starts a new series. A fix is a parameter: a redefined
+one gets a new label through its revision, and the other fixes' series go on. Importing this loads no torch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from precision_eval.cases.systems import CASES, Case, case_by_id
@@ -26,7 +27,7 @@ from precision_eval.core.records import STATUSES, Record
 from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.measure.registry import measure_by_name
 
-DEVICE = "cpu"
+ON_CUDA = "cuda"  # the mode of what is tracked on a GPU, eager
 # Intra-op threads: a history needs the same number every time, and a runner's cores are shared.
 THREADS = 1
 
@@ -85,12 +86,26 @@ class TrackedCell:
     def entry(self) -> Case:
         return case_by_id(self.case)
 
+    @property
+    def device(self) -> str:
+        return "cuda:0" if self.mode == ON_CUDA else "cpu"
+
+    @property
+    def run_mode(self) -> str:
+        return "eager" if self.mode == ON_CUDA else self.mode
+
+    def options(self, effort: Effort) -> Options:
+        """Return an effort's options; on a GPU one process draws what processes draw on a CPU."""
+        options = effort.options
+        if self.mode != ON_CUDA:
+            return options
+        return replace(options, processes=1, budget_s=options.processes * options.budget_s)
+
     def fixes(self, effort: Effort) -> tuple[Fix, ...]:
         """Return the fixes that have a meaning here, in this mode, and that an effort takes."""
-        case, taken = self.entry, effort.compiled_fixes if self.mode == "compiled" else None
-        return tuple(
-            fix for fix in FIXES if case.takes(fix.id) and self.mode in fix.modes and (taken is None or fix.id in taken)
-        )
+        taken = effort.compiled_fixes if self.mode == "compiled" else None
+        possible = (fix for fix in FIXES if self.entry.takes(fix.id) and self.run_mode in fix.modes)
+        return tuple(fix for fix in possible if taken is None or fix.id in taken)
 
     def at(self, effort: Effort) -> TrackedCell:
         """Return the place that is measured under an effort: a tiny one, where that is asked for and there is one."""
@@ -101,8 +116,8 @@ class TrackedCell:
     def checked_fix(self, label: str, effort: Effort) -> Fix:
         """Return the fix of a label if it has a meaning here."""
         fix = fix_of_label(label)
-        if self.mode not in fix.modes:
-            raise NotApplicableError(f"{fix.id} exists only {' and '.join(fix.modes)}, not {self.mode}")
+        if self.run_mode not in fix.modes:
+            raise NotApplicableError(f"{fix.id} exists only {' and '.join(fix.modes)}, not {self.run_mode}")
         if not self.entry.takes(fix.id):
             raise NotApplicableError(f"{fix.id} has no meaning for {self.case}, which stands for no one project")
         if fix not in self.fixes(effort):
@@ -133,7 +148,8 @@ class TrackedMetric:
 
     `measures` are those that give it, the first one that a case has; empty where the benchmarking tool measures.
     `path` leads through the data to the number, or with `samples` to one per process; an empty one gives the status.
-    `by_seed` names the numbers of several seeds. `revision` is raised when the meaning changes and no field shows it.
+    `by_seed` names the numbers of several seeds, `clock` what the name of the clock begins with. `revision` is raised
+    when the meaning changes and no field shows it.
     """
 
     id: str
@@ -144,6 +160,7 @@ class TrackedMetric:
     samples: bool = False
     by_seed: str = ""
     only: tuple[str, ...] = ()
+    clock: str = ""
     revision: int = 1
 
     @property
@@ -166,6 +183,8 @@ class TrackedMetric:
         by_seed = (outcome.data or {}).get(self.by_seed)
         value: Any = by_seed or outcome.data
         for name in () if by_seed else self.path:
+            if self.clock and name == self.path[-1]:
+                self._check_clock(outcome.fix, value or {})
             value = value.get(name) if isinstance(value, Mapping) else None
         if (self.samples or by_seed) and isinstance(value, list) and value:
             return tuple(float(sample) for sample in value)
@@ -173,6 +192,13 @@ class TrackedMetric:
             return value
         why = (outcome.data or {}).get("missing", {}).get(self.path[-1]) or f"found {value!r}"
         raise FixFailedError(f"{outcome.fix} has no {self.title}: {why}")
+
+    def _check_clock(self, fix: str, timed: Mapping[str, Any]) -> None:
+        """Refuse a figure of another clock: one series would hold both."""
+        clock = str(timed.get("clock"))
+        if not clock.startswith(self.clock):
+            why = [doubt for doubt in timed.get("doubts", ()) if doubt.startswith("capture refused")]
+            raise NotApplicableError(f"no {self.title} of {fix}: its clock is {clock}{'; '.join(['', *why])}")
 
 
 METRICS: tuple[TrackedMetric, ...] = (
@@ -200,6 +226,18 @@ METRICS: tuple[TrackedMetric, ...] = (
     TrackedMetric(
         id="latency_to_anchor", title="latency, paired with a fixed computation", unit="ratio to the anchor",
         measures=("latency",), path=("ratio_to_anchor",), samples=True, revision=4,
+    ),
+    TrackedMetric(
+        id="device_time", title="time of a call on the device", unit="seconds",
+        measures=("latency",), path=("median_s",), clock="cuda-graph",
+    ),
+    TrackedMetric(
+        id="device_ratio", title="time on the device, paired with full_float32", unit="ratio to full_float32",
+        measures=("latency",), path=("ratio",), clock="cuda-graph",
+    ),
+    TrackedMetric(
+        id="launched_ratio", title="time launched from Python, paired with full_float32", unit="ratio to full_float32",
+        measures=("latency",), path=("launched", "ratio"), clock="launched",
     ),
     TrackedMetric(
         id="divergence", title="divergence of free-running streams", only=("voice",),
@@ -242,15 +280,19 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
 }
 
 
+# Metrics tracked on a GPU in addition to its times.
+_CUDA_METRICS = ("status", "drift", "peak_bytes", "stored_bytes")
+
+
 def tracked_cases(mode: str) -> tuple[Case, ...]:
     """Return the cases tracked in a mode, in the registries' order."""
-    if mode == "eager":
+    if mode != "compiled":
         return CASES
     return tuple(case_by_id(name) for name in COMPILED)
 
 
 def sizes_of(case: Case, mode: str) -> tuple[str, ...]:
-    return SIZES.get(case.id, case.default_sizes) if mode == "eager" else case.default_sizes[:1]
+    return case.default_sizes[:1] if mode == "compiled" else SIZES.get(case.id, case.default_sizes)
 
 
 def metrics_of(case: Case, mode: str) -> tuple[TrackedMetric, ...]:
@@ -259,9 +301,15 @@ def metrics_of(case: Case, mode: str) -> tuple[TrackedMetric, ...]:
         for metric in METRICS
         if (metric.timed or metric.measure_of(case.measures) is not None)
         and (not metric.only or case.id in metric.only)
-        and (case.id in TIMED_CASES or metric.id not in TIMED_METRICS)
-        and (mode == "eager" or metric.id in COMPILED.get(case.id, ()))
+        and (case.id in TIMED_CASES or not (metric.clock or metric.id in TIMED_METRICS))
+        and _is_of_mode(metric, mode, case.id)
     )
+
+
+def _is_of_mode(metric: TrackedMetric, mode: str, case: str) -> bool:
+    if mode == ON_CUDA:
+        return bool(metric.clock) or metric.id in _CUDA_METRICS
+    return not metric.clock and (mode == "eager" or metric.id in COMPILED.get(case, ()))
 
 
 def fix_labels(case: Case) -> tuple[str, ...]:
@@ -289,7 +337,8 @@ def version_of(case: Case, mode: str, metric: TrackedMetric) -> str:
 
 
 def _meaning(metric: TrackedMetric) -> dict[str, Any]:
-    meaning = {name: value for name, value in asdict(metric).items() if name not in ("title", "only", "by_seed")}
+    left_out = ("title", "only", "by_seed") + (() if metric.clock else ("clock",))
+    meaning = {name: value for name, value in asdict(metric).items() if name not in left_out}
     return {
         name: tuple(map(_first_word, value)) if isinstance(value, tuple) else value for name, value in meaning.items()
     }

@@ -2,6 +2,8 @@
 
 import json
 import re
+import runpy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -95,3 +97,14 @@ def test_the_matrix_agrees_with_the_constraints():
     assert set(matrix) == {"torch", "numpy"}
     for package, versions in matrix.items():
         assert versions == [constraints[package]], package
+
+
+@pytest.mark.parametrize("card", [True, False])
+def test_benchmarks_of_a_gpu_are_there_where_nvidias_tools_are(monkeypatch, card):
+    monkeypatch.setattr(shutil, "which", lambda name: name if card else None)
+    module = runpy.run_path(str(ROOT / "benchmarks" / "cuda.py"))
+    assert ("metavoice_decode" in module) == card
+    if card:
+        methods = {name for name in vars(module["metavoice_decode"]) if name.endswith("_call") or "track_" in name}
+        times = {"track_device_time", "track_device_ratio", "track_launched_ratio"}
+        assert methods == times | {"track_status", "track_drift", "track_peak_bytes", "track_stored_bytes"}

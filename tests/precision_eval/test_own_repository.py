@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import math
 import re
 import runpy
 import shlex
@@ -102,6 +103,7 @@ def test_what_init_writes_is_admitted_and_benchmarked(tmp_path):
         suite.setup(fix)
         suite.time_call(fix)
         figures[fix] = suite.track_stored_bytes(fix), suite.track_drift(fix)
+        assert math.isnan(suite.track_device_time(fix))  # on a CPU there is none
         suite.teardown(fix)
     assert figures[own][0] == 2 * figures["float16"][0]
     assert 1e-4 < figures["float16"][1] < figures[own][1]  # of bfloat16, inside autocast

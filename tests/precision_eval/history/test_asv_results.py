@@ -23,12 +23,16 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
         "eager.metavoice_decode.track_latency_ratio": {CELL: [1.2, 1.1, 1.4]},
         "compiled.dia_decode.track_status": {CELL: 2},
         "attention.Suite.time_sdpa": {CELL: 1.0},
+        "cuda.metavoice_decode.track_device_ratio": {CELL: 0.4},
+        "cuda.metavoice_decode.track_launched_ratio": {CELL: 1.1},
     }
     write_runs(tmp_path, [Run(torch="2.8.0", values=values)])
     (result,) = read_results(tmp_path)
     assert (result.machine, result.torch_version, result.cuda_build) == ("lab", "2.8.0", False)
     assert (result.commit, result.hardware["cpu"]) == ("a" * 40, "Testium 1")
-    assert len(result.points) == 5
+    assert len(result.points) == 7
+    clocks = {name: result.points[key_of(f"{name}_ratio", mode="cuda")].value for name in ("device", "launched")}
+    assert clocks == {"device": 0.4, "launched": 1.1}
     ratio = result.points[key_of("latency_ratio")]
     assert (ratio.value, ratio.samples, ratio.state) == (1.2, (1.2, 1.1, 1.4), "measured")
     states = [result.points[key_of("drift", fix)].state for fix in ("kv_to_query", "as_shipped", "autocast")]

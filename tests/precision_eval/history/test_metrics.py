@@ -10,6 +10,7 @@ from precision_eval.history.tracking import (
     ANCHOR_DEFINITION,
     METRICS,
     FixFailedError,
+    NotApplicableError,
     _digest,
     _first_word,
     metric_by_id,
@@ -108,3 +109,22 @@ def test_the_anchor_is_part_of_the_versions_that_rest_on_it(monkeypatch):
     after = [version_of(DECODE, "eager", metric_by_id(name)) for name in ids]
     assert before[0] != after[0]
     assert before[1] == after[1]
+
+
+class TestOnAGpu:
+    def test_names_tell_the_clocks_apart_and_none_is_tracked_on_a_cpu(self):
+        on_cuda, on_cpu = ({metric.id for metric in metrics_of(DECODE, mode)} for mode in ("cuda", "eager"))
+        assert on_cuda - on_cpu == {"device_time", "device_ratio", "launched_ratio"}
+        assert not on_cuda & {"time", "peakmem", "latency_ratio", "latency_to_anchor"}
+        assert version_of(DECODE, "cuda", metric_by_id("drift")) != version_of(DECODE, "eager", metric_by_id("drift"))
+
+    def test_each_figure_is_of_its_own_clock(self):
+        launched = {"ratio": 1.1, "clock": "launched"}
+        data = {"ratio": 0.3, "median_s": 2e-4, "clock": "cuda-graph-cold", "launched": launched}
+        read = {name: metric_by_id(name).read(passed("float16", data)) for name in ("device_time", "device_ratio")}
+        assert read == {"device_time": 2e-4, "device_ratio": 0.3}
+        assert metric_by_id("launched_ratio").read(passed("float16", data)) == 1.1
+        refused = data | {"clock": "cuda-kernels", "doubts": ["other", "capture refused at model.py:3: no"]}
+        with pytest.raises(NotApplicableError, match=r"its clock is cuda-kernels; capture refused at model\.py:3"):
+            metric_by_id("device_ratio").read(passed("float16", refused))
+        assert metric_by_id("launched_ratio").read(passed("float16", refused)) == 1.1

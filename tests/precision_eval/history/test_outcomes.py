@@ -1,5 +1,6 @@
 """Which cells are planned, recorded and taken over; the measuring itself is put in the test's hands."""
 
+import json
 from concurrent.futures import Executor, Future
 
 import pytest
@@ -144,3 +145,17 @@ def test_quick_measures_the_tiny_size_and_few_compiled_apart_from_full(cells, tm
     with pytest.raises(NotApplicableError, match="left out of a quick run, compiled"):
         figure(compiled, "bfloat16", metric_by_id("status"), folder=tmp_path, effort=QUICK)
     assert figure(compiled, "full_float32", metric_by_id("status"), folder=tmp_path, effort=QUICK) == 1
+
+
+def test_on_a_gpu_one_process_times_by_both_clocks_in_a_folder_of_its_own(cells, tmp_path):
+    outcomes_of(DECODE, "latency", folder=tmp_path, effort=FULL)
+    on_cpu = cells.cells[-1]
+    place = TrackedCell(case="attention-decode", mode="cuda", size="dia")
+    outcomes_of(place, "latency", folder=tmp_path, effort=FULL)
+    cell = cells.cells[-1]
+    assert (cell.device, cell.mode, cell.options.processes) == ("cuda:0", "eager", 1)
+    assert cell.options.budget_s == pytest.approx(on_cpu.options.processes * on_cpu.options.budget_s)
+    assert {json.loads((folder / "environment.json").read_text())["device"] for folder in tmp_path.iterdir()} == {
+        "cpu",
+        "cuda:0",
+    }

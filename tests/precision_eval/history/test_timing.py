@@ -50,3 +50,8 @@ def test_a_planted_anchor_ratio():
     assert timing.ratio_data(ratios, "full_float32")["ratio_to_anchor"] == pytest.approx(2.0)
     assert timing.ratio_data(ratios, "full_float32")["ratio_to_baseline"] == 1.01
     assert timing.ratio_data({"slow": Ratio(3.0)}, "slow")["ratio_to_baseline"] is None
+
+
+def test_on_a_gpu_the_runs_own_latency_is_taken(monkeypatch, tmp_path):
+    monkeypatch.setattr(timing.generic, "latency", lambda cell, run_dir: [(cell.device, run_dir)])
+    assert timing.latency(made_cell("latency", "bfloat16", device="cuda:0"), tmp_path) == [("cuda:0", tmp_path)]
