@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -70,26 +71,7 @@ def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float1
         timeout = 900
 
         def setup(self, fix: str) -> None:
-            from precision_eval.cases.own import own_case
-            from precision_eval.fixes.outside import fixed
-
-            own = own_case(factory)
-            self.model, self.inputs = own.module(), own.arguments()
-            named = len(self.inputs) == 1 and isinstance(self.inputs[0], dict)
-            self.fixed = fixed(self.model, fix)
-            self.stack = ExitStack()
-            self.stack.enter_context(self.fixed.applied.agreeing())
-            self.call = self.fixed.bound((), self.inputs[0]) if named else self.fixed.bound(self.inputs, {})
-            self.device = next((str(t.device) for t in self.model.parameters() if t.is_cuda), "cpu")
-            self.launch()
-
-        def launch(self) -> None:
-            """Call, and wait for a GPU to end its work."""
-            self.call()
-            if self.device != "cpu":
-                import torch
-
-                torch.cuda.synchronize(self.device)
+            _set_up(self, factory, fix)
 
         def teardown(self, fix: str) -> None:
             self.stack.close()
@@ -124,6 +106,30 @@ def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float1
         track_stored_bytes.unit = "bytes"  # type: ignore[attr-defined]
 
     return _named(OwnBenchmarks, factory)
+
+
+def _set_up(suite: Any, factory: str, fix: str) -> None:
+    """Put a fix on a model in force, and call it once; `launch` is the call to the end of a GPU's work."""
+    from precision_eval.cases.own import own_case
+    from precision_eval.fixes.outside import fixed
+
+    own = own_case(factory)
+    suite.model, suite.inputs = own.module(), own.arguments()
+    named = len(suite.inputs) == 1 and isinstance(suite.inputs[0], dict)
+    suite.fixed = fixed(suite.model, fix)
+    suite.stack = ExitStack()
+    suite.stack.enter_context(suite.fixed.applied.agreeing())
+    suite.call = suite.fixed.bound((), suite.inputs[0]) if named else suite.fixed.bound(suite.inputs, {})
+    suite.device = next((str(tensor.device) for tensor in suite.model.parameters() if tensor.is_cuda), "cpu")
+    suite.launch = suite.call if suite.device == "cpu" else partial(_call_and_wait, suite.call, suite.device)
+    suite.launch()
+
+
+def _call_and_wait(call: Callable[[], object], device: str) -> None:
+    import torch
+
+    call()
+    torch.cuda.synchronize(device)
 
 
 def _device_time_s(call: Callable[[], object], device: str) -> float:
