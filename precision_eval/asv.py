@@ -69,6 +69,13 @@ def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float1
         params: ClassVar[list[list[str]]] = [list(fixes)]
         param_names: ClassVar[list[str]] = ["fix"]
         timeout = 900
+        model: Any
+        inputs: Any
+        fixed: Any
+        stack: ExitStack
+        call: Callable[[], object]
+        launch: Callable[[], object]
+        device: str
 
         def setup(self, fix: str) -> None:
             _set_up(self, factory, fix)
