@@ -21,7 +21,7 @@ import torch
 from precision_eval.core.formats import short
 from precision_eval.core.formatting import grouped, memory_text
 from precision_eval.doctor.accuracy import excess_drift
-from precision_eval.doctor.device_costs import half_of, host_waits, unpriced, wide_attention
+from precision_eval.doctor.device_costs import half_of, host_waits, is_of_a_library, wait_note, wide_attention
 from precision_eval.doctor.diagnosis import CostKind, Price, SilentCost
 from precision_eval.doctor.findings import left_faults, place_of, written_operands
 from precision_eval.doctor.remedies import Trials, prices_of
@@ -220,7 +220,9 @@ def _cost(suspect: Suspect, repair: Repair | None, price: Price | None) -> Silen
     elsewhere = price is None and suspect.kind in _OF_OTHER_DEVICES
     is_kept = repair is not None and (price is not None or suspect.kind == "host_wait" or elsewhere)
     reason = suspect.reason + ("; to keep it narrow saves nothing here, others may be faster so" if elsewhere else "")
-    reason += unpriced(suspect) if suspect.kind == "host_wait" and repair is None else ""
+    if suspect.kind == "host_wait":
+        reason += wait_note(suspect, was_tried=repair is not None)
+        is_kept = is_kept and not is_of_a_library(suspect)
     return SilentCost(
         kind=suspect.kind, reason=reason, module=suspect.call.path if suspect.call else "", place=place,
         count=suspect.count, patch=repair.as_patch(place, "", price) if repair and is_kept else None, price=price,

@@ -46,17 +46,18 @@ def host_waits(waits: list[HostWait]) -> Iterator[Suspect]:
         )  # fmt: skip
 
 
-def unpriced(suspect: Suspect) -> str:
-    """Say why nothing was timed without a wait."""
-    code = suspect.line[0] if suspect.line else None
-    if code is not None and is_installed(code.co_filename):
-        return "; not priced: the line is a library's, which is not changed"
-    return "; not priced: no change of the line is known to do without it"
+def is_of_a_library(suspect: Suspect) -> bool:
+    return suspect.line is not None and is_installed(suspect.line[0].co_filename)
+
+
+def wait_note(suspect: Suspect, *, was_tried: bool) -> str:
+    """Say why nothing was timed without a wait, or why no patch is given though it was."""
+    if not was_tried:
+        return "; not priced: no change of the line is known to do without it"
+    return "; the line is a library's: it was tried without the wait, and no patch is given" * is_of_a_library(suspect)
 
 
 def _change_to_not_wait(wait: HostWait) -> tuple[Insertion, ...]:
-    if is_installed(wait.line[0].co_filename):
-        return ()
     if wait.name in _READERS:
         return without_function(*wait.line, _READERS[wait.name])
     if wait.name == "__setitem__":

@@ -117,11 +117,14 @@ def test_a_wait_that_no_line_does_without_is_named_without_a_patch(on_device, ti
     assert cost.reason.endswith("; not priced: no change of the line is known to do without it")
 
 
-def test_a_wait_in_a_library_is_named_and_says_that_it_has_no_price(on_device, timed, monkeypatch):
+@pytest.mark.parametrize("launched", [0.5, 1.0])
+def test_a_wait_in_a_library_has_a_price_where_the_trial_saves_and_no_patch(on_device, timed, monkeypatch, launched):
     monkeypatch.setattr(device_costs, "is_installed", lambda file: True)
+    timed["launched"] = launched
     (cost,) = costs_of(SetsOne(), torch.randn(4, D))
-    assert (cost.kind, cost.patch, cost.price) == ("host_wait", None, None)
-    assert cost.reason.endswith("; not priced: the line is a library's, which is not changed")
+    assert (cost.kind, cost.patch) == ("host_wait", None)
+    assert (cost.price is None) == (launched == 1.0)
+    assert "tried without the wait, and no patch is given" in cost.reason
 
 
 def test_a_wait_after_the_loop_is_counted_once_and_each_step_of_it(on_device, timed):
