@@ -129,22 +129,8 @@ class Case:
     ) -> None:
         """Refuse a size whose weights alone do not fit, before anything is loaded.
 
-        Parameters
-        ----------
-        size : str
-        available_bytes : int
-            Of the memory in which weights are drawn, each in float32 and cast at once.
-        copies : float
-            Bytes per parameter that are held beside the weights as shipped.
-        holder : str
-            What holds those copies, for the message, such as ``"drift of full_float32"``.
-        remedy : str
-            What to take instead.
-
-        Raises
-        ------
-        ParameterError
-            They need more.
+        `available_bytes` is of the memory in which weights are drawn; `copies`, bytes per parameter held beside the
+        weights as shipped, are those of `holder`.
         """
         needed_bytes = (self.bytes_per_parameter + copies) * self.full_parameters if size == "full" else 0
         if needed_bytes > available_bytes:

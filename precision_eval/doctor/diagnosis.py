@@ -521,6 +521,8 @@ def _costs(diagnosis: Diagnosis) -> Iterator[str]:
         yield from _wrap(f"{where}in {cost.module or 'the model itself'}{times}: {cost.reason}", "", "  ")
         if cost.patch is not None:
             yield from _patch(cost.patch, "patch")
+        elif cost.price is not None:
+            yield from _label("price", str(cost.price))
 
 
 def _remedies(diagnosis: Diagnosis) -> Iterator[str]:

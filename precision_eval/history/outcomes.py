@@ -103,7 +103,8 @@ def outcomes_of(
 
 def plan_of(place: TrackedCell, measure: str, effort: Effort, measures: Sequence[Measure] = TRACKED) -> Plan:
     """Return the cells of one measure of a place, or of all that is tracked of it, and those that come before."""
-    wanted = dict.fromkeys((measure, *(_measures_of(place) if effort.together else ())))
+    every = (metric.measure_of(place.entry.measures) for metric in metrics_of(place.entry, place.mode))
+    wanted = dict.fromkeys((measure, *(filter(None, every) if effort.together else ())))
     selection = Selection(
         cases=(place.case,),
         fixes=tuple(fix.id for fix in place.fixes(effort)),
@@ -115,13 +116,6 @@ def plan_of(place: TrackedCell, measure: str, effort: Effort, measures: Sequence
         options=place.options(effort),
     )
     return make_plan(selection, measures=IN_ONE_WORKER if effort.together and measures is TRACKED else measures)
-
-
-def _measures_of(place: TrackedCell) -> Iterator[str]:
-    for metric in metrics_of(place.entry, place.mode):
-        name = metric.measure_of(place.entry.measures)
-        if name is not None:
-            yield name
 
 
 def _with_earlier(name: str, measures: Sequence[Measure]) -> Iterator[str]:

@@ -206,11 +206,8 @@ def _doubts(series: Sequence[VersionSeries]) -> list[str]:
     others = sorted({each.key.metric for each in series} - {STATUS, *MARGINS})
     if others:
         notes.append(f"shown and not judged: {', '.join(others)}")
-    anew = sorted({f"{each.key.case}/{each.key.metric}" for each in series if len(_versions(each)) > 1})
+    versions = {each.key: {point.benchmark_version for point in each.points if point} for each in series}
+    anew = sorted({f"{key.case}/{key.metric}" for key, of_key in versions.items() if len(of_key) > 1})
     if anew:
         notes.append(f"defined anew within the range, so not compared across it: {', '.join(anew)}")
     return notes
-
-
-def _versions(series: VersionSeries) -> set[str]:
-    return {point.benchmark_version for point in series.points if point is not None}

@@ -105,7 +105,10 @@ def block_sizes(
         passes += 1
         if all(shortest >= _LONG_S for shortest in fastest_s.values()):
             break
-    calls = {name: _calls(shortest) for name, shortest in fastest_s.items()}
+    calls = {}
+    for name, shortest_s in fastest_s.items():
+        least = MIN_CALLS if shortest_s < MANY_CALLS_UP_TO_S else 1
+        calls[name] = min(_MAX_CALLS, max(least, math.ceil(BLOCK_S / max(shortest_s, 1e-9)))) | 1
     base = calls[baseline]
     return {name: base if base / SIMILAR < count < base * SIMILAR else count for name, count in calls.items()}
 
@@ -136,11 +139,6 @@ def _first_call_s(name: str, candidate: Candidate, timer: Timer) -> float:
 
 def _shortest_s(name: str, candidate: Candidate, timer: Timer, calls: int) -> float:
     return float(read_block(name, candidate, timer, calls)[timer.clocks[0]].min())
-
-
-def _calls(shortest_s: float) -> int:
-    least = MIN_CALLS if shortest_s < MANY_CALLS_UP_TO_S else 1
-    return min(_MAX_CALLS, max(least, math.ceil(BLOCK_S / max(shortest_s, 1e-9)))) | 1
 
 
 @dataclass

@@ -281,17 +281,12 @@ def _clocks(cell: Cell, *, is_bare: bool) -> dict[str, dict[str, Any]]:
     caches: tuple[Cache, Cache] = ("cold", "warm") if is_bare else ("warm", "cold")
     clocks: dict[str, dict[str, Any]] = {}
     if cell.options.clock != "launched":
-        clocks |= {f"{cache}_l2": _device_clock(cell, cache) for cache in caches}
+        for cache in caches:  # compiled calls that replay graphs of their own are timed as they are
+            timer = partial(CudaTimer, cell.device, cache=cache, compiled_graphs=True)
+            clocks[f"{cache}_l2"] = {"timer": timer()} if cell.options.compile_mode else {"graph": True, "cache": cache}
     if cell.options.clock != "device":
         clocks["launched"] = {"timer": LaunchedTimer(cell.device)}
     return clocks
-
-
-def _device_clock(cell: Cell, cache: Cache) -> dict[str, Any]:
-    """Capture calls as graphs; of compiled ones that replay graphs of their own, time these as they are."""
-    if cell.options.compile_mode is None:
-        return {"graph": True, "cache": cache}
-    return {"timer": CudaTimer(cell.device, cache=cache, compiled_graphs=True)}
 
 
 def _ratios(
@@ -306,6 +301,8 @@ def _ratios(
     doubts: tuple[str, ...] = () if is_pinned else (_FREE_BASELINE.format(cell.options.sdpa_backend),)
     doubts += () if cell.options.compile_mode is None else (_HELD_IN_PLACE,)
     by_clock: dict[str, dict[str, PairedRatio]] = {fix: {} for fix in candidates}
+    # On a CPU what differs by process is allowed for, or given processes.
+    draws_places = cell.device.startswith("cuda") and cell.options.processes == 1 and cell.options.compile_mode is None
     judged, budget_s = next(iter(clocks)), cell.options.budget_s / cell.options.processes
     for clock, chosen in sorted(clocks.items(), key=lambda item: item[0] != "launched"):  # a profiler slows launches
         share = 1.0 if len(clocks) == 1 else 0.5 if clock == judged else 0.5 / (len(clocks) - 1)
@@ -320,19 +317,13 @@ def _ratios(
             check=False,  # a step may write its cache; that every output is finite was seen when the fix was put on
             threads=cell.threads,
             memory=cell.options.memory or GROWN,
-            redraw=None if _draws_places(cell) else False,
+            redraw=None if draws_places else False,
             **chosen,
         )
         for fix, ratio in ratios.items():
             launched = {candidates[member].doubt for member in (fix, BASELINE) if clock != "launched"} - {""}
             by_clock[fix][clock] = replace(ratio, doubts=(*ratio.doubts, *doubts, *sorted(launched)))
     return {fix: {clock: of_fix[clock] for clock in clocks if clock in of_fix} for fix, of_fix in by_clock.items()}
-
-
-def _draws_places(cell: Cell) -> bool:
-    """Say whether tensors are laid elsewhere: on a CPU what differs by process is allowed for, or given processes."""
-    options = cell.options
-    return cell.device.startswith("cuda") and options.processes == 1 and options.compile_mode is None
 
 
 def prepare_candidate(

@@ -27,7 +27,7 @@ from precision_eval.core.formatting import shortened
 from precision_eval.measure.blocks import Candidate
 from precision_eval.measure.candidates import is_tensor, leaves_of, relative_distance, same_bits
 from precision_eval.measure.placement import NOTHING_MOVES, Draws, values_carried
-from precision_eval.measure.timers import Cache, CudaTimer, LaunchedTimer, Samples, Timer, collector_off
+from precision_eval.measure.timers import Cache, CudaTimer, LaunchedTimer, Samples, Timer, check_cuda, collector_off
 from precision_eval.stats.paired import PairedRatio
 
 _WARM_UPS = 3
@@ -83,8 +83,7 @@ class CudaDevice:
 
         if torch.device(name).type != "cuda":
             raise UnsupportedError(f"graph replay needs a CUDA device, found {name}")
-        if not torch.cuda.is_available():
-            raise UnsupportedError(f"device {name} is not there: this torch sees no CUDA device")
+        check_cuda(name)
         if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
             raise UnsupportedError("CUDA_LAUNCH_BLOCKING makes the host wait for each kernel; unset it to time calls")
         self.name = name

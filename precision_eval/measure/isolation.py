@@ -32,6 +32,8 @@ _THROTTLES = {
     0x40: "its temperature, in hardware",
     0x80: "a power brake",
 }
+# The processes that compute on a GPU, as lines ``pid, name``.
+_PROCESSES = ("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader", "-i")
 _NAMES_OF_REASONS = ("Event", "Throttle")  # since driver 535, and before
 _NOT_BUSY = frozenset({"idle", "iowait", "guest", "guest_nice"})  # guests are inside user and nice
 
@@ -84,7 +86,7 @@ def watch_device(device: str, isolation: str | None) -> Iterator[Watched]:
     states["after"] = gpu_state(card)
     watched.gpu = {when: state._asdict() for when, state in states.items() if state is not None}
     if gpu is not None and card is not None:
-        watched.doubts += gpu_doubts(_gpu_processes(gpu) if gpu == card else "", os.getpid())
+        watched.doubts += gpu_doubts(output_of([*_PROCESSES, gpu]) or "" if gpu == card else "", os.getpid())
         watched.doubts += throttling_doubts(states["after"], gpu)
     if watched.doubts and isolation == "error":
         raise IsolationError(
@@ -133,12 +135,6 @@ def _gpu_of(device: str) -> str:
             return f"GPU-{uuid}"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return visible[index] if index < len(visible) and visible[index] else str(index)
-
-
-def _gpu_processes(gpu: str) -> str:
-    """Return the processes that compute on a GPU, as lines ``pid, name``; empty without nvidia-smi."""
-    query = "--query-compute-apps=pid,process_name"
-    return output_of(["nvidia-smi", query, "--format=csv,noheader", "-i", gpu]) or ""
 
 
 def gpu_state(gpu: str | None) -> GpuState | None:

@@ -120,16 +120,10 @@ class Settings:
             torch.cuda.set_rng_state(state, self._device)
             torch.cuda.set_device(current)
             torch.cuda.set_stream(torch.cuda.default_stream(current))
-        _leave_autocast()
+        for _ in range(torch.autocast_increment_nesting()):  # the blocks that nobody has left, and this one
+            torch.autocast_decrement_nesting()
+        torch.clear_autocast_cache()
         forget_compiled()
-
-
-def _leave_autocast() -> None:
-    """Leave the blocks of autocast that nobody has left, and forget the casts that it keeps."""
-    depth = torch.autocast_increment_nesting() - 1
-    for _ in range(depth + 1):
-        torch.autocast_decrement_nesting()
-    torch.clear_autocast_cache()
 
 
 class KeptCase:
@@ -232,12 +226,9 @@ def run_kept_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure]) -> Cel
         return LastAnswer(replace(result, outcomes=tuple(_after(o, broken) for o in result.outcomes), is_lost=True))
     if process.is_lent and process.case is not None:
         bits = process.case.bits
-        result = replace(result, outcomes=tuple(_with_bits(outcome, bits) for outcome in result.outcomes))
+        outcomes = (o if o.data is None else replace(o, data={**o.data, CASE_BITS: bits}) for o in result.outcomes)
+        result = replace(result, outcomes=tuple(outcomes))
     return result if _clean_up(process) else LastAnswer(result)
-
-
-def _with_bits(outcome: Outcome, bits: str) -> Outcome:
-    return outcome if outcome.data is None else replace(outcome, data={**outcome.data, CASE_BITS: bits})
 
 
 def _after(outcome: Outcome, broken: str) -> Outcome:

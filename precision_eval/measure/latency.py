@@ -251,11 +251,14 @@ def _compare(
     with take_large_room(memory):
         planned, doubts = _plan_groups(rounds, rules, draws, left_s=end_s - time.perf_counter())
         if draws is not None and planned > 1:
-            looks = _looks_between(planned) if stop_early else looks
+            if stop_early:  # each after the group in which it falls
+                looks = tuple(sorted({max(_LEAST_GROUPS, math.ceil(look * planned)) / planned for look in LOOKS}))
             look, doubts = _measure_groups(rounds, rules, looks, draws, planned, end_s=end_s)
         else:
             look = _measure(rounds, rules, looks, end_s=end_s)
-    doubts += _budget_doubts(rounds, budget_s)
+    if rounds.elapsed_s > 1.25 * budget_s:
+        took = f"{len(rounds.order)} rounds took {rounds.elapsed_s:.1f} s of {budget_s:.1f} s"
+        doubts += (f"over budget: {took}; no more were run",)
     return _results(rounds, rules, rules.errors(look, looks), doubts)
 
 
@@ -351,11 +354,6 @@ def _plan_groups(rounds: Rounds, rules: _Rules, draws: Draws | None, *, left_s: 
         "one placement: copies of a tensor can differ by several per cent, and laying them elsewhere takes "
         f"{duration_text(draws.cost_s)} each time; with {duration_text(needed_s)} and more it is done",
     )
-
-
-def _looks_between(planned: int) -> tuple[float, ...]:
-    """Return the planned looks, each after the group in which it falls."""
-    return tuple(sorted({max(_LEAST_GROUPS, math.ceil(look * planned)) / planned for look in LOOKS}))
 
 
 def _measure_groups(
@@ -485,14 +483,6 @@ def _load_doubts(clock: str, taken: float) -> tuple[str, ...]:
     rests = "processor time, which does not count them" if clock == "cpu" else "the wall clock, which counts them"
     return (
         f"loaded machine: other processes interrupted {100 * taken:.0f} % of the blocks; the figure rests on {rests}",
-    )
-
-
-def _budget_doubts(rounds: Rounds, budget_s: float) -> tuple[str, ...]:
-    if rounds.elapsed_s <= 1.25 * budget_s:
-        return ()
-    return (
-        f"over budget: {len(rounds.order)} rounds took {rounds.elapsed_s:.1f} s of {budget_s:.1f} s; no more were run",
     )
 
 

@@ -242,17 +242,14 @@ def spoken_tokens(
     prompt = PROMPTS.get(condition, PROMPT_FRAMES)
     rows = []
     for number, first in enumerate(range(0, len(streams), BATCH_STREAMS)):
-        batch = [_from(stream, LONG_PROMPT_FRAMES - prompt) for stream in streams[first : first + BATCH_STREAMS]]
+        frame = LONG_PROMPT_FRAMES - prompt
+        batch = [Stream(s.conditioning[frame:], s.tokens[frame:]) for s in streams[first : first + BATCH_STREAMS]]
         n_slots = prompt + n_frames + N_CODEBOOKS  # the delay pattern runs K − 1 frames on
         with open_decoder(condition, n_streams=len(batch), n_frames=n_slots) as decoder:
             key = noise_seed(condition, seed) + _NEXT_BATCH * number
             frames = free_run(decoder, batch, prompt_frames=prompt, n_frames=n_frames, seed=key)
             rows.append(np.stack(list(frames), axis=1))
     return np.concatenate(rows)
-
-
-def _from(stream: Stream, frame: int) -> Stream:
-    return Stream(stream.conditioning[frame:], stream.tokens[frame:])
 
 
 def waveforms(tokens: np.ndarray) -> np.ndarray:

@@ -181,6 +181,13 @@ _HELD_CYCLES, _MOST_HELD_CYCLES = 40_000, 20_000_000
 _HELD_CYCLES_COMPILED = 200_000  # 100 µs: guards and the compiler's own replay; not seen on a card
 
 
+def check_cuda(device: str) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UnsupportedError(f"device {device} is not there: this torch sees no CUDA device")
+
+
 class CudaTimer:
     """Times on the device's own timeline with CUDA events, synchronising once per block.
 
@@ -193,8 +200,7 @@ class CudaTimer:
 
         if cache not in ("warm", "cold"):
             raise ParameterError(f"cache is {cache!r}; expected 'warm' or 'cold'")
-        if not torch.cuda.is_available():
-            raise UnsupportedError(f"device {device} is not there: this torch sees no CUDA device")
+        check_cuda(device)
         kind = "graph-" if graph else "tree-" if compiled_graphs else ""  # the compiler keeps its graphs in a tree
         self.clocks: tuple[str, ...] = (f"cuda-{kind}{cache}",)
         self.times_launches = not kind
@@ -270,8 +276,7 @@ class LaunchedTimer(SynchronizedTimer):
     def __init__(self, device: str) -> None:
         import torch
 
-        if not torch.cuda.is_available():
-            raise UnsupportedError(f"device {device} is not there: this torch sees no CUDA device")
+        check_cuda(device)
         super().__init__(partial(torch.cuda.synchronize, device))
         self.clocks = ("launched",)
         self.times_launches = True

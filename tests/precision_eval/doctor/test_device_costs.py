@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from precision_eval.doctor import costs, device_costs, remedies
+from precision_eval.doctor import costs, device_costs, diagnosis, remedies
 from precision_eval.doctor.examination import examine
 from precision_eval.trace import dtype_flow, host_waits
 from precision_eval.trace.attention import why_unfused
@@ -125,6 +125,8 @@ def test_a_wait_in_a_library_has_a_price_where_the_trial_saves_and_no_patch(on_d
     assert (cost.kind, cost.patch) == ("host_wait", None)
     assert (cost.price is None) == (launched == 1.0)
     assert "tried without the wait, and no patch is given" in cost.reason
+    lines = "\n".join(diagnosis._costs(SimpleNamespace(costs=(cost,))))
+    assert ("of the launched time as it is" in lines) == (launched < 1.0)
 
 
 def test_a_wait_after_the_loop_is_counted_once_and_each_step_of_it(on_device, timed):
