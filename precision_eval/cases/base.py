@@ -30,18 +30,10 @@ SOUND_MEASURES = ("synthesis", "audio")
 
 @dataclass(frozen=True)
 class BuiltCase:
-    """A case built at one size: ``case.model(*case.inputs)`` is one repeatable call.
+    """A case built at one size: ``case.model(*case.inputs)`` is one repeatable call, as shipped and in eval mode.
 
-    Attributes
-    ----------
-    model : torch.nn.Module
-        As shipped, in eval mode, its parameters and caches in their own dtypes.
-    inputs : tuple of torch.Tensor
-        Stored inputs, seeded, as shipped.
-    own : OwnCase, optional
-        What a case from outside was built from (:mod:`precision_eval.cases.own`).
-    kept : dict, optional
-        Where a process measures the case several times: what depends on the case alone, by name.
+    `own` is what a case from outside was built from. Where a process measures the case several times, `kept` holds what
+    depends on the case alone, by name.
     """
 
     model: nn.Module

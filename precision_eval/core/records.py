@@ -101,32 +101,13 @@ class Record:
         return figures_of(self.measure, self.data) if self.status == "passed" and self.data else None
 
     def to_json(self) -> str:
-        """Return one line of strict JSON, without the newline.
-
-        Raises
-        ------
-        RecordError
-            The data hold NaN, infinity or something that is not plain data.
-        """
+        """Return one line of strict JSON, without the newline; raises where the data are not plain and finite."""
         content = asdict(self)
         return to_json(content.pop("extra") | content, what=f"record of {self.cell}")
 
     @classmethod
     def from_json(cls, line: str | bytes, *, where: str = "record") -> Record:
-        """Read one line.
-
-        Parameters
-        ----------
-        line : str or bytes
-            Without its newline.
-        where : str
-            File and line, for the error.
-
-        Raises
-        ------
-        RecordError
-            The line is no JSON object, has another schema version, lacks a field, or holds what does not fit one.
-        """
+        """Read one line without its newline; what is no record of this version raises and names `where`."""
         content = from_json(line, where=where)
         if not isinstance(content, dict):
             raise RecordError(f"{where} holds a JSON {type(content).__name__}; expected an object")
@@ -163,13 +144,7 @@ class RecordFile:
     path: Path
 
     def read(self) -> RecordsRead:
-        """Read every whole line that is a record.
-
-        Raises
-        ------
-        RecordError
-            There are lines, and none of them is a record.
-        """
+        """Read every whole line that is a record; raises where there are lines and none of them is one."""
         content = JsonLines(self.path).read()
         records, faults = [], []
         for number, line in content.lines:

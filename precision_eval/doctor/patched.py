@@ -43,13 +43,7 @@ class PatchedSource:
         return any(map(is_installed, self._edited))
 
     def insert(self, insertions: Iterable[Insertion]) -> None:
-        """Put text into lines as they now stand.
-
-        Raises
-        ------
-        SyntaxError
-            What comes out is no Python; nothing is changed then.
-        """
+        """Put text into lines as they now stand; nothing is changed where what comes out is no Python, which raises."""
         files: dict[str, list[Insertion]] = {}
         for insertion in insertions:
             files.setdefault(insertion.file, []).append(insertion)

@@ -141,17 +141,7 @@ def judged_sound(
     *,
     metrics: Sequence[SoundMetric] = SOUND_METRICS,
 ) -> dict[str, SoundVerdict]:
-    """Judge the conditions of one group as one family.
-
-    Parameters
-    ----------
-    heard : mapping of str to SoundFigures
-        What the measure ``sound`` recorded of each condition, fixes and controls.
-    reference, noise_floor : SoundFigures or None
-        What they are held to, and the reference under other noise.
-    metrics : sequence of SoundMetric
-        Those that count, where every stream of the reference has them.
-    """
+    """Judge the conditions of one group, fixes and controls, as one family against the reference."""
     if reference is None or noise_floor is None:
         return dict.fromkeys(heard, undecided("the reference's streams, or the noise floor's, were not spoken"))
     if reference.streams < LEAST_UNITS:

@@ -107,7 +107,8 @@ def make_plan(
     fix_names = fixes_of(selection.fixes, fixes)
     asked = fixes_of([name for name in selection.fixes if name != "*"], fixes)
     modes = _modes_of(selection.modes, [fix for fix in fixes if fix.id in fix_names], asked)
-    wanted = _with_needs(matching("measure", selection.measures, [entry.name for entry in measures]), measures)
+    wanted = set(matching("measure", selection.measures, [entry.name for entry in measures]))
+    wanted |= {need for measure in measures if measure.name in wanted for need in measure.needs}
     sizes = _sizes_of(selection.sizes, chosen)
     cells = tuple(
         cell
@@ -116,7 +117,7 @@ def make_plan(
         for options in _pinned(selection)
         for measure in measures
         if measure.name in wanted and (measure.everywhere or measure.name in case.measures)
-        if _knows_pins(measure, options)
+        if all(getattr(options, pin) is None or pin in measure.options for pin in PINS)  # else it does not record it
         for cell in _cells_of(measure, case, size, _meant_for(case, modes), replace(selection, options=options))
     )
     if not cells:
@@ -188,11 +189,6 @@ def _pinned(selection: Selection) -> list[Options]:
     return [replace(selection.options, sdpa_backend=pin) for pin in pins or [selection.options.sdpa_backend]]
 
 
-def _knows_pins(measure: Measure, options: Options) -> bool:
-    """Say whether a measure records every pin that is set; one that does not is left out under it."""
-    return all(getattr(options, pin) is None or pin in measure.options for pin in PINS)
-
-
 def fixes_of(patterns: Iterable[str], fixes: Sequence[Fix]) -> tuple[str, ...]:
     """Return the ids that patterns ask for; ``*`` alone asks for those that are in by default."""
     default = [fix.id for fix in fixes if fix.by_default]
@@ -229,11 +225,6 @@ def _meant_for(case: Case, modes: dict[str, tuple[str, ...]]) -> dict[str, tuple
     """Leave out the fixes that have no meaning for a case."""
     kept = {mode: tuple(fix for fix in fixes if case.takes(fix)) for mode, fixes in modes.items()}
     return {mode: fixes for mode, fixes in kept.items() if fixes}
-
-
-def _with_needs(names: tuple[str, ...], measures: Sequence[Measure]) -> set[str]:
-    """Add the measures without which a chosen one is impossible."""
-    return set(names) | {need for measure in measures if measure.name in names for need in measure.needs}
 
 
 def _sizes_of(requested: tuple[str, ...] | None, cases: Sequence[Case]) -> dict[str, tuple[str, ...]]:

@@ -203,13 +203,7 @@ def search_modules(
     max_drift: float | None = None,
     progress: Progress = lambda done, total, what: None,
 ) -> ModulePolicy:
-    """Run each part alone, then policies of the most worthwhile ones, as many as the limit of drift allows.
-
-    Raises
-    ------
-    ParameterError
-        The model has no part, or not even float32 runs.
-    """
+    """Run each part alone, then policies of the most worthwhile ones, as many as the limit of drift allows."""
     drifts = _Drifts(case, size, seeds, format, file)
     parts = parts_of(module_of(drifts.built[0]))
     if not parts:
