@@ -21,11 +21,7 @@ COMMANDS = {
         "precision_eval.cli.own_model:init",
         "Write a commented case file, a pytest file, asv's two files and a CI workflow into your repository.",
     ),
-    "run": (
-        MODEL,
-        "precision_eval.cli.run:run",
-        "Measure fixes on cases, record the results, and write the report.",
-    ),
+    "run": (MODEL, "precision_eval.cli.run:run", "Measure fixes on cases, record the results, and write the report."),
     "report": (
         MODEL,
         "precision_eval.cli.report:report",

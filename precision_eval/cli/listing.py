@@ -36,12 +36,7 @@ class Registry(StrEnum):
 
 
 def list_(registry: Annotated[Registry, typer.Argument(help="What to list.")], as_json: options.Json = False) -> None:
-    readers = {
-        Registry.fixes: _fixes,
-        Registry.cases: _cases,
-        Registry.devices: _devices,
-        Registry.measures: _measures,
-    }
+    readers = {Registry.fixes: _fixes, Registry.cases: _cases, Registry.devices: _devices, Registry.measures: _measures}
     entries = list(readers[registry]())
     if as_json:
         print(to_json(entries, what="the list", indent=1))

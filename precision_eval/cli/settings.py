@@ -192,10 +192,7 @@ GATE = (
     ),
     Setting("budget", "seconds from 0.1", _at_least(float, 0.1), "timing per fix in all processes; default 5", 5.0),
     Setting(
-        "margin_latency",
-        _MARGIN,
-        _margin,
-        "largest slowdown that passes; default: above 0.5% fails, below 1% passes",
+        "margin_latency", _MARGIN, _margin, "largest slowdown that passes; default: above 0.5% fails, below 1% passes"
     ),
     Setting("margin_drift", _MARGIN, _margin, "largest growth factor of drift that passes; default 1.1", 1.1),
     Setting("margin_memory", _MARGIN, _margin, "largest growth of memory that passes; default 1%", 0.01),

@@ -20,12 +20,7 @@ import torch
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems.system import CachedAttention
 from precision_eval.core.cells import Cell, Outcome, cause_of, failed, failure_of, is_out_of_memory, passed
-from precision_eval.core.errors import (
-    CandidateError,
-    MeasurementError,
-    PrecisionEvalError,
-    UnsupportedError,
-)
+from precision_eval.core.errors import CandidateError, MeasurementError, PrecisionEvalError, UnsupportedError
 from precision_eval.core.formats import support
 from precision_eval.core.workers import Start, WorkerError, call_isolated
 from precision_eval.fixes.apply import AppliedFix

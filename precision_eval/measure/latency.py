@@ -31,15 +31,7 @@ from precision_eval.measure.allocator import (
     page_faults_without_room,
     take_large_room,
 )
-from precision_eval.measure.blocks import (
-    SIZING_S,
-    Candidate,
-    Rounds,
-    alternates,
-    block_sizes,
-    choose_clock,
-    read_block,
-)
+from precision_eval.measure.blocks import SIZING_S, Candidate, Rounds, alternates, block_sizes, choose_clock, read_block
 from precision_eval.measure.candidates import check_candidate, check_resolvable
 from precision_eval.measure.graphs import CudaDevice, compare_on_device
 from precision_eval.measure.placement import NOTHING_MOVES, Draws, check_cards, draws_of
@@ -93,10 +85,7 @@ class _Rules:
 
     def errors(self, look: int, looks: tuple[float, ...]) -> tuple[float, float]:
         """Errors that one candidate may spend at a look: on a direction, on equivalence."""
-        return (
-            look_errors(ERROR_RATE / len(self.judged), looks)[look],
-            look_errors(EQUIVALENCE_ALPHA, looks)[look],
-        )
+        return (look_errors(ERROR_RATE / len(self.judged), looks)[look], look_errors(EQUIVALENCE_ALPHA, looks)[look])
 
 
 def compare_latency(

@@ -81,10 +81,7 @@ class ShippedVoice:
         # A compiled graph no longer looks attention up, so there is nothing to probe.
         eager = self._cell.mode == "eager"
         probe = probing(every=PROBE_EVERY_CALLS) if eager else nullcontext(AttentionSharpness())
-        with (
-            self._open(condition, n_streams=len(voices), n_frames=options.steps) as decoder,
-            probe as sharpness,
-        ):
+        with self._open(condition, n_streams=len(voices), n_frames=options.steps) as decoder, probe as sharpness:
             yield teacher_forced(decoder, voices, n_frames=options.steps), truth, sharpness
 
     def _reference_logits(self, run_dir: Path, voices: list[Stream]) -> list[torch.Tensor]:

@@ -38,12 +38,7 @@ from precision_eval.cases.systems.cogvideo_t5 import (
 from precision_eval.cases.systems.system import System, drawing, unfilled_linear, widened
 
 #: How torch's C++ side names the dtypes in "expected scalar type ... but found ...".
-SCALAR_TYPES = {
-    torch.float16: "Half",
-    torch.bfloat16: "BFloat16",
-    torch.float32: "Float",
-    torch.float64: "Double",
-}
+SCALAR_TYPES = {torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float32: "Float", torch.float64: "Double"}
 
 
 def relative_buckets(length: int, device: torch.device | str = "cpu") -> torch.Tensor:

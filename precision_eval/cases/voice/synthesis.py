@@ -101,11 +101,7 @@ class Decoder:
     """Runs a model frame by frame on its ring cache."""
 
     def __init__(
-        self,
-        model: VoiceModel,
-        *,
-        call: Callable[..., Tensor] | None = None,
-        angle_dtype: torch.dtype = torch.float64,
+        self, model: VoiceModel, *, call: Callable[..., Tensor] | None = None, angle_dtype: torch.dtype = torch.float64
     ) -> None:
         self._call: Callable[..., Tensor] = model if call is None else call
         cache = model.attentions[0].key_cache
@@ -126,12 +122,7 @@ class Decoder:
             raise ParameterError(f"{T} frames at once do not fit the ring of {self.window_frames} from {self.frame}")
         cos, sin = self._rotation(T)
         logits = self._call(
-            tokens.to(self.device),
-            *(values.to(self.device) for values in frames),
-            cos,
-            sin,
-            self._mask(T),
-            slot,
+            tokens.to(self.device), *(values.to(self.device) for values in frames), cos, sin, self._mask(T), slot
         )
         self.frame += T
         return logits.cpu()
