@@ -11,7 +11,6 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -69,35 +68,30 @@ def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float1
         params: ClassVar[list[list[str]]] = [list(fixes)]
         param_names: ClassVar[list[str]] = ["fix"]
         timeout = 900
-        model: Any
-        inputs: Any
-        fixed: Any
-        stack: ExitStack
-        call: Callable[[], object]
-        launch: Callable[[], object]
-        device: str
+        ready: Any
 
         def setup(self, fix: str) -> None:
-            _set_up(self, factory, fix)
+            self.ready = _ReadyFix(factory, fix)
 
         def teardown(self, fix: str) -> None:
-            self.stack.close()
+            self.ready.stack.close()
 
         def time_call(self, fix: str) -> None:
-            self.launch()
+            self.ready.launch()
 
         def peakmem_call(self, fix: str) -> None:
-            self.launch()
+            self.ready.launch()
 
         def track_device_time(self, fix: str) -> float:
-            return math.nan if self.device == "cpu" else _device_time_s(self.call, self.device)
+            return math.nan if self.ready.device == "cpu" else _device_time_s(self.ready.call, self.ready.device)
 
         def track_drift(self, fix: str) -> Any:
             from precision_eval.studies.compare import compare
 
-            self.stack.close()  # compare puts the fix in force itself
+            ready = self.ready
+            ready.stack.close()  # compare puts the fix in force itself
             cost = compare(
-                {fix: self.fixed}, *self.inputs, baseline=fix, reference=self.model, latency=False, memory=False
+                {fix: ready.fixed}, *ready.inputs, baseline=fix, reference=ready.model, latency=False, memory=False
             )[fix]
             if cost.drift is None:
                 raise FixRaisedError(f"no drift of {fix}: {cost.status}: {cost.reason}")
@@ -106,7 +100,7 @@ def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float1
         def track_stored_bytes(self, fix: str) -> int:
             from precision_eval.fixes.storage import storage_bytes
 
-            return storage_bytes(self.fixed.model)
+            return storage_bytes(self.ready.fixed.model)
 
         track_device_time.unit = "seconds"  # type: ignore[attr-defined]
         track_drift.unit = "relative error"  # type: ignore[attr-defined]
@@ -115,28 +109,28 @@ def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float1
     return _named(OwnBenchmarks, factory)
 
 
-def _set_up(suite: Any, factory: str, fix: str) -> None:
-    """Put a fix on a model in force, and call it once; `launch` is the call to the end of a GPU's work."""
-    from precision_eval.cases.own import own_case
-    from precision_eval.fixes.outside import fixed
+class _ReadyFix:
+    """A fix in force on a model, called once; `launch` is the call to the end of a GPU's work."""
 
-    own = own_case(factory)
-    suite.model, suite.inputs = own.module(), own.arguments()
-    named = len(suite.inputs) == 1 and isinstance(suite.inputs[0], dict)
-    suite.fixed = fixed(suite.model, fix)
-    suite.stack = ExitStack()
-    suite.stack.enter_context(suite.fixed.applied.agreeing())
-    suite.call = suite.fixed.bound((), suite.inputs[0]) if named else suite.fixed.bound(suite.inputs, {})
-    suite.device = next((str(tensor.device) for tensor in suite.model.parameters() if tensor.is_cuda), "cpu")
-    suite.launch = suite.call if suite.device == "cpu" else partial(_call_and_wait, suite.call, suite.device)
-    suite.launch()
+    def __init__(self, factory: str, fix: str) -> None:
+        from precision_eval.cases.own import own_case
+        from precision_eval.fixes.outside import fixed
 
+        own = own_case(factory)
+        self.model, self.inputs = own.module(), own.arguments()
+        named = len(self.inputs) == 1 and isinstance(self.inputs[0], dict)
+        self.fixed, self.stack = fixed(self.model, fix), ExitStack()
+        self.stack.enter_context(self.fixed.applied.agreeing())
+        self.call = self.fixed.bound((), self.inputs[0]) if named else self.fixed.bound(self.inputs, {})
+        self.device = next((str(tensor.device) for tensor in self.model.parameters() if tensor.is_cuda), "cpu")
+        self.launch()
 
-def _call_and_wait(call: Callable[[], object], device: str) -> None:
-    import torch
+    def launch(self) -> None:
+        self.call()
+        if self.device != "cpu":
+            import torch
 
-    call()
-    torch.cuda.synchronize(device)
+            torch.cuda.synchronize(self.device)
 
 
 def _device_time_s(call: Callable[[], object], device: str) -> float:

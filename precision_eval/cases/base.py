@@ -144,15 +144,6 @@ class Case:
             of the size ``full`` on a CUDA device itself, where they depend on the kind of card.
         seed : int
             Of weights, caches and inputs.
-
-        Returns
-        -------
-        Case
-
-        Raises
-        ------
-        UnknownNameError
-            No such size.
         """
         check_known(f"size of the case '{self.id}':", size, self.sizes)
         return self.make(size, device=device, seed=seed)

@@ -14,8 +14,8 @@ import linecache
 import os
 import sysconfig
 import traceback
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,12 @@ def failure_of(fix: str, error: BaseException) -> Outcome:
     if is_fault_of_the_suite(error):
         return failed(fix, "crashed", f"{SUITE_FAILED}{type(error).__name__}: {_first_lines(error)}")
     return failed(fix, "raised", f"{type(error).__name__}: {_first_lines(error)}")
+
+
+def with_doubts(outcome: Outcome, doubts: Sequence[str]) -> Outcome:
+    if not doubts or outcome.data is None:
+        return outcome
+    return replace(outcome, data={**outcome.data, "doubts": [*outcome.data.get("doubts", ()), *doubts]})
 
 
 def cause_of(error: BaseException) -> BaseException:

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from precision_eval.core.cells import Cell, Outcome, failed, failure_of
+from precision_eval.core.cells import Cell, Outcome, failed, failure_of, with_doubts
 from precision_eval.core.environment import resolved_device
 from precision_eval.core.errors import ParameterError, UnsupportedError, entry_of
 from precision_eval.core.targets import imported, plugins
@@ -213,10 +213,10 @@ def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) 
 
 
 def _add_watched(outcome: Outcome, watched: Watched) -> Outcome:
-    if outcome.data is None or not (watched.doubts or watched.gpu):
+    outcome = with_doubts(outcome, watched.doubts)
+    if outcome.data is None or not watched.gpu:
         return outcome
-    doubts = [*outcome.data.get("doubts", ()), *watched.doubts]
-    return replace(outcome, data={**outcome.data, "doubts": doubts} | ({"gpu": watched.gpu} if watched.gpu else {}))
+    return replace(outcome, data=outcome.data | {"gpu": watched.gpu})
 
 
 def log_path(cell: Cell, run_dir: Path) -> Path:

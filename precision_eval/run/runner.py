@@ -17,7 +17,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Protocol
 
-from precision_eval.core.cells import Cell, Outcome, failed, failure_of, is_out_of_memory, passed
+from precision_eval.core.cells import Cell, Outcome, failed, failure_of, is_out_of_memory, passed, with_doubts
 from precision_eval.core.errors import OtherNumbersError, ParameterError, RecordError
 from precision_eval.core.files import intact
 from precision_eval.core.records import Record, RecordFile, latest
@@ -100,7 +100,7 @@ class _Run:
         self.settled: list[Record] = []
         self._status: dict[str, Record] = {}  # by record id
         self._done: set[str] = set()  # ids of cells
-        self._alone: dict[str, str] = {}  # what is to be said of cells that were one, by id
+        self._alone: dict[str, tuple[str, ...]] = {}  # what is to be said of cells that were one, by id
         self._bits: dict[tuple[str, str, str], str] = {}  # of each case that was built
         self._after: dict[str, tuple[str, ...]] = dict(plan.after)
         self._timed = {measure.name: measure.timed for measure in plan.measures}
@@ -212,7 +212,7 @@ class _Run:
         """Run the fixes of a lost group one by one, so that only the one at fault is lost."""
         parts = tuple(replace(cell, fixes=(fix,)) for fix in cell.fixes)
         doubt = f"run one by one: {len(parts)} fixes together gave no result ({why}), so each was compared alone"
-        self._alone |= {part.id: doubt for part in parts}
+        self._alone |= {part.id: (doubt,) for part in parts}
         for part in parts:
             self._after[part.id] = self._after[cell.id]
         self._replace_cell(cell, parts)
@@ -227,9 +227,9 @@ class _Run:
 
     def _record(self, cell: Cell, result: CellResult) -> None:
         """Append the records of a cell in one write."""
-        alone = self._alone.get(cell.id)
+        alone = self._alone.get(cell.id, ())
         outcomes = [self._compared(cell, outcome) for outcome in result.outcomes]
-        records = tuple(self._as_record(cell, _doubting(outcome, alone), result) for outcome in outcomes)
+        records = tuple(self._as_record(cell, with_doubts(outcome, alone), result) for outcome in outcomes)
         self.records.append(records)
         self._settle(cell, records, resumed=False)
 
@@ -309,12 +309,6 @@ def _is_one_fixs_doing(result: CellResult) -> bool:
     if result.is_lost:
         return True
     return result.raised and any(outcome.status != "unsupported" for outcome in result.outcomes)
-
-
-def _doubting(outcome: Outcome, doubt: str | None) -> Outcome:
-    if doubt is None or outcome.data is None:
-        return outcome
-    return replace(outcome, data=outcome.data | {"doubts": [*outcome.data.get("doubts", ()), doubt]})
 
 
 def _lost(fix: str, error: BaseException | None, log: Path) -> Outcome:

@@ -49,15 +49,6 @@ def case_by_id(case_id: str) -> Case:
     ----------
     case_id : str
         One of the ids in ``CASES``, or where a factory of one's own is written, ``file.py:name``.
-
-    Returns
-    -------
-    Case
-
-    Raises
-    ------
-    UnknownNameError
-        No case has that id; names the nearest ones.
     """
     if is_target(case_id):
         return case_of(case_id)
