@@ -113,7 +113,7 @@ def run(
     verbose: options.Verbose = False,
     as_json: options.Json = False,
 ) -> None:
-    tier, cases = tier_of(quick=quick, thorough=thorough), _cases_of(target, case)
+    tier, cases = tier_of(quick=quick, thorough=thorough), split([*(target or []), *(case or [])]) or None
     settings = read_settings(setting, RUN)
     given = {name: settings[name] for name in _EFFORT}
     effort = tier.options(cases, budget_s=settings["budget"], compile_mode=compile_mode, **given)
@@ -179,11 +179,6 @@ def _left_out_text(measures: Sequence[str], *, default_modes: bool) -> str:
     parts = [f"{', '.join(measures)} (--measure '*')"] if measures else []
     parts += ["compiled (--mode eager,compiled)"] if default_modes else []
     return f"Left out: {'; '.join(parts)}" if parts else ""
-
-
-def _cases_of(targets: list[str] | None, cases: list[str] | None) -> tuple[str, ...] | None:
-    names = split([*(targets or []), *(cases or [])])
-    return names or None
 
 
 def _check_suite_failures(records: Sequence[Record]) -> None:

@@ -39,7 +39,8 @@ _SECTIONS = {
 
 def to_text(result: GateResult, *, folded: bool) -> str:
     """Return the summary as Markdown; `folded` hides all tables but that of regressions until they are clicked."""
-    parts = [f"**{markdown_text(verdict_line(result))}**", _sides(result)]
+    sides = [("base", Code(result.base)), ("head", Code(result.head)), *result.machine.items()]
+    parts = [f"**{markdown_text(verdict_line(result))}**", to_markdown(make_table(("", ""), sides))]
     for verdict, title in _SECTIONS.items():
         changes = sorted(result.of(verdict), key=lambda change: -_size(change))  # type: ignore[arg-type]
         if changes:
@@ -73,11 +74,6 @@ def verdict_line(result: GateResult) -> str:
         line += f"; unchanged: {', '.join(result.unchanged)}"
     missing = [kind for kind in result.not_compared if kind not in result.required]
     return f"{line}. Not compared: {', '.join(missing)}" if missing else line
-
-
-def _sides(result: GateResult) -> str:
-    rows = [("base", Code(result.base)), ("head", Code(result.head)), *result.machine.items()]
-    return to_markdown(make_table(("", ""), rows))
 
 
 def _rows(changes: Sequence[FigureChange]) -> str:
