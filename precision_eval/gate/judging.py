@@ -66,9 +66,8 @@ def judge_pairs(
             if base is not None and head is not None:
                 changes[cell, metric] = exact_change(cell, metric, base, head, margin=margins.memory)
     if are_defaults:
-        cured = {
-            cell.case for cell, _ in changes if _is_cured(changes.get((cell._replace(fix="as_shipped"), "status")))
-        }
+        shipped = ((cell.case, changes.get((cell._replace(fix="as_shipped"), "status"))) for cell, _ in changes)
+        cured = {case for case, status in shipped if status is not None and status.verdict == "improvement"}
         changes |= {
             key: replace(change, verdict="shown", note="not judged: base fails as shipped")
             for key, change in changes.items()
@@ -84,10 +83,6 @@ def judge_pairs(
         doubts=(*doubts, *_shared_slowdowns(changes)),
         required=tuple(required),
     )
-
-
-def _is_cured(status: FigureChange | None) -> bool:
-    return status is not None and status.verdict == "improvement"
 
 
 def split_by_look(result: GateResult) -> tuple[frozenset[GateCell], list[FigureChange]]:

@@ -26,6 +26,7 @@ def over_processes(ratios: Sequence[PairedRatio], *, candidates: int = 1) -> Pai
     first = ratios[0]
     logs = np.log([ratio.ratio for ratio in ratios])
     n = len(ratios)
+    faults = [ratio.page_faults_per_call for ratio in ratios if ratio.page_faults_per_call is not None]
     within = math.sqrt(sum(_squared_error(ratio) for ratio in ratios)) / n
     error = max(float(logs.std(ddof=1)) / math.sqrt(n), within)
     estimate = float(logs.mean())
@@ -51,7 +52,7 @@ def over_processes(ratios: Sequence[PairedRatio], *, candidates: int = 1) -> Pai
         doubts=_doubts(ratios),
         clock="/".join(sorted({ratio.clock for ratio in ratios})),
         preempted_fraction=float(np.mean([ratio.preempted_fraction for ratio in ratios])),
-        page_faults_per_call=_middle([ratio.page_faults_per_call for ratio in ratios]),
+        page_faults_per_call=float(np.median(faults)) if faults else None,
         process_ratios=tuple(ratio.ratio for ratio in ratios),
         placement_ratios=tuple(chain.from_iterable(ratio.placement_ratios for ratio in ratios)),
     )
@@ -62,11 +63,6 @@ def _squared_error(ratio: PairedRatio) -> float:
     half = (math.log(ratio.ratio_high) - math.log(ratio.ratio_low)) / 2.0
     units = len(ratio.placement_ratios) or ratio.blocks
     return (half / student_quantile(1.0 - ratio.confidence, units - 1)) ** 2
-
-
-def _middle(values: Sequence[float | None]) -> float | None:
-    counts = [value for value in values if value is not None]
-    return float(np.median(counts)) if counts else None
 
 
 def _doubts(ratios: Sequence[PairedRatio]) -> tuple[str, ...]:

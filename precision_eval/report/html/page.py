@@ -205,19 +205,18 @@ def _failing_text(group: Group) -> str:
     return "; ".join([*parts, *elsewhere])
 
 
+_SVG = "data:image/svg+xml;base64,"
+
+
 def _figure_sections(groups: Sequence[Group], figures: Mapping[tuple[str, str], Path]) -> Iterator[dict[str, Any]]:
     for kind, (title, text) in CAPTIONS.items():
         pictures = [
-            (f"{title}: {group.title}", _data_address(figures[group.slug, kind].read_bytes(), "image/svg+xml"))
+            (f"{title}: {group.title}", _SVG + base64.b64encode(figures[group.slug, kind].read_bytes()).decode("ascii"))
             for group in groups
             if (group.slug, kind) in figures
         ]
         if pictures:
             yield {"kind": kind, "title": title, "text": text, "pictures": pictures}
-
-
-def _data_address(content: bytes, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def _sound(run: Run, groups: Sequence[Group]) -> tuple[list[Markup], list[SoundSection]]:
