@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from precision_eval.core.formats import short
+from precision_eval.doctor.choices import choices_of, words_of
 from precision_eval.doctor.diagnosis import (
     Finding,
     HistoryStep,
@@ -30,7 +31,6 @@ from precision_eval.doctor.source import (
     callee,
     expressions,
     factor_and_inverse,
-    keyword_argument,
     names_at,
     python_frames,
     source_line,
@@ -388,7 +388,12 @@ def _bringer(record: Provenance, base: torch.dtype) -> str:
     """Name what brought a dtype; where nearly every weight has it, none of them did by itself."""
     origin = origin_of(record)
     is_usual = origin.kind == "parameter" and origin.dtype is base and origin is not record
-    return "the model's weights" if is_usual else _words_of(origin)
+    cast = next((at for at in dtype_chain(record)[::-1] if choices_of(at.frames) and at.kept_by is None), None)
+    if is_usual or cast is None or cast.kind == "made":
+        return "the model's weights" if is_usual else _words_of(origin)
+    named, at = choices_of(cast.frames), place_of(cast.frames[0][:2])
+    which = "" if cast is origin and cast.kind == "cast" else ", which is cast"
+    return ", ".join(filter(None, (f"{_words_of(origin)}{which} to {named[0].text} at {at}", words_of(named))))
 
 
 def _words_of(record: Provenance) -> str:
@@ -399,8 +404,10 @@ def _words_of(record: Provenance) -> str:
         cast = "" if record.code is None else f", which the call casts at {place_of((record.code, record.instruction))}"
         return f"{record.kind} {record.name}{cast}"
     if record.kind == "made":
-        argument = "" if record.code is None else keyword_argument(record.code, record.instruction, "dtype")
-        return f"{record.name} with {argument}" if argument else f"{record.name}, a new tensor"
+        choices = choices_of(record.frames)
+        named = f"{record.name} with dtype={choices[0].text}" if choices else f"{record.name}, a new tensor"
+        at = f"{named} at {place_of(record.frames[0][:2])}" if len(choices) > 1 else named
+        return ", ".join(filter(None, (at, words_of(choices))))
     if record.kind == "cast":
         return record.name
     if record.kind == "op" and record.parents and dtype_bringer(record) is None:

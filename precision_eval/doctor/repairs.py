@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 import time
 import warnings
 from collections import Counter
@@ -56,6 +57,7 @@ from precision_eval.doctor.ways import (
     at_error,
     at_meeting,
     at_origin,
+    at_source,
     at_wide,
     drops_choice,
     fit_fill,
@@ -65,13 +67,14 @@ from precision_eval.doctor.ways import (
     path_of,
     rescale,
     scale_first,
+    sources_of,
     widen,
     widen_function,
     with_autocast,
     with_cast_elsewhere,
 )
 from precision_eval.fixes.packing import ExaminedModel
-from precision_eval.fixes.storage import tensors_in
+from precision_eval.fixes.storage import dtype_attributes, tensors_in
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.model_calls import (
     CallOutcome,
@@ -89,6 +92,7 @@ from precision_eval.trace.replay import rounding
 MOST_ALIKE = 4  # meetings of a line that are alike
 MOST_TURNS = 2  # times that edits may come to the same source
 MOST_SHOWN = 3
+MOST_SOURCES = 3  # expressions that a dtype comes from, of which a change is tried
 # The share of a model's elements from which a part in float32 is no exception, such as a norm kept wide.
 LEAST_PART = 0.1
 
@@ -102,6 +106,7 @@ class Repair:
     relative_error: float | None = None
     whole: tuple[str, ...] = ()  # paths of modules of which all is stored so
     setting: str = ""
+    source_of: str = ""  # where the dtype was chosen that is another now
     change: Callable[[ExaminedModel], None] | None = None
     undoes: bool = False  # a cast ahead of what is wrong
     restores: bool = False  # digits that a cast by hand rounds away
@@ -126,6 +131,8 @@ class Repair:
             dtype = self.stored.get((kind, name))
             if dtype is not None and kind != "input":
                 tensor.data = tensor.data.to(dtype)
+        for path, dtype in [(name, dtype) for (kind, name), dtype in self.stored.items() if kind == "dtype"]:
+            _set_format(model.unwrapped, path, dtype)
         for path, tensor in _in_objects(model):
             tensor.data = tensor.data.to(self.stored.get(("input", path), tensor.dtype))
         inputs = zip(model.names, model.tensors, strict=True)
@@ -149,7 +156,8 @@ class Repair:
 
     def as_patch(self, place: SourceLine | None, origin: str, price: Price | None = None) -> Patch:
         return Patch(
-            place=place, diff=self.source.diff(), code=self.setting or _code(self.stored, self.whole), origin=origin,
+            place=place, diff=self.source.diff(), origin=origin,
+            code=self.setting or _code(self.stored, self.whole, self.source_of),
             verified=self.verified, left=self.left, price=price, relative_error=self.relative_error,
         )  # fmt: skip
 
@@ -259,6 +267,10 @@ def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Rep
         tried.insert(0, along("cast elsewhere", with_cast_elsewhere))
     if first is not None and first.idle:
         tried.insert(0, along("autocast", with_autocast))
+    for rank, (_, words) in enumerate(sources_of(first, base)[:MOST_SOURCES] if first is not None else ()):
+        if not any(repair.source_of and repair.verified for repair in tried):
+            tried.append(along(f"source {rank}", partial(at_source, rank=rank)))
+            tried[-1].source_of = words or "as it is named"
     verified = [repair for repair in tried if repair.verified and (repair.source or repair.stored)]
     if not verified and first is not None and lacks_kernel(first) and meeting.outputs is None:
         return []  # the format is not what it refuses
@@ -273,7 +285,7 @@ def _rank(verified: list[Repair], subject: ExaminedModel, reference: Reference) 
 
     By what the format explains; then what keeps the model's format, and what its author chose; then drift, of which
     twice as much is a difference; of equals, lines of the model go before a library's and before what is stored; then
-    bytes, then lines.
+    bytes, then lines. What is changed where the dtype was chosen goes before all that are no better than it.
     """
     base = base_dtype(subject)
     known = [drift for drift in (_drift(repair, reference) for repair in verified) if not math.isnan(drift)]
@@ -288,14 +300,17 @@ def _rank(verified: list[Repair], subject: ExaminedModel, reference: Reference) 
             repair.source.size, not repair.source.only_removes,
         )  # fmt: skip
 
-    ranked = sorted(((order(repair), repair) for repair in verified), key=lambda pair: pair[0])
+    unique = {r.source.diff() + _code(r.stored): r for r in sorted(verified, key=lambda r: bool(r.source_of))}
+    ranked = sorted(((order(repair), repair) for repair in unique.values()), key=lambda pair: pair[0])
+    best = ranked[0]
+    ranked.sort(key=lambda p: not (p[1].source_of and p[0][:3] == best[0][:3] and _as_exact(p[1], best[1], reference)))
     kinds: dict[tuple[bool, ...], Repair] = {}  # the best of each
     for (_, of_other_format, *_), repair in ranked:
         rounds = any(known.restores and not _as_exact(repair, known, reference) for known in kinds.values())
         if rounds or (of_other_format and kinds and not _is_of_two_formats(subject)):
             continue
         narrows = any(rounding(dtype) > rounding(torch.float32) for dtype in repair.stored.values())
-        kinds.setdefault((bool(repair.stored), narrows, repair.source.only_removes), repair)
+        kinds.setdefault((bool(repair.source_of), bool(repair.stored), narrows, repair.source.only_removes), repair)
         repair.relative_error = output_error(repair.outputs, reference.outputs)
         repair.whole = tuple(_whole_modules(subject, repair.stored))
     return list(kinds.values())[:MOST_SHOWN]
@@ -495,6 +510,7 @@ def _alike(change: Stored, subject: ExaminedModel) -> Stored:
     given = dict(zip(subject.names, subject.tensors, strict=True))
     dtypes = {(kind, name): t.dtype for kind, name, t in named_tensors(subject, given, prefix=subject.prefix)}
     dtypes |= {("input", path): tensor.dtype for path, tensor in _in_objects(subject)}
+    dtypes |= {("dtype", path): dtype for path, dtype in dtype_attributes(subject.unwrapped)}
     patterns = {(kind, any_layer(name)): (dtypes.get((kind, name)), to) for (kind, name), to in change.items()}
     return change | {
         key: patterns[key[0], any_layer(key[1])][1]
@@ -518,6 +534,13 @@ def _in_objects(subject: ExaminedModel) -> list[tuple[str, torch.Tensor]]:
     return [pair for name, value in subject.objects() for pair in tensors_in(name, value)]
 
 
+def _set_format(model: torch.nn.Module, path: str, dtype: torch.dtype) -> None:
+    holder, _, name = path.rpartition(".")
+    for part in holder.split(".") if holder else ():
+        model = getattr(model, part)
+    setattr(model, name, short(dtype) if isinstance(getattr(model, name), str) else dtype)
+
+
 def any_layer(name: str) -> str:
     """Write a tensor's name for every layer: ``layers.0.keys`` → ``layers.*.keys``."""
     return re.sub(r"\[\d+\]", "[*]", re.sub(r"\.\d+\.", ".*.", name))
@@ -526,9 +549,11 @@ def any_layer(name: str) -> str:
 # Writing it down ------------------------------------------------------------------------------------------------------
 
 
-def _code(stored: Stored, whole: tuple[str, ...] = ()) -> str:
+def _code(stored: Stored, whole: tuple[str, ...] = (), source_of: str = "") -> str:
     """Write stored tensors' changes as lines of Python, one for each name, its layers together, or for each module."""
     blocks: dict[str, list[str]] = {}  # a line, and those below it
+    if source_of and stored:
+        blocks |= {f"# {line}": [] for line in textwrap.wrap(source_of, 100, break_on_hyphens=False)}
     groups: dict[tuple[str, str, torch.dtype], list[str]] = {}
     for (kind, name), dtype in stored.items():
         if module := next(
@@ -545,6 +570,8 @@ def _code(stored: Stored, whole: tuple[str, ...] = ()) -> str:
             blocks.setdefault(f"for part in {parts}[:{len(names)}]:", []).append(
                 f"    part.{own} = part.{own}.to({target})"
             )
+        elif kind == "dtype":
+            blocks |= {f"{path_of(name)} = {target}": [] for name in names}
         elif kind == "input":
             blocks |= {f"{name} = {name}.to({target})": [] for name in names}
         elif len(names) == 1 or kind == "attribute":

@@ -63,7 +63,7 @@ def _parsed(file: str) -> tuple[list[str], tuple[ast.AST, ...]]:
 
 
 @lru_cache(maxsize=4096)
-def _node(code: CodeType, instruction: int) -> ast.AST | None:
+def node_at(code: CodeType, instruction: int) -> ast.AST | None:
     span, (_, nodes) = _span(code, instruction), _parsed(code.co_filename)
     if span is None:
         return None
@@ -84,9 +84,33 @@ def _node(code: CodeType, instruction: int) -> ast.AST | None:
     return best
 
 
+def nodes_in(file: str) -> tuple[ast.AST, ...]:
+    return _parsed(file)[1]
+
+
+def function_of(code: CodeType) -> ast.FunctionDef | None:
+    """Find the definition of a function, whose first line is that of its first decorator."""
+    for node in nodes_in(code.co_filename):
+        if not isinstance(node, ast.FunctionDef) or node.name != code.co_name:
+            continue
+        if code.co_firstlineno in (node.lineno, *(part.lineno for part in node.decorator_list)):
+            return node
+    return None
+
+
+def class_around(file: str, function: ast.FunctionDef) -> str:
+    classes = [node for node in nodes_in(file) if isinstance(node, ast.ClassDef) and function in node.body]
+    return classes[0].name if classes else ""
+
+
+def calls_of(file: str, name: str) -> list[ast.Call]:
+    calls = [node for node in nodes_in(file) if isinstance(node, ast.Call)]
+    return [call for call in calls if name in (getattr(call.func, "id", ""), getattr(call.func, "attr", ""))]
+
+
 def is_returned(code: CodeType, instruction: int) -> bool:
     """Whether what an instruction makes is what its function returns, by itself or as a part."""
-    node = _node(code, instruction)
+    node = node_at(code, instruction)
     returns = [n for n in _parsed(code.co_filename)[1] if isinstance(n, ast.Return | ast.Lambda)]
     return any(node is part for n in returns for part in _parts_of(n.body if isinstance(n, ast.Lambda) else n.value))
 
@@ -116,11 +140,11 @@ def _parts_of(value: ast.AST | None) -> Iterator[ast.AST]:
 
 def names_at(code: CodeType, instruction: int) -> frozenset[str]:
     """Return the names that stand in the expression of an instruction."""
-    node = _node(code, instruction)
+    node = node_at(code, instruction)
     return frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name)) if node else frozenset()
 
 
-def _text(file: str, node: ast.AST) -> str:
+def text_of(file: str, node: ast.AST) -> str:
     last = getattr(node, "end_lineno", None)  # a part of an assignment of several has none
     if last is None or not isinstance(node, ast.expr | ast.stmt | ast.keyword):
         return ""
@@ -180,20 +204,20 @@ def expressions(
     code: CodeType, instruction: int, op: str, keys: list[tuple[int | str, ...]], *, of_module: bool
 ) -> list[str]:
     """Tell how operands are written at a line."""
-    node = _node(code, instruction)
+    node = node_at(code, instruction)
     written = _operands_of(node)
     if of_module:  # what it is given first; a function behind it is given the layer's weights by position
         places = [(0,) if i == 0 and not op.startswith("embedding") else key for i, key in enumerate(keys)]
-        return [_text(code.co_filename, written[key]) if key in written else "" for key in places]
+        return [text_of(code.co_filename, written[key]) if key in written else "" for key in places]
     if owner := _owner_of_method(node, op, code.co_filename):
         shifted = {((k[0] + 1, *k[1:]) if isinstance(k[0], int) else k): part for k, part in written.items()}
         written = {(0,): owner, **shifted}
-    return [_text(code.co_filename, written[key]) if key in written else "" for key in keys]
+    return [text_of(code.co_filename, written[key]) if key in written else "" for key in keys]
 
 
 def variables(code: CodeType, instruction: int, op: str, keys: list[tuple[int | str, ...]]) -> list[str]:
     """Tell how operands are written at a line, literals left out: ``1 - x`` is ``x.__rsub__(1)`` to torch."""
-    node = _node(code, instruction)
+    node = node_at(code, instruction)
     if keys == [(0,)] and isinstance(node, ast.BinOp) and (op.startswith("__r") or isinstance(node.left, ast.Constant)):
         keys = [(1,)]
     first = node.args[0] if isinstance(node, ast.Call) and node.args else None
@@ -203,8 +227,8 @@ def variables(code: CodeType, instruction: int, op: str, keys: list[tuple[int | 
 
 
 def callee(code: CodeType, instruction: int) -> str:
-    node = _node(code, instruction)
-    return _text(code.co_filename, node.func) if isinstance(node, ast.Call) else ""
+    node = node_at(code, instruction)
+    return text_of(code.co_filename, node.func) if isinstance(node, ast.Call) else ""
 
 
 def _parenthesize(expression: str) -> str:
@@ -238,11 +262,12 @@ class Insertion:
 
 def _parts_to_cast(node: ast.AST, file: str, casts: dict[str, str]) -> list[tuple[str, ast.expr]]:
     """Find the operands to cast, all of them; what is no operand of its own is cast where it first occurs."""
-    operands = [(_text(file, part), part) for part in _operands_of(node).values() if not isinstance(part, ast.Starred)]
+    written = [part for part in _operands_of(node).values() if not isinstance(part, ast.Starred)]
+    operands = [(text_of(file, part), part) for part in written]
     parts = [(text, part) for text, part in operands if text in casts]
     rest = set(casts) - {text for text, _ in parts}
     for part in ast.walk(node):
-        text = _text(file, part) if rest and isinstance(part, ast.expr) else ""
+        text = text_of(file, part) if rest and isinstance(part, ast.expr) else ""
         if text in rest:
             parts.append((text, part))  # type: ignore[arg-type]
             rest.discard(text)
@@ -258,11 +283,11 @@ def with_casts(code: CodeType, instruction: int, casts: dict[str, str]) -> tuple
 
 
 def with_calls(code: CodeType, instruction: int, calls: dict[str, str], *, result: str = "") -> tuple[Insertion, ...]:
-    node, file = _node(code, instruction), code.co_filename
+    node, file = node_at(code, instruction), code.co_filename
     parts = _parts_to_cast(node, file, calls) if node is not None else []
     if {text for text, _ in parts} != set(calls):
         return ()
-    ends = tuple(inserted for text, part in parts for inserted in _append_call(file, part, calls[text]))
+    ends = tuple(inserted for text, part in parts for inserted in append_call(file, part, calls[text]))
     if not result:
         return ends
     if not isinstance(node, ast.expr):
@@ -272,7 +297,7 @@ def with_calls(code: CodeType, instruction: int, calls: dict[str, str], *, resul
     )
     if isinstance(taken, ast.Subscript) or (isinstance(taken, ast.Attribute) and taken.attr in _RESULTS):
         node = taken  # one of several results
-    return (*ends, *_append_call(file, node, result, each=_is_unpacked(file, node)))
+    return (*ends, *append_call(file, node, result, each=_is_unpacked(file, node)))
 
 
 # Names of single results of decompositions.
@@ -318,17 +343,17 @@ def with_result_cast(code: CodeType, instruction: int, dtype: str) -> tuple[Inse
 
 def with_cast_for_numpy(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     """Cast to float32 what is handed to numpy, and on to a consumer that takes no half: ``x.float().numpy()``."""
-    node = _node(code, instruction)
+    node = node_at(code, instruction)
     calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)] if isinstance(node, ast.Call) else []
     for call in calls:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "numpy" and not call.args:
-            return _append_call(code.co_filename, call.func.value, ".float()")
+            return append_call(code.co_filename, call.func.value, ".float()")
     return ()
 
 
 def with_number_that_fits(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     """Write the end of a tensor's format in place of a number beyond it: ``x.masked_fill(mask, -1e9)``."""
-    node, file = _node(code, instruction), code.co_filename
+    node, file = node_at(code, instruction), code.co_filename
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in _FILLS:
         return ()
     number = node.args[-1] if node.args else None
@@ -336,9 +361,9 @@ def with_number_that_fits(code: CodeType, instruction: int) -> tuple[Insertion, 
     literal = number.operand if isinstance(number, ast.UnaryOp) else number
     if number is None or number.lineno != number.end_lineno or not number.end_col_offset or not imports_torch(file):
         return ()
-    text = f"torch.finfo({_parenthesize(_text(file, node.func.value))}.dtype).{'min' if negative else 'max'}"
+    text = f"torch.finfo({_parenthesize(text_of(file, node.func.value))}.dtype).{'min' if negative else 'max'}"
     if isinstance(literal, ast.Name | ast.Attribute):
-        text = f"max({_text(file, number)}, {text.removesuffix('max').removesuffix('min')}min)"
+        text = f"max({text_of(file, number)}, {text.removesuffix('max').removesuffix('min')}min)"
     else:
         value = literal.value if isinstance(literal, ast.Constant) else 0
         if not isinstance(value, int | float) or abs(value) <= _LARGEST_HALF:
@@ -348,9 +373,9 @@ def with_number_that_fits(code: CodeType, instruction: int) -> tuple[Insertion, 
 
 def with_small_fill(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     """Write −1e4 in place of a negative number beyond float16: ``-1e9``, ``torch.finfo(torch.float32).min``."""
-    node, file = _node(code, instruction), code.co_filename
+    node, file = node_at(code, instruction), code.co_filename
     for part in ast.walk(node) if node is not None else ():
-        text = _text(file, part) if isinstance(part, ast.UnaryOp | ast.Attribute) else ""
+        text = text_of(file, part) if isinstance(part, ast.UnaryOp | ast.Attribute) else ""
         beyond: Any = re.fullmatch(r"\S*finfo\((torch\.)?(float|float32|float64|double)\)\.min", text)
         with suppress(ValueError):
             beyond = beyond or -math.inf < float(text) < -_LARGEST_HALF
@@ -361,7 +386,7 @@ def with_small_fill(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
 
 def without_call(code: CodeType, instruction: int, names: tuple[str, ...] = CASTS) -> tuple[Insertion, ...]:
     """Take a cast, or another method's call, out: ``x.half()`` becomes ``x``."""
-    node = _node(code, instruction)
+    node = node_at(code, instruction)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in names:
         return ()
     inner, file = node.func.value, code.co_filename
@@ -377,7 +402,7 @@ def without_call(code: CodeType, instruction: int, names: tuple[str, ...] = CAST
 
 def with_cast_on_the_right(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     """Move a cast from what turns out to be a number to the tensor on its right: ``gain.to(torch.float32) * x``."""
-    at, file = _node(code, instruction), code.co_filename
+    at, file = node_at(code, instruction), code.co_filename
     for node in _parsed(file)[1]:
         cast = node.left if isinstance(node, ast.BinOp) else None
         if not (isinstance(cast, ast.Call) and isinstance(cast.func, ast.Attribute) and at in (cast, cast.func)):
@@ -386,24 +411,22 @@ def with_cast_on_the_right(code: CodeType, instruction: int) -> tuple[Insertion,
         if at is not None and cast.args and end and start and cast.lineno == cast.end_lineno:
             assert isinstance(node, ast.BinOp)
             cut = Insertion(file, cast.lineno, start, "", removed=end - start)
-            return (cut, *_append_call(file, node.right, f".to({_text(file, cast.args[0])})"))
+            return (cut, *append_call(file, node.right, f".to({text_of(file, cast.args[0])})"))
     return ()
 
 
 def with_argument(code: CodeType, instruction: int, text: str) -> tuple[Insertion, ...]:
     """Write something else for a call's only argument: ``finfo(x.dtype)`` becomes ``finfo(torch.float32)``."""
-    node, file = _node(code, instruction), code.co_filename
+    node, file = node_at(code, instruction), code.co_filename
     if not isinstance(node, ast.Call) or len(node.args) + len(node.keywords) != 1 or not imports_torch(file):
         return ()
     part = node.args[0] if node.args else node.keywords[0].value
-    if part.end_lineno != part.lineno or part.end_col_offset is None:
-        return ()
-    return (Insertion(file, part.lineno, part.col_offset, text, removed=part.end_col_offset - part.col_offset),)
+    return replace_text(file, part, text)
 
 
 def with_device(code: CodeType, instruction: int, device: str) -> tuple[Insertion, ...]:
     """Name another device in ``torch.autocast("cuda", …)``; nothing where it is named already."""
-    node, file = _node(code, instruction), code.co_filename
+    node, file = node_at(code, instruction), code.co_filename
     if not isinstance(node, ast.Call):
         return ()
     part = next((word.value for word in node.keywords if word.arg == "device_type"), None) or next(
@@ -411,15 +434,12 @@ def with_device(code: CodeType, instruction: int, device: str) -> tuple[Insertio
     )
     if not isinstance(part, ast.Constant) or part.value == device or not isinstance(part.value, str):
         return ()
-    assert part.end_col_offset is not None
-    return (
-        Insertion(file, part.lineno, part.col_offset, f'"{device}"', removed=part.end_col_offset - part.col_offset),
-    )
+    return replace_text(file, part, f'"{device}"')
 
 
 def without_function(code: CodeType, instruction: int, names: tuple[str, ...]) -> tuple[Insertion, ...]:
     """Take a function of one argument out: ``float(x)`` becomes ``(x)``."""
-    node, file = _node(code, instruction), code.co_filename
+    node, file = node_at(code, instruction), code.co_filename
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in names:
         return ()
     return (Insertion(file, node.lineno, node.col_offset, "", removed=len(node.func.id.encode())),)
@@ -427,7 +447,7 @@ def without_function(code: CodeType, instruction: int, names: tuple[str, ...]) -
 
 def with_fill(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     """Write an assignment of a number to one element so that the device makes it: ``x[-1].fill_(False)``."""
-    node, file = _node(code, instruction), code.co_filename
+    node, file = node_at(code, instruction), code.co_filename
     if not isinstance(node, ast.Assign) or len(node.targets) != 1 or getattr(node, "lineno", 0) != node.end_lineno:
         return ()
     (target,), value = node.targets, node.value
@@ -446,7 +466,7 @@ def with_fill(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
 
 def without_autocast(code: CodeType, instruction: int, device: str) -> tuple[Insertion, ...]:
     """Have the statement of a line run with autocast switched off."""
-    at, file = _node(code, instruction), code.co_filename
+    at, file = node_at(code, instruction), code.co_filename
     simple = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr | ast.Return
     around = [n for n in _parsed(file)[1] if isinstance(n, simple) and any(part is at for part in ast.walk(n))]
     if at is None or not around or not imports_torch(file):
@@ -461,7 +481,7 @@ def without_autocast(code: CodeType, instruction: int, device: str) -> tuple[Ins
 
 def with_full(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     """Write ``torch.full((), 0.5, …)``, which the device makes, for ``torch.tensor(0.5, …)``."""
-    node, file = _node(code, instruction), code.co_filename
+    node, file = node_at(code, instruction), code.co_filename
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
         return ()
     name, first = node.func, node.args[0]
@@ -475,7 +495,7 @@ def with_full(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
 
 def with_scale_first(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     """Scale a factor before the product in place of the product: ``(q @ k) / s`` becomes ``((q / s) @ k)``."""
-    node, file = _node(code, instruction), code.co_filename
+    node, file = node_at(code, instruction), code.co_filename
     scaling = None if node is None else _scaling_of(node, file)
     first = None if node is None else _first_factor(node, file)
     if node is None or scaling is None or first is None or first.end_lineno is None or first.end_col_offset is None:
@@ -489,7 +509,7 @@ def with_scale_first(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
         removed = _without_factor(scaling, product, scale, sign, file)
     is_simple = isinstance(first, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
     around = first not in getattr(node, "args", ())
-    number = _text(file, scale) if isinstance(scale, ast.Constant) else _parenthesize(_text(file, scale))
+    number = text_of(file, scale) if isinstance(scale, ast.Constant) else _parenthesize(text_of(file, scale))
     text = f"{'' if is_simple else ')'} {sign} {number}{')' if around else ''}"
     opened = "(" * ((not is_simple) + around)
     starts = (Insertion(file, first.lineno, first.col_offset, opened),) if opened else ()
@@ -523,9 +543,9 @@ def _scaling_of(node: ast.AST, file: str) -> ast.BinOp | ast.AugAssign | None:
         return None
     inside = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.lineno <= given[0].lineno <= (n.end_lineno or 0)]
     last = min((n.end_lineno or 0 for n in inside), default=0)
-    name = _text(file, given[0].targets[0])
+    name = text_of(file, given[0].targets[0])
     after = [n for n in scalings if given[0].lineno < n.lineno <= last]
-    scaled = [n for n in after if _text(file, n.target if isinstance(n, ast.AugAssign) else n.left) == name]
+    scaled = [n for n in after if text_of(file, n.target if isinstance(n, ast.AugAssign) else n.left) == name]
     return min(scaled, key=lambda n: n.lineno, default=None)
 
 
@@ -550,10 +570,10 @@ def factor_and_inverse(code: CodeType, instruction: int) -> tuple[str, int, int]
 
 def with_factor(code: CodeType, instruction: int, factor: float, *, undone: bool) -> tuple[Insertion, ...]:
     """Scale the first factor of a product; undone, also what comes of the call that is given the product."""
-    node, file = _node(code, instruction), code.co_filename
+    node, file = node_at(code, instruction), code.co_filename
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
         return ()
-    scaled = _append_call(file, node.left, f" * {factor:g}")
+    scaled = append_call(file, node.left, f" * {factor:g}")
     call = next((n for n in _parsed(file)[1] if isinstance(n, ast.Call) and node in n.args), None)
     if not undone or call is None or call.end_lineno is None or call.end_col_offset is None:
         return () if undone else scaled
@@ -565,7 +585,7 @@ def _as_nothing(statement: ast.AugAssign, file: str) -> tuple[Insertion, ...]:
     """Have a statement give its target to itself."""
     if statement.end_lineno != statement.lineno or statement.end_col_offset is None:
         return ()
-    target = _text(file, statement.target)
+    target = text_of(file, statement.target)
     length = statement.end_col_offset - statement.col_offset
     return (Insertion(file, statement.lineno, statement.col_offset, f"{target} = {target}", removed=length),)
 
@@ -587,46 +607,54 @@ def _without_factor(
     return ()
 
 
-def with_dtype(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
-    """Write another dtype where a call names one: ``zeros(n, dtype=x.dtype)``, ``x.to(device, dtype)``."""
-    node = _node(code, instruction)
-    words = node.keywords if isinstance(node, ast.Call) else []
-    value = next((word.value for word in words if word.arg == "dtype"), None)
-    if isinstance(node, ast.Call) and callee(code, instruction).endswith(".to") and len(node.args) == 2:
-        value = node.args[1]  # behind the device
-    if value is None or value.end_lineno != value.lineno or value.end_col_offset is None:
+def dtype_node(code: CodeType, instruction: int) -> ast.expr | None:
+    """Find the dtype that a call names: of ``zeros(n, dtype=x.dtype)``, ``x.to(device, dtype)``, ``x.type(dtype)``."""
+    node = node_at(code, instruction)
+    if not isinstance(node, ast.Call):
+        return None
+    is_cast = isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "type")
+    words = [word.value for word in node.keywords if word.arg == "dtype"]
+    return next(iter([*words, *(node.args[-1:] if is_cast else ())]), None)
+
+
+def replace_text(file: str, part: ast.expr, text: str) -> tuple[Insertion, ...]:
+    if part.end_lineno != part.lineno or part.end_col_offset is None:
         return ()
-    length = value.end_col_offset - value.col_offset
-    return (Insertion(code.co_filename, value.lineno, value.col_offset, dtype, removed=length),)
+    return (Insertion(file, part.lineno, part.col_offset, text, removed=part.end_col_offset - part.col_offset),)
+
+
+def with_dtype(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
+    """Write another dtype where a call names one by keyword, or behind a device."""
+    node, part = node_at(code, instruction), dtype_node(code, instruction)
+    behind = isinstance(node, ast.Call) and part in node.args and len(node.args) != 2
+    return () if part is None or behind else replace_text(code.co_filename, part, dtype)
 
 
 def with_cast_to(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
     """Write another dtype where a line casts to one that it names: ``x.to(torch.bfloat16)``."""
-    node, file = _node(code, instruction), code.co_filename
+    node, file = node_at(code, instruction), code.co_filename
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or len(node.args) > 1:
         return ()
     literal = node.args[0] if node.args and not node.keywords else None
-    if literal is None or not re.fullmatch(r"torch\.\w+", _text(file, literal)) or node.func.attr not in ("to", "type"):
+    text = "" if literal is None else text_of(file, literal)
+    if literal is None or not re.fullmatch(r"torch\.\w+", text) or node.func.attr not in ("to", "type"):
         return ()
-    assert literal.end_col_offset is not None
-    length = literal.end_col_offset - literal.col_offset
-    return (Insertion(file, literal.lineno, literal.col_offset, dtype, removed=length),)
+    return replace_text(file, literal, dtype)
 
 
 def with_wide_cast(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     """Write float32 where a line casts: ``x.type(dtype)`` becomes ``x.type(torch.float32)``."""
-    node, file = _node(code, instruction), code.co_filename
+    node, file = node_at(code, instruction), code.co_filename
     is_cast = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "type")
     part = node.args[0] if is_cast and isinstance(node, ast.Call) and len(node.args) == 1 else None
-    if part is None or part.end_lineno != part.lineno or not part.end_col_offset:
+    if part is None:
         return without_call(code, instruction) or with_dtype(code, instruction, "torch.float32")
-    length = part.end_col_offset - part.col_offset
-    return (Insertion(file, part.lineno, part.col_offset, "torch.float32", removed=length),)
+    return replace_text(file, part, "torch.float32")
 
 
 def with_single(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     """Cast to float32 where a line casts to float64 by name: ``x.double()`` becomes ``x.float()``."""
-    node = _node(code, instruction)
+    node = node_at(code, instruction)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "double":
         return with_cast_to(code, instruction, "torch.float32")
     return tuple(replace(insertion, text=".float()") for insertion in without_call(code, instruction))
@@ -634,36 +662,36 @@ def with_single(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
 
 def cast_target(code: CodeType, instruction: int) -> str:
     """Write the dtype that a cast names: ``self.compute_dtype`` of ``x.to(self.compute_dtype)``."""
-    node = _node(code, instruction)
-    return _text(code.co_filename, node.args[0]) if isinstance(node, ast.Call) and len(node.args) == 1 else ""
+    node = node_at(code, instruction)
+    return text_of(code.co_filename, node.args[0]) if isinstance(node, ast.Call) and len(node.args) == 1 else ""
 
 
 def keyword_argument(code: CodeType, instruction: int, name: str) -> str:
     """Write a keyword argument of a call and, of an attribute, the expression that the file gives it."""
-    node, file = _node(code, instruction), code.co_filename
+    node, file = node_at(code, instruction), code.co_filename
     words = node.keywords if isinstance(node, ast.Call) else []
-    written = next((_text(file, word.value) for word in words if word.arg == name), "")
+    written = next((text_of(file, word.value) for word in words if word.arg == name), "")
     if not written.startswith("self."):
         return f"{name}={written}" if written else ""
     for part in _parsed(file)[1]:
-        if isinstance(part, ast.Assign) and _text(file, part.targets[0]) == written:
-            return f"{name}={written}, set to {_text(file, part.value)} at {short_path(file)}:{part.lineno}"
+        if isinstance(part, ast.Assign) and text_of(file, part.targets[0]) == written:
+            return f"{name}={written}, set to {text_of(file, part.value)} at {short_path(file)}:{part.lineno}"
     return f"{name}={written}"
 
 
 def with_gradient_cast(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     """Cast what a tensor is given as its gradient: ``p.grad = g`` becomes ``p.grad = g.to(p.dtype)``."""
-    node, file = _node(code, instruction), code.co_filename
+    node, file = node_at(code, instruction), code.co_filename
     if not isinstance(node, ast.Attribute) or node.attr != "grad":
         return ()
     assigned = next((n for n in _parsed(file)[1] if isinstance(n, ast.Assign) and node in n.targets), None)
-    return _append_call(file, assigned.value, f".to({dtype_of(_text(file, node.value))})") if assigned else ()
+    return append_call(file, assigned.value, f".to({dtype_of(text_of(file, node.value))})") if assigned else ()
 
 
 def with_keyword_cast(code: CodeType, instruction: int, words: tuple[str, ...], dtype: str) -> tuple[Insertion, ...]:
-    node = _node(code, instruction)
+    node = node_at(code, instruction)
     given = [word.value for word in node.keywords if word.arg in words] if isinstance(node, ast.Call) else []
-    return tuple(inserted for part in given for inserted in _append_call(code.co_filename, part, f".to({dtype})"))
+    return tuple(inserted for part in given for inserted in append_call(code.co_filename, part, f".to({dtype})"))
 
 
 def imports_torch(file: str) -> bool:
@@ -677,7 +705,7 @@ def is_written_there(insertion: Insertion) -> bool:
     return len(insertion.text) > 1 and before.endswith(insertion.text.encode())
 
 
-def _append_call(file: str, part: ast.expr, call: str, *, each: bool = False) -> tuple[Insertion, ...]:
+def append_call(file: str, part: ast.expr, call: str, *, each: bool = False) -> tuple[Insertion, ...]:
     assert part.end_lineno is not None
     assert part.end_col_offset is not None
     if each:
@@ -696,7 +724,7 @@ def _append_call(file: str, part: ast.expr, call: str, *, each: bool = False) ->
 def forget_source() -> None:
     """Forget what was read of files, since one was changed in memory."""
     _parsed.cache_clear()
-    _node.cache_clear()
+    node_at.cache_clear()
     _names_of_torch.cache_clear()
 
 

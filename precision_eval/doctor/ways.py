@@ -16,6 +16,7 @@ from collections.abc import Iterable
 import torch
 
 from precision_eval.core.formats import short
+from precision_eval.doctor.choices import as_path, change_of, choices_of, dtype_in, words_of
 from precision_eval.doctor.findings import INDEX_OF, asks_integers, is_of_optimizer, owner_of, written_operands
 from precision_eval.doctor.narrow_results import LOSSES
 from precision_eval.doctor.source import (
@@ -56,7 +57,7 @@ from precision_eval.trace.operations import (
     loses,
     operand_names,
 )
-from precision_eval.trace.provenance import Provenance, ancestors, dtype_chain, maker_of, origin_of
+from precision_eval.trace.provenance import CallFrame, Provenance, ancestors, dtype_chain, maker_of, origin_of
 from precision_eval.trace.replay import rounding
 
 # Faults that are cured one after the other before a way is given up.
@@ -595,20 +596,45 @@ def _is_written(record: Provenance) -> bool:
 
 
 def _named_dtype(stray: Provenance, operands: list[Provenance], base: torch.dtype) -> str:
-    """Write the model's dtype as that of one of its parameters where a line has `self`, else by its name.
+    """Write the model's dtype as that of a parameter or a tensor that a line has a name for, else by its name."""
+    return dtype_in(_frame_of(stray), _met(operands, base), base) or f"torch.{short(base)}"
 
-    The parameter is, if possible, what the operand was made of that the stray tensor meets.
+
+def _frame_of(record: Provenance) -> CallFrame:
+    assert record.code is not None
+    if record.frames:
+        return record.frames[0]
+    call, code = record.call, record.code
+    forward = getattr(type(call.module), "forward", None) if call is not None else None
+    is_forward = getattr(forward, "__code__", None) == code and code.co_varnames[0] == "self"
+    return CallFrame(code, record.instruction, {"self": call} if call is not None and is_forward else {}, {})
+
+
+def _met(operands: list[Provenance], dtype: torch.dtype) -> list[str]:
+    """Name the parameters of a dtype that operands are, or are made of."""
+    made = [at for record in operands for at in (record, *ancestors(record))]
+    return [at.name for at in made if at.kind == "parameter" and at.dtype is dtype]
+
+
+def sources_of(event: Event, base: torch.dtype) -> list[tuple[tuple[Insertion, ...] | Stored, str]]:
+    """List changes where the dtype of what strays was chosen, the one nearest to the source first, and in words where
+    that is; a format that widens the model's was chosen.
     """
-    module, code = stray.call.module if stray.call is not None else None, stray.code
-    forward = getattr(type(module), "forward", None)
-    if module is None or code is None or getattr(forward, "__code__", None) != code or code.co_varnames[0] != "self":
-        return f"torch.{short(base)}"
-    of_base = {name: tensor for name, tensor in module.named_parameters() if tensor.dtype is base}
-    prefix = f"{stray.call.path}." if stray.call is not None and stray.call.path else ""
-    met = [at.name.removeprefix(prefix) for record in operands for at in (record, *ancestors(record))]
-    matrices = [name for name in (*met, *of_base) if name in of_base and of_base[name].dim() > 1]
-    name = next(iter([*matrices, *of_base]), None)
-    return f"torch.{short(base)}" if name is None else f"{path_of(name).replace('model', 'self', 1)}.dtype"
+    records = [record for _, _, record in event.operands]
+    strays = [record for record in records if record.dtype is not base]
+    chain = dtype_chain(strays[0])[::-1] if strays else []
+    casts = [at for at in chain if at.kind == "cast" and at.parents]
+    is_up = any(at.parents[0].dtype is base and loses(at.dtype, base) for at in casts)
+    choices = next((found for at in chain if (found := choices_of(at.frames))), [])
+    if is_up or (len(choices) == 1 and choices[0].text == WIDE):
+        return []
+    changes = [(change_of(choice, _met(records, base), base), words_of(choices)) for choice in choices[::-1]]
+    return [(change, words) for change, words in changes if change]
+
+
+def at_source(event: Event, base: torch.dtype, *, rank: int) -> tuple[Insertion, ...] | Stored:
+    sources = sources_of(event, base)
+    return sources[min(rank, len(sources) - 1)][0] if sources else at_meeting(event, base, late=True)
 
 
 def as_stored(event: Event, base: torch.dtype) -> Stored:
@@ -658,4 +684,4 @@ def _where(origin: Provenance, base: torch.dtype) -> str:
 
 def path_of(name: str) -> str:
     """Write the path of a module's tensor as code: ``layers.0.keys`` → ``model.layers[0].keys``."""
-    return "model" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in name.split("."))
+    return "model" + as_path(name.split("."))

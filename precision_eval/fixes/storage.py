@@ -26,12 +26,18 @@ def floating_tensors(model: nn.Module) -> list[torch.Tensor]:
     return list(unique.values())
 
 
+def dtype_attributes(model: nn.Module) -> list[tuple[str, torch.dtype]]:
+    """List the floating dtypes that a model keeps as plain attributes, by path."""
+    attributes = [(path, *pair) for path, module in model.named_modules() for pair in vars(module).items()]
+    named = [(f"{path}.{name}".lstrip("."), value) for path, name, value in attributes]
+    return [(name, value) for name, value in named if isinstance(value, torch.dtype) and value.is_floating_point]
+
+
 def set_dtype_attributes(model: nn.Module, dtype: torch.dtype) -> None:
     """Set the floating dtypes that a model keeps as plain attributes."""
-    for module in model.modules():
-        for name, value in list(vars(module).items()):
-            if isinstance(value, torch.dtype) and value.is_floating_point:
-                setattr(module, name, dtype)
+    for path, _ in dtype_attributes(model):
+        holder, _, name = path.rpartition(".")
+        setattr(model.get_submodule(holder), name, dtype)
 
 
 def storage_bytes(model: nn.Module) -> int:

@@ -37,7 +37,7 @@ from precision_eval.trace.operations import (
     name_of,
     python_body,
 )
-from precision_eval.trace.provenance import Provenance, ProvenanceMap, maker_of
+from precision_eval.trace.provenance import CallFrame, Provenance, ProvenanceMap, maker_of
 from precision_eval.trace.value_counts import ValueCounts, reach_of, size_of
 
 # A code object and an instruction in it.
@@ -161,6 +161,17 @@ def line_outside(frame: Any) -> tuple[CodeType, int, bool]:
     return first.f_code, first.f_lasti, False
 
 
+def _frames(frame: Any, called: Callable[[nn.Module], ModuleCall]) -> Iterator[CallFrame]:
+    """Yield the functions outside torch that are running, the innermost first."""
+    while frame is not None and frame.f_code is not _ENTRY:
+        if not is_internal(frame.f_code.co_filename):
+            names = frame.f_locals.items()
+            modules = {name: called(value) for name, value in names if issubclass(type(value), nn.Module)}
+            tensors = {name: value.dtype for name, value in names if issubclass(type(value), torch.Tensor)}
+            yield CallFrame(frame.f_code, frame.f_lasti, modules, tensors)
+        frame = frame.f_back
+
+
 def _entries(frame: Any) -> Iterator[tuple[nn.Module, CodeLine, torch.dtype]]:
     """Yield the modules that are being called, the innermost first."""
     while frame is not None and frame.f_code is not _ENTRY:
@@ -257,6 +268,7 @@ class DtypeFlow(TorchFunctionMode):
         self.dead: Counter[tuple[str, str, CodeType, int]] = Counter()  # casts that the next one undoes
         self.backend = ""  # of the last attention
         self.number = 0
+        self._frames: dict[CodeLine, tuple[CallFrame, ...]] = {}
         self._giver: tuple[int, Provenance | None] = -1, None  # whose dtype the code read last, and when
 
     def observed(self, call: Callable[[], Any]) -> Any:
@@ -438,6 +450,8 @@ class DtypeFlow(TorchFunctionMode):
                 "op" if parents else "made", name, dtype, parents, *operation.line, call, deliberate, carried
             )
             record.asked = dtype is torch.float32 and all(parent.asked for parent in parents)
+            if not parents and dtype is not self.base:
+                record.frames = self._frames_at(operation.line)
             if dtype in HALVES and name in _RUNNING:
                 self.sums.append(record)
             if kind is OperationKind.PRODUCT and dtype in HALVES and parents and all(p.asked for p in parents):
@@ -633,6 +647,8 @@ class DtypeFlow(TorchFunctionMode):
         if source.dtype is result.dtype:
             records[0].asked |= is_asked
             self.tensors[result] = records[0]
+            if result.dtype is not self.base:
+                records[0].frames = self._frames_at(operation.line)
             giver = self._given(records, result.dtype)
             if giver is not None and giver.kind == "parameter":
                 records[0].kept_by = *operation.line, giver.name
@@ -653,6 +669,7 @@ class DtypeFlow(TorchFunctionMode):
         name, parents = f"cast from {short(source.dtype)}", tuple(records[:1])
         record = Provenance("cast", name, result.dtype, parents, *operation.line, operation.call, deliberate, event)
         record.giver, record.asked = giver, is_asked
+        record.frames = self._frames_at(operation.line) if stray else ()
         if is_asked and source.dtype in HALVES and not is_internal(operation.line[0].co_filename):
             self.widened.append(record)
         if records and source.dtype in PART_DTYPES:
@@ -667,6 +684,12 @@ class DtypeFlow(TorchFunctionMode):
         if records and records[0].event is not None and result.dtype is self.base:
             records[0].event.was_cast_back = True
         self.tensors[result] = record
+
+    def _frames_at(self, line: CodeLine) -> tuple[CallFrame, ...]:
+        """Look at the functions that run, once a line."""
+        if line not in self._frames:
+            self._frames[line] = tuple(_frames(sys._getframe(1), self.modules.called))
+        return self._frames[line]
 
     def _follow_bits(self, func: Any, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> None:
         """Follow bits that are viewed in another dtype; written or read as another format they are other numbers."""

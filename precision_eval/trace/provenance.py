@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -20,6 +20,15 @@ from torch import nn
 from precision_eval.fixes.storage import tensors_within
 from precision_eval.trace.observer import ModuleCall, TensorMap
 from precision_eval.trace.operations import PART_DTYPES
+
+
+class CallFrame(NamedTuple):
+    """A function that was running, at a line, with the modules and the formats of the tensors that have names in it."""
+
+    code: CodeType
+    instruction: int
+    modules: dict[str, ModuleCall]
+    tensors: dict[str, torch.dtype]
 
 
 @dataclass(eq=False, slots=True)
@@ -47,6 +56,7 @@ class Provenance:
     giver: Provenance | None = None  # of a cast to another tensor's dtype: that tensor's
     is_complex: bool = False
     kept_by: tuple[CodeType, int, str] | None = None  # a cast to the format of another tensor that it had already
+    frames: tuple[CallFrame, ...] = ()  # where a format that is not the model's was named for it, the innermost first
 
     @property
     def is_stored(self) -> bool:

@@ -73,12 +73,105 @@ def test_a_literal_cast_is_taken_out_where_that_keeps_more_digits_than_a_cast_at
     assert "+        return self.up(h + noise)" in patch.diff
 
 
-def test_a_dtype_argument_is_followed_to_what_it_was_read_from():
-    diagnosis = examine(ReadsFirstParameter().eval(), torch.randn(1, 3, 16).bfloat16(), torch.arange(3), latency=False)
+def test_a_dtype_argument_is_followed_to_the_setting_that_it_was_read_from():
+    model = ReadsFirstParameter().eval()
+    diagnosis = examine(model, torch.randn(1, 3, 16).bfloat16(), torch.arange(3), latency=False)
     (cache, _) = diagnosis.raised.operands
-    assert "dtype=self.dtype, set to next(self.parameters()).dtype" in cache.brought_by
-    assert "dtype=self.key.weight.dtype" in diagnosis.patch.diff
+    assert "set to next(self.parameters()).dtype" in cache.brought_by
     assert diagnosis.patch.verified
+    assert "next(self.parameters()).dtype" in diagnosis.patch.code
+    assert model.dtype is torch.float32  # tried on a copy
+    exec(diagnosis.patch.code, {"torch": torch, "model": model})
+    assert model.dtype is torch.bfloat16
+    assert "dtype=self.key.weight.dtype" in diagnosis.patches[1].diff
+
+
+def _format_of(module):
+    return next(module.parameters()).dtype
+
+
+class Window:
+    """Frames that a stage keeps, in a format that it is told."""
+
+    def __init__(self, size, dtype):
+        self.frames = torch.zeros(size, 16, dtype=dtype)
+
+
+class Streams(nn.Module):
+    """A trunk in half below a head in float32, and a window made ahead of the first frame."""
+
+    def __init__(self, choose):
+        super().__init__()
+        self.head, self.trunk, self.choose = (
+            nn.Linear(16, 4),
+            nn.Sequential(nn.Linear(16, 16), nn.Tanh()).half(),
+            choose,
+        )
+
+    def forward(self, x):
+        return self.choose(self, x)
+
+    def of_model(self, x):
+        kind = _format_of(self)
+        return self.filled(Window(4, kind), x.half())
+
+    def of_input(self, x):
+        kind = x.dtype
+        return self.filled(Window(4, kind), x.half())
+
+    def filled(self, window, x):
+        window.frames.index_copy_(0, torch.arange(len(x)), self.trunk(x))
+        return self.head(self.trunk(window.frames).float())
+
+
+@pytest.mark.parametrize(
+    ("choose", "line"),
+    [(Streams.of_model, "kind = _format_of(self.trunk)"), (Streams.of_input, "kind = self.trunk[0].weight.dtype")],
+)
+def test_a_dtype_argument_is_followed_to_the_caller_that_chose_it(choose, line):
+    torch.manual_seed(0)
+    patch = examine(Streams(choose).eval(), torch.randn(2, 16), fixes=False).patch
+    assert patch.verified
+    assert f"+        {line}" in patch.diff.splitlines()
+
+
+class Quieter(nn.Module):
+    """A literal cast ahead of a layer that is stored in another format, in a line of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Conv1d(4, 4, 1)
+
+    def forward(self, wave):
+        level = wave.abs().mean(-1, keepdim=True).to(torch.float16)
+        return wave * self.gate(level).sigmoid()
+
+
+def test_a_literal_cast_ahead_of_a_layer_becomes_one_to_what_the_layer_is_stored_in():
+    patch = examine(Quieter().eval(), torch.randn(1, 4, 9), fixes=False).patch
+    assert patch.verified
+    assert ".to(self.gate.weight.dtype)" in patch.diff
+
+
+class Sums(nn.Module):
+    """A float32 sum by a setting, which a layer in half then refuses."""
+
+    def __init__(self):
+        super().__init__()
+        self.project, self.sum_dtype = nn.Linear(16, 16), torch.float32
+
+    def forward(self, x):
+        total = torch.zeros(16, dtype=self.sum_dtype)
+        for part in x:
+            total = total + part
+        return self.project(total)
+
+
+def test_a_setting_that_keeps_digits_is_no_source_of_a_fault():
+    torch.manual_seed(0)
+    patch = examine(Sums().bfloat16().eval(), torch.rand(400, 16).bfloat16(), fixes=False).patch
+    assert patch.verified
+    assert "self.project(total.to(" in patch.diff
 
 
 def test_float8_is_storage_and_the_operation_refuses_it():
