@@ -9,6 +9,7 @@ none does, an operation loses it inside: it is the first whose result is off tho
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,12 +18,15 @@ from precision_eval.core.formats import short
 from precision_eval.core.formatting import join, percent
 from precision_eval.doctor.diagnosis import Finding, Severity
 from precision_eval.doctor.error_budget import (
+    Place,
     Share,
     drift_between,
     find_unseen_rounding,
     first_rounding,
     kept_results,
     largest_shares,
+    moved_choices,
+    places_that_round,
     run_rounded,
     run_steps,
     steps_of,
@@ -408,15 +412,35 @@ def _find_entry(subject: ExaminedModel, allowed: float) -> tuple[TracedStep, flo
 
 
 def tell_largest_share(subject: ExaminedModel, drift: float | None) -> str:
-    """Say which line rounds most of a drift that its format explains; empty where none in float32 would halve it."""
-    if not drift or not drift < HARDLY_A_DIGIT:
-        return ""
-    share = next(largest_shares(subject), None)
-    if share is None or share.is_of_whole_numbers or share.others > drift / 2.0:
-        return ""
-    step = share.step
-    where = f"{step.name}{f' in {step.call.path}' if step.call and step.call.path else ''}"
-    return (
-        f"{drift:.2g}, no more than {short(step.dtype)} explains; most of it is rounded by {where} at "
-        f"{source_line(step.code, step.instruction)}: in float32 there, {share.others:.2g} would be left"
-    )
+    """Say where most of a drift is rounded that its format explains, and what would be left of it without."""
+    told = []
+    if drift and drift < HARDLY_A_DIGIT:
+        _, places = places_that_round(subject)
+        share = None if places else next(largest_shares(subject), None)
+        if share is not None and not share.is_of_whole_numbers and share.others <= drift / 2.0:
+            places = [Place((share.step,), share.others)]
+        if places:
+            most = "most" if places[0].left < drift * 0.5**0.5 else "the largest part"  # roundings add in squares
+            name, where = short(places[0].steps[0].dtype), _tell_places(places, "{:.2g}".format)
+            told.append(f"{drift:.2g}, no more than {name} explains; {most} of it is rounded by {where}")
+    moved, places = places_that_round(subject, moved_choices)
+    if places:
+        where = _tell_places(places[:1], percent)
+        told.append(f"{percent(moved)} of what is chosen is not float64's choice, as near ties have it, by {where}")
+    return "; ".join(told)
+
+
+def _tell_places(places: list[Place], text: Callable[[float], str]) -> str:
+    told = [f"{_tell_place(place)}: in float32 there, {text(place.left)} would be left" for place in places]
+    return "; or ".join(told)
+
+
+def _tell_place(place: Place) -> str:
+    step = place.steps[0]
+    lines = sorted({source_line(at.code, at.instruction).line for at in place.steps})
+    names = join(list(dict.fromkeys(at.name for at in place.steps)))
+    where = f"{names}{f' in {step.call.path}' if step.call and step.call.path else ''}"
+    at = f"{source_line(step.code, step.instruction).file}:{lines[0]}"
+    if lines[1:]:
+        at += f"-{lines[-1]} ({step.code.co_qualname})"
+    return f"{where} at {at}"

@@ -267,7 +267,8 @@ class Diagnosis:
         What was not, or not fully, looked at, and why.
     torch_version, device : str
     largest_share : str
-        Of a drift that the format explains, the line that rounds most of it; empty where none stands out.
+        Of a drift that the format explains, and of choices that are not float64's, the lines that round most of it, and
+        what is left without; empty where none stands out.
     """
 
     model: str

@@ -7,6 +7,7 @@ largest share is found by halving.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import in_wide, run_as
 from precision_eval.measure.model_calls import attempt, copy_model, module_paths, relative_error
 from precision_eval.trace.observer import TensorMap
-from precision_eval.trace.operations import OperationKind
+from precision_eval.trace.operations import WITH_WEIGHTS, OperationKind
 from precision_eval.trace.provenance import named_tensors
 from precision_eval.trace.replay import Steps, TracedStep, rounding
 
@@ -27,6 +28,11 @@ MOST_LINES = 3
 
 # Of what a line adds: with as much, a line before it that does the same is where the change begins.
 ALIKE = 0.1
+
+# Of a drift that its format explains: the most that a place that is told of may leave, and the places that are told.
+LEFT, MOST_PLACES = 0.8, 2
+# Seconds that all runs may take together to find them.
+MOST_SECONDS = 2.0
 
 # Of a drift: with less than the first no line is looked at further, since what several lines round may come to far
 # more together than alone; with less than the second no further lines are named with it.
@@ -43,6 +49,14 @@ class Share:
     others: float
     is_of_whole_numbers: bool
     work: torch.dtype  # the format of most products
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line, or a function without products, and the drift that would be left were what it rounds kept wide."""
+
+    steps: tuple[TracedStep, ...]
+    left: float
 
 
 def run_steps(
@@ -124,12 +138,17 @@ def first_rounding(
 
 
 class _Budget:
-    def __init__(self, subject: ExaminedModel, steps: list[TracedStep]) -> None:
-        self.subject, self.steps = subject, steps
+    def __init__(
+        self,
+        subject: ExaminedModel,
+        steps: list[TracedStep],
+        error: Callable[[Steps, Steps], float] = drift_between,
+    ) -> None:
+        self.subject, self.steps, self.of_runs = subject, steps, error
         self.exact = run_rounded(subject, {})
 
     def error(self, chosen: Collection[int]) -> float:
-        return drift_between(run_rounded(self.subject, {at: self.steps[at] for at in chosen}), self.exact)
+        return self.of_runs(run_rounded(self.subject, {at: self.steps[at] for at in chosen}), self.exact)
 
     def largest(
         self, chosen: Sequence[int], key: Callable[[TracedStep], Hashable], least: float
@@ -190,6 +209,37 @@ def largest_shares(subject: ExaminedModel) -> Iterator[Share]:
         yield Share(steps[first], count, own, others, alone.rounds_whole_numbers, work)
         if not is_most:
             return
+
+
+def moved_choices(rounded: Steps, exact: Steps) -> float:
+    """The share of what is chosen, as by topk or argmax, that is not what float64 chooses, in whatever order."""
+    pairs = [(a, b) for a, b in zip(rounded.choices, exact.choices, strict=False) if a.shape == b.shape]
+    total = sum(a.numel() for a, _ in pairs)
+    return sum(int((a.sort(-1).values != b.sort(-1).values).sum()) for a, b in pairs) / max(total, 1)
+
+
+def places_that_round(
+    subject: ExaminedModel, error: Callable[[Steps, Steps], float] = drift_between
+) -> tuple[float, list[Place]]:
+    """An error, and the lines, or functions without products, that leave least of it if kept wide, the best first."""
+    steps = steps_of(subject)
+    groups: dict[Hashable, list[int]] = {}
+    with_products = {step.code for step in steps if step.sort in WITH_WEIGHTS}
+    for at, step in enumerate(steps):
+        for key in (step.line, step.code) if step.is_narrow else ():
+            if key is not step.code or step.code not in with_products:
+                groups.setdefault(key, []).append(at)
+    budget, every = _Budget(subject, steps, error), set(range(len(steps)))
+    started = time.perf_counter()
+    total = budget.error(every) if groups else 0.0
+    if not total or len(groups) * (time.perf_counter() - started) > MOST_SECONDS:
+        return total, []
+    tried = [Place(tuple(steps[at] for at in group), budget.error(every - set(group))) for group in groups.values()]
+    kept: list[Place] = []
+    for place in sorted(tried, key=lambda place: (place.left, len(place.steps))):
+        if place.left < LEFT * total and not any(set(place.steps) & set(other.steps) for other in kept):
+            kept.append(place)
+    return total, kept[:MOST_PLACES]
 
 
 def working_format(steps: list[TracedStep]) -> torch.dtype:

@@ -296,9 +296,10 @@ def _meant_inside(subject: ExaminedModel, seen: CallOutcome, reference: Referenc
 def _largest_share(
     subject: ExaminedModel, outcome: CallOutcome, reference: Reference, findings: tuple[Finding, ...]
 ) -> str:
-    if reference.name != "float64" or outcome.are_tokens or any(f.severity in ("fault", "risk") for f in findings):
+    if reference.name != "float64" or any(f.severity in ("fault", "risk") for f in findings):
         return ""
-    return tell_largest_share(subject, output_error(outcome.outputs, reference.outputs))
+    drift = None if outcome.are_tokens else output_error(outcome.outputs, reference.outputs)
+    return tell_largest_share(subject, drift)
 
 
 class _Judged(NamedTuple):

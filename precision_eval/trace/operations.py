@@ -78,6 +78,9 @@ class OperationKind(IntEnum):
 # What computes with weights, or with products of all parts: its result costs what the format does.
 WITH_WEIGHTS = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN, OperationKind.NORM)
 
+# Operations that give indices chosen by the size of numbers: what is rounded decides near ties otherwise.
+CHOOSING = frozenset(("topk", "argmax", "argmin", "argsort", "sort"))
+
 # Methods of a tensor that cast it.
 CASTS = ("to", "type", "type_as", "half", "float", "bfloat16", "double")
 

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from precision_eval.trace.dtype_flow import TURNING, Event, floating_operands, line_outside
 from precision_eval.trace.observer import ModuleCall, ModuleCalls, TensorMap
-from precision_eval.trace.operations import PART_DTYPES, Key, OperationKind, kind_of, name_of, python_body
+from precision_eval.trace.operations import CHOOSING, PART_DTYPES, Key, OperationKind, kind_of, name_of, python_body
 from precision_eval.trace.provenance import Provenance
 from precision_eval.trace.value_counts import unwrapped
 
@@ -112,6 +112,7 @@ class Steps(TorchFunctionMode):
         self.occurrences: Counter[Hashable] = Counter()
         self.steps: list[TracedStep] = []
         self.angles: list[torch.Tensor] = []
+        self.choices: list[torch.Tensor] = []  # indices that were chosen by numbers
         self.outputs: tuple[torch.Tensor, ...] = ()
         self.error: Exception | None = None
         self.rounds_whole_numbers = False
@@ -125,6 +126,9 @@ class Steps(TorchFunctionMode):
         if name_of(func) in TURNING and isinstance(args[-1], torch.Tensor):
             self.angles.append(args[-1].detach().clone())
         result = func(*args, **(kwargs or {}))
+        if name_of(func) in CHOOSING:
+            chosen = result if isinstance(result, torch.Tensor) else result[-1]
+            self.choices += [] if chosen.is_floating_point() else [unwrapped(chosen).detach().clone()]
         if self.origins is not None:
             self._look(func, args, kwargs, result)
         if kind_of(func) in (OperationKind.SKIP, OperationKind.DTYPE, OperationKind.VIEW):

@@ -261,3 +261,51 @@ def test_of_a_drift_that_the_format_explains_the_line_that_rounds_most_is_told(w
     found = examine(model, torch.randn(8, 16).bfloat16(), fixes=False)
     assert not found.faults
     assert ("linear in head at" in found.largest_share) is not wide
+
+
+class Gain(nn.Module):
+    """A norm in float32 that rounds before its gain, which is large; no line of it rounds most by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.rand(48) + 8)
+
+    def forward(self, x):
+        unit = nn.functional.normalize(x.float(), dim=-1).to(x.dtype)
+        return unit * (1 + self.gain)
+
+
+class Gained(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain, self.out = Gain(), nn.Linear(48, 512, bias=False)
+
+    def forward(self, x):
+        return nn.functional.linear(self.gain(x).float(), self.out.weight.float())
+
+
+def test_a_function_that_rounds_in_several_lines_is_told_as_one():
+    torch.manual_seed(0)
+    found = examine(Gained().to(torch.bfloat16), torch.randn(8, 48).bfloat16(), fixes=False)
+    assert not found.faults
+    assert "(Gain.forward)" in found.largest_share
+
+
+class Picker(nn.Module):
+    """Returns which experts it picks, and no number that floats."""
+
+    def __init__(self, wide):
+        super().__init__()
+        self.score, self.wide = nn.Linear(64, 96, bias=False), wide
+
+    def forward(self, x):
+        scores = nn.functional.linear(x.float(), self.score.weight.float()) if self.wide else self.score(x)
+        return scores.softmax(-1, dtype=torch.float32).topk(8).indices
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_line_whose_rounding_moves_choices_is_told_where_nothing_floats(wide):
+    torch.manual_seed(0)
+    found = examine(Picker(wide).to(torch.bfloat16), torch.randn(256, 64).bfloat16(), fixes=False)
+    assert not found.faults
+    assert ("linear in score at" in found.largest_share) is not wide
