@@ -38,6 +38,7 @@ from precision_eval.doctor.source import (
 )
 from precision_eval.doctor.suspects import Suspect, line_of, make_edit
 from precision_eval.doctor.ways import Stored
+from precision_eval.doctor.wide_results import Widened, told_inputs, told_output, told_scales, widened_by_stored
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import floating_tensors
 from precision_eval.measure.float64_reference import device_of
@@ -63,6 +64,8 @@ LEAST_ELEMENTS = 4096
 MOST_SUSPECTS = 8
 # A change may drift so many times more than the model as it is, and else as much as its format explains.
 MORE_DRIFT = 1.5
+
+CHOSEN = "the code asks for float32 by name here, as for a router, a norm or logits: its author's choice, so no patch"
 
 _HALVES = (torch.float16, torch.bfloat16)
 # Costs that are told where this device saves nothing: others have units for half, and few for float64.
@@ -100,15 +103,23 @@ class CostFlow(WaitFlow):
         self.wide: list[WideProduct] = []
         self.doubles: list[tuple[Event, frozenset[Key]]] = []  # what computes in float64, and its complex operands
         self.unfused: list[Unfused] = []
+        self.scales: list[Widened] = []
+        self.most_elements = 0  # of the result of a product
+        self.has_halves = False  # results, of more than casts
         self.wide_attention: list[Event] = []  # in the memory-efficient kernel, on a device
         self.uncached: Counter[str] = Counter()  # uses of parameters whose casts autocast does not keep
 
     def _follow(self, operation: Operation, results: tuple[torch.Tensor, ...]) -> None:
         if operation.kind in _PRODUCTS and results:
             self._note_product(operation, results[0])
+            self.most_elements = max(self.most_elements, results[0].numel())
+        self.has_halves |= operation.kind is not OperationKind.CAST and any(r.dtype in _HALVES for r in results)
         if results and self.base is not torch.float64 and PART_DTYPES[results[0].dtype] is torch.float64:
             complex_keys = frozenset(key for key, tensor in operation.operands if tensor.is_complex())
             self.doubles.append((self._event("wide", operation, torch.float64), complex_keys))
+        if results and results[0].dtype is torch.float32 and len({record.dtype for record in operation.records}) > 1:
+            event = self._event("wide", operation, torch.float32)
+            self.scales += filter(None, [widened_by_stored(operation, results[0], event)])
         super()._follow(operation, results)
         source = operation.args[0] if operation.kind is OperationKind.CAST else None
         if source is not None and source.dtype is not results[0].dtype and source.numel():
@@ -156,7 +167,7 @@ def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[SilentCost, ...]:
     model = copy_model(subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own were shown when it first ran
-        observer, _ = observe_call(
+        observer, seen = observe_call(
             model, lambda: model(*model.tensors), model.tensors, base=base_dtype(model), values=False, flow=CostFlow
         )
         assert isinstance(observer, CostFlow)
@@ -181,17 +192,26 @@ def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[SilentCost, ...]:
     for suspect, cost in costs:  # of two changes of one line, the one that saves more
         if not any(suspect.lines & other.lines for other, _ in kept):
             kept.append((suspect, cost))
-    return tuple(cost for _, cost in kept)
+    return (*(cost for _, cost in kept), *_told(observer, seen.outputs or (), stored))
+
+
+def _told(observer: CostFlow, outputs: tuple[torch.Tensor, ...], stored: int) -> Iterator[SilentCost]:
+    """What is wide without need where no change of a line is known to be right."""
+    yield from told_scales(observer.scales, observer.most_elements)
+    yield from told_output([(output, observer.tensors[output]) for output in outputs], stored)
+    if observer.base is torch.float32 and not observer.has_halves:
+        of_inputs = [cast.record for cast in observer.casts if cast.record.parents[0].kind == "input"]
+        yield from told_inputs([r for r in of_inputs if r.parents[0].dtype in _HALVES], stored)
 
 
 def _suspects(observer: CostFlow, subject: ExaminedModel) -> list[Suspect]:
     suspects = [
-        *_repeated_casts(observer),
+        *_repeated_casts(observer, subject),
         *_there_and_back(observer),
         *_wide_products(observer, subject),
         *_doubles(observer),
         *_unfused_attention(observer),
-        *_autocast_casts(observer),
+        *_autocast_casts(observer, subject),
         *_eager_attention(subject),
     ]
     if observer.is_on_device:
@@ -218,8 +238,11 @@ def _saves(price: Price, stored: int) -> bool:
 def _cost(suspect: Suspect, repair: Repair | None, price: Price | None) -> SilentCost:
     place = None if suspect.line is None else place_of(suspect.line)
     elsewhere = price is None and suspect.kind in _OF_OTHER_DEVICES
-    is_kept = repair is not None and (price is not None or suspect.kind == "host_wait" or elsewhere)
+    is_kept = (
+        repair is not None and not suspect.chosen and (price is not None or suspect.kind == "host_wait" or elsewhere)
+    )
     reason = suspect.reason + ("; to keep it narrow saves nothing here, others may be faster so" if elsewhere else "")
+    reason += f"; {suspect.chosen}" if suspect.chosen else ""
     if suspect.kind == "host_wait":
         reason += wait_note(suspect, was_tried=repair is not None)
         is_kept = is_kept and not is_of_a_library(suspect)
@@ -284,7 +307,15 @@ def _kinds_of(outputs: tuple[torch.Tensor, ...] | None) -> list[tuple[torch.dtyp
 # Casts ----------------------------------------------------------------------------------------------------------------
 
 
-def _repeated_casts(observer: CostFlow) -> Iterator[Suspect]:
+def _trained(subject: ExaminedModel, changes: Stored) -> str:
+    """Say that parameters which a change would narrow are trained; empty where none is."""
+    named = dict(subject.unwrapped.named_parameters())
+    training = any(module.training for module in subject.unwrapped.modules())
+    trained = [name for kind, name in changes if kind == "parameter" and name in named and named[name].requires_grad]
+    return "in training they are master weights, which stay in float32: no patch" if training and trained else ""
+
+
+def _repeated_casts(observer: CostFlow, subject: ExaminedModel) -> Iterator[Suspect]:
     """Casts of what is stored, which every call repeats, and of one tensor several times in a call."""
     large = [
         cast
@@ -304,7 +335,9 @@ def _repeated_casts(observer: CostFlow) -> Iterator[Suspect]:
             made.setdefault((source.code, source.instruction, after), []).extend(casts)
     for (_, after, _), casts in stored.items():
         changes: Stored = {(c.record.parents[0].kind, c.record.parents[0].name): after for c in casts}
-        yield _cast_suspect(casts, "what is stored is cast anew at each call", partial(make_edit, [], changes))
+        suspect = _cast_suspect(casts, "what is stored is cast anew at each call", partial(make_edit, [], changes))
+        suspect.chosen = _trained(subject, changes)
+        yield suspect
     for (code, instruction, after), casts in made.items():
         change = list(with_result_cast(code, instruction, f"torch.{short(after)}"))
         yield _cast_suspect(casts, "one tensor is cast several times in a call", partial(make_edit, change))
@@ -421,7 +454,14 @@ def _wide_suspect(products: list[WideProduct], sources: list[Provenance], subjec
     lines = {line_of(*event.line) for event in events}
     line = (casts[0].code, casts[0].instruction) if casts and casts[0].code and not autocast else events[0].line
     kind: CostKind = "autocast_ignored" if autocast else "wide_product"
-    return Suspect(kind, reason, line, events[0].call, ways, elements, len(events), lines)
+    chosen = CHOSEN if not autocast and all(map(_is_asked, events)) else ""
+    return Suspect(kind, reason, line, events[0].call, ways, elements, len(events), lines, chosen=chosen)
+
+
+def _is_asked(event: Event) -> bool:
+    """Whether each operand is cast to float32 by hand for this, as for a router or for logits."""
+    given = [record for _, _, record in event.operands[:3]]
+    return all(record.kind == "cast" and record.asked and not _attributes([record]) for record in given)
 
 
 def _attributes(casts: list[Provenance]) -> tuple[str, ...]:
@@ -537,12 +577,14 @@ def _eager_attention(subject: ExaminedModel) -> Iterator[Suspect]:
         return
 
 
-def _autocast_casts(observer: CostFlow) -> Iterator[Suspect]:
+def _autocast_casts(observer: CostFlow, subject: ExaminedModel) -> Iterator[Suspect]:
     changes: Stored = {("parameter", name): dtype for name, dtype in observer.recast.items() if dtype in FLOATS}
     if changes:
         to = ", ".join(sorted({short(dtype) for dtype in changes.values()}))
         uses = sum(observer.uncached[name] for _, name in changes)
         often = f"{uses} times a call, as its cache takes only parameters that require gradients, and may be off"
         how = often if uses > len(changes) else "at each call"
-        reason = f"autocast casts {len(changes)} parameters to {to} {how}: store them so"
-        yield Suspect("repeated_cast", reason, None, None, [partial(make_edit, [], changes)], 1 << 40, len(changes))
+        chosen = _trained(subject, changes)
+        reason = f"autocast casts {len(changes)} parameters to {to} {how}" + ("" if chosen else ": store them so")
+        way = partial(make_edit, [], changes)
+        yield Suspect("repeated_cast", reason, None, None, [way], 1 << 40, len(changes), chosen=chosen)

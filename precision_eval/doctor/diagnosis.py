@@ -24,7 +24,8 @@ Kind = Literal[
     "drift", "declared", "bits", "followed",
 ]  # fmt: skip
 CostKind = Literal[
-    "repeated_cast", "there_and_back", "wide_product", "double", "autocast_ignored", "slow_attention", "host_wait"
+    "repeated_cast", "there_and_back", "wide_product", "double", "autocast_ignored", "slow_attention", "host_wait",
+    "widening_scale", "wide_output", "wide_inputs",
 ]  # fmt: skip
 
 

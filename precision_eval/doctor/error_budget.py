@@ -32,7 +32,7 @@ ALIKE = 0.1
 # Of a drift that its format explains: the most that a place that is told of may leave, and the places that are told.
 LEFT, MOST_PLACES = 0.8, 2
 # Seconds that all runs may take together to find them.
-MOST_SECONDS = 2.0
+MOST_SECONDS = 3.0
 
 # Of a drift: with less than the first no line is looked at further, since what several lines round may come to far
 # more together than alone; with less than the second no further lines are named with it.

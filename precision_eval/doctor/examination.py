@@ -60,7 +60,7 @@ from precision_eval.doctor.findings import (
 from precision_eval.doctor.remedies import BACKEND, Trials, prices_of, try_fixes
 from precision_eval.doctor.repairs import Repair, repairs_of, search_doubts
 from precision_eval.doctor.source import source_line
-from precision_eval.doctor.upcasts import blame_autocast, find_late_cast
+from precision_eval.doctor.upcasts import blame_autocast, blame_other_device, find_late_cast
 from precision_eval.doctor.ways import lacks_kernel, origin_text
 from precision_eval.explain import explain
 from precision_eval.fixes.apply import AppliedFix
@@ -349,7 +349,8 @@ def _judge_call(
     excess, noted, patch = None, None, None
     passes = raised is None and not outcome.are_tokens and not any(f.severity == "fault" for f in findings)
     zeros = find_zeros(seen, reference, observer) if passes else None
-    narrowed = blame_autocast(subject, reference, observer, _device_of(subject)) if passes else None
+    at_autocast = (subject, reference, observer, _device_of(subject))
+    narrowed = (blame_autocast(*at_autocast) or blame_other_device(*at_autocast)) if passes else None
     if zeros is not None:
         findings = (*findings, zeros)
     elif narrowed is not None:

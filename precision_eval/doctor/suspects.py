@@ -32,6 +32,7 @@ class Suspect:
     narrow: torch.dtype | None = None  # the format that a change computes in, whose rounding explains its drift
     most_waits: int | None = None  # of the call with the change
     is_fact: bool = False  # reported also where no change saves
+    chosen: str = ""  # why what is wide may be meant so: the change is priced, and not proposed
 
 
 def make_edit(insertions: list[Insertion], stored: Stored | None = None) -> Repair | None:

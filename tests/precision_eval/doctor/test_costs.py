@@ -97,7 +97,6 @@ class Flat(Model):
 @pytest.mark.parametrize(
     ("model", "dtype", "kind", "line", "change"),
     [
-        (WidensItsWeight, BRAIN, "wide_product", "F.linear(", "F.linear(x, self.second.weight).to(x.dtype)"),
         (CastsFourTimes, BRAIN, "repeated_cast", "memory.to(", ".float().tanh().to(torch.bfloat16)"),
         (ThereAndBack, BRAIN, "there_and_back", "self.first(x).float()", "self.second(self.first(x))"),
         (Pinned, torch.float32, "slow_attention", "scaled_dot", "SDPBackend.FLASH_ATTENTION"),
@@ -105,7 +104,7 @@ class Flat(Model):
             Flat, torch.float32, "slow_attention", "scaled_dot", "q.unsqueeze(0)).squeeze(0)", marks=slow_when_flat
         ),
     ],
-    ids=["weight", "four", "back", "pinned", "flat"],
+    ids=["four", "back", "pinned", "flat"],
 )  # fmt: skip
 def test_a_cost_in_the_source_is_named_with_the_line_that_saves(timed, model, dtype, kind, line, change):
     (cost,) = costs_of(model().to(dtype), torch.randn(2 * D, D, dtype=dtype))
@@ -113,6 +112,68 @@ def test_a_cost_in_the_source_is_named_with_the_line_that_saves(timed, model, dt
     assert line in cost.place.text
     assert any(change in text for text in cost.patch.diff.splitlines() if text.startswith("+"))
     assert (cost.price.latency_low, cost.price.latency_high) == (0.7, 0.8)
+
+
+def test_what_the_code_asks_for_in_float32_by_name_is_priced_and_not_narrowed(timed):
+    (cost,) = costs_of(WidensItsWeight().to(BRAIN), torch.randn(2 * D, D, dtype=BRAIN))
+    assert (cost.kind, cost.patch) == ("wide_product", None)
+    assert "F.linear(" in cost.place.text
+    assert cost.price.latency_high == 0.8
+
+
+def test_trained_weights_that_autocast_casts_are_not_narrowed(timed):
+    model = LeavesAutocast().train()
+    found = examine(model, torch.randn(D, D), fixes=False, costs=True, budget_s=100.0)
+    assert not any("first.weight" in cost.patch.code for cost in found.costs if cost.patch)
+
+
+class WidensByScales(Model):
+    def __init__(self, wide):
+        super().__init__()
+        self.wide = wide
+        self.register_buffer("scales", torch.rand(D))
+
+    def forward(self, x):
+        with torch.autocast("cpu", BRAIN):
+            y = self.first(x)
+            return self.second(y * (self.scales if self.wide else self.scales.to(y.dtype)))
+
+
+class ReturnsLogits(Model):
+    def __init__(self, wide):
+        super().__init__()
+        self.wide = wide
+
+    def forward(self, x):
+        logits = self.first(x).to(BRAIN)
+        return logits.float() if self.wide else logits
+
+
+class TakesHalf(Model):
+    def __init__(self, wide):
+        super().__init__()
+        self.chosen = torch.float32 if wide else BRAIN
+        self.to(self.chosen)
+
+    def forward(self, x):
+        return self.second(self.first(x.to(self.chosen)))
+
+
+@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize(
+    ("model", "dtype", "kind", "name"),
+    [
+        (WidensByScales, torch.float32, "widening_scale", "scales"),
+        (ReturnsLogits, BRAIN, "wide_output", "linear"),
+        (TakesHalf, BRAIN, "wide_inputs", "self.chosen"),
+    ],
+)
+def test_what_is_wide_without_need_is_told_with_its_line_and_bytes(timed, model, dtype, kind, name, wide):
+    model = model(wide)
+    model = model.to(BRAIN) if kind == "wide_output" else model
+    told = [cost for cost in costs_of(model, torch.randn(D, D, dtype=dtype)) if cost.kind == kind]
+    assert bool(told) is wide
+    assert all(name in cost.reason and cost.place is not None for cost in told)
 
 
 def test_what_is_stored_otherwise_is_a_line_too_and_saves_its_bytes(timed):
