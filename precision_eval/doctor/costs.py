@@ -38,7 +38,14 @@ from precision_eval.doctor.source import (
 )
 from precision_eval.doctor.suspects import Suspect, line_of, make_edit
 from precision_eval.doctor.ways import Stored
-from precision_eval.doctor.wide_results import Widened, told_inputs, told_output, told_scales, widened_by_stored
+from precision_eval.doctor.wide_results import (
+    Widened,
+    told_inputs,
+    told_modules,
+    told_output,
+    told_scales,
+    widened_by_stored,
+)
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import floating_tensors
 from precision_eval.measure.float64_reference import device_of
@@ -65,7 +72,7 @@ MOST_SUSPECTS = 8
 # A change may drift so many times more than the model as it is, and else as much as its format explains.
 MORE_DRIFT = 1.5
 
-CHOSEN = "the code asks for float32 by name here, as for a router, a norm or logits: its author's choice, so no patch"
+CHOSEN = "the code asks for float32 by name here, as for a router, a norm or logits: its author's choice: no patch, narrow is priced"
 
 _HALVES = (torch.float16, torch.bfloat16)
 # Costs that are told where this device saves nothing: others have units for half, and few for float64.
@@ -192,16 +199,23 @@ def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[SilentCost, ...]:
     for suspect, cost in costs:  # of two changes of one line, the one that saves more
         if not any(suspect.lines & other.lines for other, _ in kept):
             kept.append((suspect, cost))
-    return (*(cost for _, cost in kept), *_told(observer, seen.outputs or (), stored))
+    places = {cost.place for _, cost in kept}
+    told = [cost for cost in _told(observer, seen.outputs or (), stored, subject) if cost.place not in places]
+    return (*(cost for _, cost in kept), *told)
 
 
-def _told(observer: CostFlow, outputs: tuple[torch.Tensor, ...], stored: int) -> Iterator[SilentCost]:
+def _told(
+    observer: CostFlow, outputs: tuple[torch.Tensor, ...], stored: int, subject: ExaminedModel
+) -> Iterator[SilentCost]:
     """What is wide without need where no change of a line is known to be right."""
     yield from told_scales(observer.scales, observer.most_elements)
     yield from told_output([(output, observer.tensors[output]) for output in outputs], stored)
-    if observer.base is torch.float32 and not observer.has_halves:
-        of_inputs = [cast.record for cast in observer.casts if cast.record.parents[0].kind == "input"]
-        yield from told_inputs([r for r in of_inputs if r.parents[0].dtype in _HALVES], stored)
+    widened = [cast.record for cast in observer.casts if cast.record.parents[0].dtype in _HALVES]
+    if observer.has_halves:
+        given = [r for r in widened if r.parents[0].kind == "input" or not r.parents[0].is_stored]
+        yield from told_modules(given, dict(subject.unwrapped.named_parameters()))
+    elif observer.base is torch.float32:
+        yield from told_inputs([record for record in widened if record.parents[0].kind == "input"], stored)
 
 
 def _suspects(observer: CostFlow, subject: ExaminedModel) -> list[Suspect]:
@@ -312,7 +326,7 @@ def _trained(subject: ExaminedModel, changes: Stored) -> str:
     named = dict(subject.unwrapped.named_parameters())
     training = any(module.training for module in subject.unwrapped.modules())
     trained = [name for kind, name in changes if kind == "parameter" and name in named and named[name].requires_grad]
-    return "in training they are master weights, which stay in float32: no patch" if training and trained else ""
+    return "in training they are master weights, which stay in float32: no patch, narrow is priced" if training and trained else ""
 
 
 def _repeated_casts(observer: CostFlow, subject: ExaminedModel) -> Iterator[Suspect]:

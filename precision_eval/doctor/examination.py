@@ -57,6 +57,7 @@ from precision_eval.doctor.findings import (
     ranges_of,
     recast_of,
 )
+from precision_eval.doctor.lost_values import find_bias_made_bool, find_collapsed
 from precision_eval.doctor.remedies import BACKEND, Trials, prices_of, try_fixes
 from precision_eval.doctor.repairs import Repair, repairs_of, search_doubts
 from precision_eval.doctor.source import source_line
@@ -91,6 +92,8 @@ from precision_eval.trace.provenance import named_tensors
 
 # Relative difference of two calls up to which a model is called repeatable though not bit-identical.
 REPEATABLE = 1e-6
+
+_WITHOUT_EVENT = ("drift", "declared", "as_bool", "collapsed")
 
 
 def examine(
@@ -275,7 +278,7 @@ def _diagnose(
     )
     first(diagnosis)
     split = diagnosis.first_split
-    event = None if split is None or split.kind in ("drift", "declared") else judged.events[findings.index(split)]
+    event = None if split is None or split.kind in _WITHOUT_EVENT else judged.events[findings.index(split)]
     if judged.patch is not None or judged.in_float64_too:
         known = () if judged.patch is None else (judged.patch,)
         return replace(diagnosis, patches=known), reference, [], judged.excess
@@ -373,7 +376,11 @@ def _judge_call(
     if in_float64_too:
         findings, patch = blame_arithmetic(subject, findings, events, reference)
     if raised is None and observer.numbers is not None:
-        unused = find_idle_autocast(observer), unused_formats(subject, base, observer.numbers.counts)
+        lost = (
+            find_bias_made_bool(observer, seen.outputs or ()),
+            find_collapsed(subject, observer) if reference.name == "float64" else None,
+        )
+        unused = *lost, find_idle_autocast(observer), unused_formats(subject, base, observer.numbers.counts)
         findings = (*findings, *(finding for finding in unused if finding is not None))
     is_right = raised is None and not broken and not any(finding.severity != "note" for finding in findings)
     late = find_late_cast(subject, seen, reference, observer) if is_right else None

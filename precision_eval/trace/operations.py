@@ -79,7 +79,7 @@ class OperationKind(IntEnum):
 WITH_WEIGHTS = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN, OperationKind.NORM)
 
 # Operations that give indices chosen by the size of numbers: what is rounded decides near ties otherwise.
-CHOOSING = frozenset(("topk", "argmax", "argmin", "argsort", "sort"))
+CHOOSING = frozenset(("topk", "argmax", "argmin", "argsort"))
 
 # Methods of a tensor that cast it.
 CASTS = ("to", "type", "type_as", "half", "float", "bfloat16", "double")

@@ -129,6 +129,8 @@ class Steps(TorchFunctionMode):
         if name_of(func) in CHOOSING:
             chosen = result if isinstance(result, torch.Tensor) else result[-1]
             self.choices += [] if chosen.is_floating_point() else [unwrapped(chosen).detach().clone()]
+            if name_of(func) == "topk":  # whose order says nothing
+                self.choices[-1] = self.choices[-1].sort(-1).values
         if self.origins is not None:
             self._look(func, args, kwargs, result)
         if kind_of(func) in (OperationKind.SKIP, OperationKind.DTYPE, OperationKind.VIEW):

@@ -234,3 +234,28 @@ class Stored(nn.Module):
 def test_what_a_scale_would_save_in_eight_bits_is_told(seeded_call):
     diagnosis = examine(*seeded_call(Stored), fixes=False)
     assert "with a scale that fits" in diagnosis.first_split.reason
+
+
+class SwitchesOff(nn.Module):
+    """Would sum in float32, with autocast off, and names another device than it runs on."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = x + 0.01 * self.first(x)
+            with torch.autocast("cuda", enabled=False):
+                for _ in range(4):
+                    x = self.last(x)
+        return x
+
+
+def test_an_autocast_of_another_device_that_is_to_switch_it_off_is_a_fault_with_its_device_as_the_cure():
+    torch.manual_seed(0)
+    found = examine(SwitchesOff(), torch.randn(16, 8), fixes=False)
+    (fault,) = found.faults
+    assert fault.op == "autocast"
+    assert '+            with torch.autocast("cpu", enabled=False)' in found.patch.diff
+    assert found.patch.verified

@@ -309,3 +309,42 @@ def test_the_line_whose_rounding_moves_choices_is_told_where_nothing_floats(wide
     found = examine(Picker(wide).to(torch.bfloat16), torch.randn(256, 64).bfloat16(), fixes=False)
     assert not found.faults
     assert ("linear in score at" in found.largest_share) is not wide
+
+
+class Offset(nn.Module):
+    """Chooses by scores and an offset of 20, beside which half formats hold hardly a digit of them."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.score = nn.Linear(32, 64, bias=False, dtype=torch.bfloat16)
+        self.register_buffer("offset", (20 + 0.3 * torch.rand(64)).to(dtype))
+
+    def forward(self, x):
+        return (self.score(x).float().softmax(-1) + self.offset).topk(4).indices
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_stored_tensor_whose_values_the_format_does_not_tell_apart_is_a_risk_where_a_choice_hangs_on_them(dtype):
+    torch.manual_seed(0)
+    found = examine(Offset(dtype), torch.randn(32, 32).bfloat16(), fixes=False)
+    assert not found.faults
+    assert [finding.kind for finding in found.of("risk")] == ["collapsed"] * (dtype is torch.bfloat16)
+
+
+class Masked(nn.Module):
+    def forward(self, x, mask):
+        kept = ~mask.bool() if mask.min() < 0 else mask.bool()
+        return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=kept)
+
+
+def distances():
+    at = torch.arange(8.0)
+    return -(at[None] - at[:, None]).abs().tril(-1)
+
+
+@pytest.mark.parametrize(
+    ("mask", "kinds"), [(distances(), ["as_bool"]), (torch.ones(8, 8).tril(), [])], ids=["bias", "mask"]
+)
+def test_a_bias_that_is_made_a_bool_mask_of_attention_is_a_risk(mask, kinds):
+    found = examine(Masked(), torch.randn(1, 2, 8, 4), mask, fixes=False)
+    assert [finding.kind for finding in found.of("risk")] == kinds
