@@ -72,7 +72,7 @@ MOST_SUSPECTS = 8
 # A change may drift so many times more than the model as it is, and else as much as its format explains.
 MORE_DRIFT = 1.5
 
-CHOSEN = "the code asks for float32 by name here, as for a router, a norm or logits: its author's choice: no patch, narrow is priced"
+CHOSEN = "the code asks for float32 by name here, as a router or logits do, which is a choice: no patch, narrow is priced"
 
 _HALVES = (torch.float16, torch.bfloat16)
 # Costs that are told where this device saves nothing: others have units for half, and few for float64.
@@ -326,7 +326,11 @@ def _trained(subject: ExaminedModel, changes: Stored) -> str:
     named = dict(subject.unwrapped.named_parameters())
     training = any(module.training for module in subject.unwrapped.modules())
     trained = [name for kind, name in changes if kind == "parameter" and name in named and named[name].requires_grad]
-    return "in training they are master weights, which stay in float32: no patch, narrow is priced" if training and trained else ""
+    return (
+        "in training they are master weights, which stay in float32: no patch, narrow is priced"
+        if training and trained
+        else ""
+    )
 
 
 def _repeated_casts(observer: CostFlow, subject: ExaminedModel) -> Iterator[Suspect]:
