@@ -438,7 +438,8 @@ def _tell_places(places: list[Place], text: Callable[[float], str]) -> str:
 def _tell_place(place: Place) -> str:
     step = place.steps[0]
     lines = sorted({source_line(at.code, at.instruction).line for at in place.steps})
-    names = join(list(dict.fromkeys(at.name for at in place.steps)))
+    every = list(dict.fromkeys(at.name for at in place.steps))
+    names = join([*every[:3], *([f"{len(every) - 3} more"] if len(every) > 4 else every[3:])])
     where = f"{names}{f' in {step.call.path}' if step.call and step.call.path else ''}"
     at = f"{source_line(step.code, step.instruction).file}:{lines[0]}"
     if lines[1:]:

@@ -72,7 +72,7 @@ MOST_SUSPECTS = 8
 # A change may drift so many times more than the model as it is, and else as much as its format explains.
 MORE_DRIFT = 1.5
 
-CHOSEN = "the code asks for float32 by name here, as a router or logits do, which is a choice: no patch, narrow is priced"
+CHOSEN = "the code asks for float32 by name here, as of a router or logits, a choice: no patch, narrow is priced"
 
 _HALVES = (torch.float16, torch.bfloat16)
 # Costs that are told where this device saves nothing: others have units for half, and few for float64.
