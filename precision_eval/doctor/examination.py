@@ -375,13 +375,8 @@ def _judge_call(
     in_float64_too = bool(broken) and is_broken_in_float64(outcome, reference)
     if in_float64_too:
         findings, patch = blame_arithmetic(subject, findings, events, reference)
-    if raised is None and observer.numbers is not None:
-        lost = (
-            find_bias_made_bool(observer, seen.outputs or ()),
-            find_collapsed(subject, observer) if reference.name == "float64" else None,
-        )
-        unused = *lost, find_idle_autocast(observer), unused_formats(subject, base, observer.numbers.counts)
-        findings = (*findings, *(finding for finding in unused if finding is not None))
+    if raised is None:
+        findings += _risks(subject, observer, seen, reference, base)
     is_right = raised is None and not broken and not any(finding.severity != "note" for finding in findings)
     late = find_late_cast(subject, seen, reference, observer) if is_right else None
     if late is not None:
@@ -394,6 +389,19 @@ def _judge_call(
         findings = tuple(replace(f, operands=(), reason=refused[1]) if f.kind == "raise" else f for f in findings)
         excess = Excess(HARDLY_A_DIGIT, HARDLY_A_DIGIT, base, refused[0], 1.0)
     return _Judged(findings, events, excess, drifts, in_float64_too, patch)
+
+
+def _risks(
+    subject: ExaminedModel, observer: DtypeFlow, seen: CallOutcome, reference: Reference, base: torch.dtype
+) -> tuple[Finding, ...]:
+    """What no drift shows: values that a format or a bool does not hold, and formats that nothing runs in."""
+    found = (
+        find_bias_made_bool(observer, seen.outputs or ()),
+        find_collapsed(subject, observer) if reference.name == "float64" else None,
+        find_idle_autocast(observer),
+        None if observer.numbers is None else unused_formats(subject, base, observer.numbers.counts),
+    )
+    return tuple(finding for finding in found if finding is not None)
 
 
 def _blame_other(

@@ -377,10 +377,8 @@ class DtypeFlow(TorchFunctionMode):
         except Exception as error:
             self._note_raised(error, func, kind, args, kwargs)
             raise
-        if name_of(func) in CHOOSING and args[0].dtype in FLOATS:
-            self.chosen.append((self.tensors[args[0]], line_outside(sys._getframe(1))[:2]))
-        if self.bool_casts:
-            self._follow_bools(kind, args, kwargs, result)
+        if self.bool_casts or name_of(func) in CHOOSING:
+            self._follow_choices(func, args, kwargs, result)
         if kind is _VIEW or (self.bits and kind is _WRITE):
             self._follow_bits(func, kind, args, kwargs, result)
         if result.__class__ is torch.Tensor or isinstance(result, torch.Tensor):
@@ -714,7 +712,11 @@ class DtypeFlow(TorchFunctionMode):
             self.bools[result] = made, values
             self.bool_casts.append((made, values))
 
-    def _follow_bools(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> None:
+    def _follow_choices(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Note by what indices are chosen, and follow what was made bool."""
+        kind = kind_of(func)
+        if name_of(func) in CHOOSING and args and args[0].dtype in FLOATS:
+            self.chosen.append((self.tensors[args[0]], line_outside(sys._getframe(2))[:2]))
         given = [value for value in (*args, *(kwargs or {}).values()) if isinstance(value, torch.Tensor)]
         for origin in (self.bools.get(value) for value in given if value.dtype is torch.bool):
             if origin is not None and kind is _ATTENTION:

@@ -127,10 +127,7 @@ class Steps(TorchFunctionMode):
             self.angles.append(args[-1].detach().clone())
         result = func(*args, **(kwargs or {}))
         if name_of(func) in CHOOSING:
-            chosen = result if isinstance(result, torch.Tensor) else result[-1]
-            self.choices += [] if chosen.is_floating_point() else [unwrapped(chosen).detach().clone()]
-            if name_of(func) == "topk":  # whose order says nothing
-                self.choices[-1] = self.choices[-1].sort(-1).values
+            self._note_choice(name_of(func), result)
         if self.origins is not None:
             self._look(func, args, kwargs, result)
         if kind_of(func) in (OperationKind.SKIP, OperationKind.DTYPE, OperationKind.VIEW):
@@ -170,6 +167,11 @@ class Steps(TorchFunctionMode):
                         part.copy_(rounded[id(part)])
                         rounded[id(part)] = part
         return result if writes else _with(result, rounded)
+
+    def _note_choice(self, name: str, result: Any) -> None:
+        with torch._C.DisableTorchFunction():
+            chosen = unwrapped(result if isinstance(result, torch.Tensor) else result[-1]).detach()
+            self.choices.append(chosen.sort(-1).values if name == "topk" else chosen.clone())  # its order says nothing
 
     def _exchange(self, result: torch.Tensor, exact: torch.Tensor, args: tuple[Any, ...]) -> None:
         with torch._C.DisableTorchFunction():
