@@ -214,6 +214,8 @@ def _candidates(mark: str, likely: tuple[LikelyCause, ...] | list[LikelyCause], 
 
 def _fix_lines(explanation: Explanation, width: int) -> list[str]:
     """Give what to change, then a line to each fix that applies, and one to those that do not cure."""
+    if explanation.kind == "notice":
+        return _lines_of("When", explanation.do, width, most=3) if explanation.do else []
     lines = _lines_of("Fix", explanation.do, width, most=3) if explanation.do else []
     fixes = [fix for fix in explanation.fixes if fix.fix not in _NOT_OF_A_USER]
     applying: dict[str, None] = {}  # a call may take the same cast from two fixes
