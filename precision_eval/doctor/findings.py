@@ -132,7 +132,7 @@ def _python_event(observer: DtypeFlow, error: BaseException) -> Event:
     result = operands[0][2].dtype if operands else observer.base
     number, sort = observer.number + 1, OperationKind.SKIP
     event = Event("raise", number, name, sort, line, call, operands, result, of_module=of_module)
-    event.message = str(error)
+    event.message, event.device = str(error), next((t.device.type for t in named.values()), "")
     if not of_module and not in_function and len(frames) > 1:
         event.caller = frames[-2]
     return event

@@ -61,6 +61,7 @@ from precision_eval.doctor.ways import (
     at_wide,
     drops_choice,
     fit_fill,
+    fold_of,
     is_wide_on_purpose,
     lacks_kernel,
     narrowest_of,
@@ -72,6 +73,7 @@ from precision_eval.doctor.ways import (
     widen_function,
     with_autocast,
     with_cast_elsewhere,
+    with_wide_fold,
 )
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import dtype_attributes, tensors_in
@@ -265,6 +267,8 @@ def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Rep
             tried.append(along("origin", partial(at_origin, takes_out=False)))
     if first is not None and any(record.kept_by for _, _, record in first.operands):
         tried.insert(0, along("cast elsewhere", with_cast_elsewhere))
+    if first is not None and fold_of(first) is not None:
+        tried.insert(0, along("fold", with_wide_fold))
     if first is not None and first.idle:
         tried.insert(0, along("autocast", with_autocast))
     for rank, (_, words) in enumerate(sources_of(first, base)[:MOST_SOURCES] if first is not None else ()):

@@ -43,6 +43,7 @@ from precision_eval.doctor.source import (
     with_scale_first,
     with_small_fill,
     with_wide_cast,
+    without_autocast,
     without_call,
 )
 from precision_eval.trace.dtype_flow import HALVES, CodeLine, Event, inside_event, is_internal
@@ -544,6 +545,24 @@ def with_autocast(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
         if change := with_device(*line, event.device):
             return change
     return at_meeting(event, base, late=True)
+
+
+def fold_of(event: Event) -> Provenance | None:
+    """Find what autocast made of parameters alone, such as a fold of two: no input gains by its format."""
+    origins = [origin_of(record) for _, _, record in event.operands] if event.kind == "raise" else []
+    for record in origins:
+        stored = [at for at in ancestors(record) if at.is_stored]
+        narrows = record.kind == "op" and all(loses(at.dtype, record.dtype) for at in record.parents)
+        if narrows and stored and all(at.kind == "parameter" for at in stored):
+            return record
+    return None
+
+
+def with_wide_fold(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    fold = fold_of(event)
+    if fold is None or fold.code is None:
+        return ()
+    return without_autocast(fold.code, fold.instruction, event.device)
 
 
 # At the origin, and as stored -----------------------------------------------------------------------------------------

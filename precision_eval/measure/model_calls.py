@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import short
-from precision_eval.fixes.packing import ExaminedModel, copy_model, pack
+from precision_eval.fixes.packing import ExaminedModel, copy_model, in_dtype, pack
 from precision_eval.fixes.storage import tensors_in
 from precision_eval.trace.dtype_flow import DtypeFlow
 from precision_eval.trace.operations import EIGHT_BITS, FLOATS
@@ -144,7 +144,7 @@ def run_twice(subject: ExaminedModel) -> Repeatability:
     before = [(name, tensor, tensor.clone()) for _, name, tensor in named_tensors(fresh, (), prefix=fresh.prefix)]
     second = attempt(lambda: fresh(*fresh.tensors))
     updated = tuple(name for name, p in fresh.named_parameters() if p._version != versions.get(name, p._version))
-    if updated and not subject.updated:
+    if updated and not subject.updated and _changes(subject, updated):
         subject.updated = updated
         return run_twice(subject)
     changed = tuple(name for name, tensor, was in before if not name.startswith("tensors[") and not _same(tensor, was))
@@ -152,6 +152,20 @@ def run_twice(subject: ExaminedModel) -> Repeatability:
     apart = difference(first, second)
     draws = is_beyond(difference(first, run_fresh(subject, seed=1)), apart)
     return Repeatability(first, apart, difference(second, third) > 0, changed, draws)
+
+
+def _changes(subject: ExaminedModel, names: tuple[str, ...]) -> bool:
+    """Whether a call changes parameters, in float64 at the latest: one that puts a parametrization on does not."""
+    for dtype in (None, torch.float64):
+        fresh = copy_model(subject).to(dtype)
+        before = {name: fresh.get_parameter(name).clone() for name in names}
+        outcome = attempt(lambda: fresh(*in_dtype(fresh.tensors, dtype)))  # noqa: B023 - called here
+        now = dict(fresh.named_parameters())
+        if outcome.error is not None and dtype is not None:
+            return True  # nothing is known of it
+        if not all(name in now and _same(now[name], was) for name, was in before.items()):
+            return True
+    return False
 
 
 def _same(left: torch.Tensor, right: torch.Tensor) -> bool:

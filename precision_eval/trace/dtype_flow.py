@@ -19,6 +19,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -362,6 +363,8 @@ class DtypeFlow(TorchFunctionMode):
                 return body(*args, **(kwargs or {}))
         kind = kind_of(func)
         if kind is _SKIP:
+            if func is torch.Tensor.numpy and (record := self.tensors[args[0]]).deliberate:
+                self.tensors.in_numpy.add(record.dtype)
             return func(*args, **(kwargs or {}))
         if kind is _DTYPE:
             self._giver = self.number, self.tensors[args[0]]
@@ -502,6 +505,8 @@ class DtypeFlow(TorchFunctionMode):
         if operation.kwargs and operation.kwargs.get("dtype") is not None:
             return True
         if any(record.deliberate and record.dtype is dtype for record in operation.records):
+            return True
+        if dtype in self.tensors.in_numpy and operation.args and isinstance(operation.args[0], np.ndarray):
             return True
         return bool(operation.records) and torch._C._is_any_autocast_enabled()
 

@@ -72,6 +72,7 @@ class ProvenanceMap(TensorMap[Provenance]):
         self._stored: dict[int, Provenance] = {}
         self.held: list[torch.Tensor] = []  # so that no other tensor gets the identity of a stored one
         self._by_storage: dict[int, Provenance] = {}
+        self.in_numpy: set[torch.dtype] = set()  # formats that the code chose for numpy, from where they come back
         for kind, name, tensor in stored:
             self.add(kind, name, tensor, deliberate=name in kept)
 
@@ -102,7 +103,9 @@ class ProvenanceMap(TensorMap[Provenance]):
             self.recast(tensor, record, None)
             return self._stored[key]
         if record is None:
-            record = Provenance("outside", "made out of torch's sight", PART_DTYPES.get(tensor.dtype, tensor.dtype))
+            dtype = PART_DTYPES.get(tensor.dtype, tensor.dtype)
+            is_chosen = dtype in self.in_numpy
+            record = Provenance("outside", "made out of torch's sight", dtype, deliberate=is_chosen)
             self._entries[key] = (weakref.ref(tensor), record)
         elif PART_DTYPES.get(tensor.dtype, record.dtype) is not record.dtype:  # the call has set its data anew
             record = replace(record, dtype=PART_DTYPES[tensor.dtype], deliberate=True, event=None)

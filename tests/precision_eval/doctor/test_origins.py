@@ -2,10 +2,12 @@
 
 import io
 
+import numpy as np
 import pytest
 import soundfile
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from precision_eval.doctor.examination import examine
 
@@ -406,3 +408,56 @@ def test_a_format_that_a_part_declares_is_a_risk_unused_and_no_fault_used():
     (risk,) = examine(Declares(torch.bfloat16, respects=False).eval(), x, fixes=False).of("risk")
     assert (risk.kind, risk.op) == ("declared", "lin.compute_dtype")
     assert examine(Declares(torch.bfloat16, respects=True).eval(), x, fixes=False).faults == ()
+
+
+class Normalizes(nn.Module):
+    """Divides by a peak that numpy found, and numpy takes no bfloat16."""
+
+    def __init__(self, *, widens):
+        super().__init__()
+        self.project, self.widens = nn.Linear(8, 8), widens
+
+    def forward(self, x):
+        y = self.project(x)
+        wide = y.float() if self.widens else y
+        return y / torch.from_numpy(np.abs(wide.numpy()).max(axis=-1, keepdims=True))
+
+
+def test_what_comes_back_from_numpy_in_the_format_that_the_code_chose_for_it_is_no_stray():
+    torch.manual_seed(0)
+    x = torch.randn(3, 8).bfloat16()
+    refused = examine(Normalizes(widens=False).bfloat16(), x, fixes=False)
+    assert refused.patches[0].diff.count("\n+ ") == 1
+    assert "y.float().numpy()" in refused.patches[0].diff or "wide.float().numpy()" in refused.patches[0].diff
+    assert not examine(Normalizes(widens=True).bfloat16(), x, fixes=False).faults
+
+
+class FoldsUnderAutocast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(6, 6)
+        self.down, self.up = nn.Parameter(torch.randn(6, 2)), nn.Parameter(torch.randn(2, 6))
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            parametrize.register_parametrization(self.base, "weight", Fold(self.down, self.up))
+            y = self.base(x)
+            parametrize.remove_parametrizations(self.base, "weight", leave_parametrized=False)
+        return y
+
+
+class Fold(nn.Module):
+    def __init__(self, down, up):
+        super().__init__()
+        self.down, self.up = down, up
+
+    def forward(self, weight):
+        return torch.addmm(weight, self.down, self.up)
+
+
+def test_a_fold_of_parameters_keeps_their_format_and_its_call_drifts_as_its_output_does():
+    torch.manual_seed(0)
+    first = examine(FoldsUnderAutocast(), torch.randn(2, 6), fixes=False).patches[0]
+    assert first.verified
+    assert 'torch.autocast("cpu", enabled=False)' in first.diff
+    assert first.relative_error > torch.finfo(torch.bfloat16).eps / 100  # the layer itself runs in bfloat16
