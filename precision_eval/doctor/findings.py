@@ -220,11 +220,16 @@ def _broken_events(broken: list[Provenance], outputs: list[Provenance], number: 
     return [] if record is None or record.code is None else [inside_event("first_non_finite", record, number)]
 
 
+LARGEST_INTEGER = {torch.float16: 2048, torch.bfloat16: 256}  # up to which a format holds every one
+
+
 def _judge(event: Event) -> tuple[Severity, str]:
     if event.kind == "raise":
-        exact = {torch.float16: 2048, torch.bfloat16: 256}.get(event.operands[-1][2].dtype) if event.operands else None
-        takes = f": it takes integers, and {short(event.operands[-1][2].dtype)} holds those up to {exact} only"
-        return "fault", "it raised" + (takes if exact and asks_integers(event) else "")
+        half = [record.dtype for _, _, record in event.operands[-1:] if record.dtype in LARGEST_INTEGER]
+        if half and asks_integers(event):
+            takes = f": it takes integers, and {short(half[0])} holds those up to {LARGEST_INTEGER[half[0]]} only"
+            return "fault", f"it raised{takes}"
+        return "fault", "it raised"
     if event.kind == "promotion":
         if event.leaked:
             asked = "an operand was brought to its dtype by the code" if event.deliberate else "nothing asked for it"

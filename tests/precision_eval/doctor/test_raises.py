@@ -31,6 +31,10 @@ class Computes(nn.Module):
         return self.out(self.function(self.project(x)))
 
 
+def _less_a_mask(h):
+    return h * (1 - (h > 0))
+
+
 def _of_several(h):
     q, _ = torch.linalg.qr(h.mT @ h)
     return h @ q
@@ -198,6 +202,11 @@ def test_labels_are_integers():
     diagnosis = doctor(Labels(cast=False).half(), x, labels.half())
     assert diagnosis.patch.verified
     assert "2048" in diagnosis.first_split.reason
+
+
+def test_what_raises_without_a_floating_operand_is_named():
+    (fault,) = doctor(Computes(_less_a_mask), torch.randn(3, D)).faults
+    assert (fault.kind, fault.place.function) == ("raise", "_less_a_mask")
 
 
 class Elsewhere(nn.Module):
