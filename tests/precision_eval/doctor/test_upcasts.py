@@ -53,6 +53,20 @@ class Kept(nn.Module):
         return (chances.cumsum(-1) < 0.9).sum(-1)
 
 
+class Shifted(nn.Module):
+    def forward(self, x):
+        pitch = (220 + 150 * x).float()
+        return ((pitch - pitch.mean(0)) / pitch.std(0)).to(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_late_cast_within_a_step_of_the_format_is_no_fault(dtype):
+    torch.manual_seed(0)
+    diagnosis = examine(Shifted(), torch.randn(64, 32).to(dtype), fixes=False)
+    assert diagnosis.faults == ()
+    assert "ahead of the cast" in diagnosis.first_split.reason
+
+
 def test_a_running_sum_in_half_that_moves_a_count_is_named(seeded_call):
     diagnosis = examine(*seeded_call(Kept), fixes=False)
     assert diagnosis.first_split.op in ("softmax", "cumsum")
