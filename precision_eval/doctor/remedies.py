@@ -18,7 +18,7 @@ from functools import partial
 
 import torch
 
-from precision_eval.core.cells import SUITE_FAILED, failure_of
+from precision_eval.core.cells import SUITE_FAILED, failure_of, is_fault_of_the_suite
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.targets import first_line
 from precision_eval.doctor.diagnosis import Price, Remedy
@@ -192,9 +192,14 @@ def _inputs(model: ExaminedModel) -> dict[str, torch.Tensor]:
 
 def _with_peak(remedy: Remedy, candidate: Candidate, model: ExaminedModel) -> Remedy:
     device = str(device_of((*model.tensors, *floating_tensors(model))))
-    # Without autograd, as in every other run: an `out=` raises under it, and what it keeps is no peak of use.
-    with torch.no_grad(), candidate.block():
-        memory = call_memory(candidate.call, (), model=model, device=device)
+    try:  # Without autograd, as in every other run: an `out=` raises under it, and what it keeps is no peak of use.
+        with torch.no_grad(), candidate.block():
+            memory = call_memory(candidate.call, (), model=model, device=device)
+    except Exception as error:
+        if is_fault_of_the_suite(error):
+            raise
+        again = f"the call changes the model: once it has run, it raises {first_line(error)}"
+        return replace(remedy, cures=False, reason=again)
     return replace(remedy, allocated_peak_bytes=memory.allocated_peak_bytes, stored_bytes=memory.storage_bytes)
 
 

@@ -64,6 +64,29 @@ def test_want_of_memory_is_no_fault_of_the_fix():
     assert (tried.status, tried.reason) == ("out_of_memory", "no room")
 
 
+class WidensItself(nn.Module):
+    """Leaves its first layer in float32, so that a second call with the same input raises."""
+
+    def __init__(self):
+        super().__init__()
+        self.encode, self.project = nn.Linear(D, D), nn.Linear(D, D)
+
+    def forward(self, x):
+        if x.dtype is torch.float16 and self.encode.weight.dtype is torch.float16:
+            encoded = self.encode(x)
+            self.encode.float()
+        else:
+            encoded = self.encode(x)
+        return self.project(encoded.to(self.encode.weight.dtype))
+
+
+def test_what_runs_only_once_cures_nothing():
+    tried = {one.fix: one for one in examine(WidensItself().half(), torch.ones(2, D).half(), latency=False).remedies}
+    assert tried["full_float32"].cures
+    assert not tried["suggested change"].cures
+    assert "once it has run, it raises" in tried["suggested change"].reason
+
+
 def test_a_slip_of_the_suite_is_said_to_be_one(subject, monkeypatch):
     monkeypatch.setattr(remedies, "_apply_fix", lambda fix, model: None)
     tried = remedies._try_fix(fix_by_id("bfloat16"), subject, trials())
