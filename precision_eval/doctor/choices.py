@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import torch
@@ -119,7 +120,6 @@ def _argument_of(
 ) -> DtypeChoice | None:
     """Find what a function was given for a parameter: in the frame that called it, else where the file calls it."""
     file, at = choice.file, None if choice.at is None else choice.at + 1
-    names = [part.arg for part in (*function.args.posonlyargs, *function.args.args)]
     if at is not None and at < len(frames):
         code, instruction = frames[at][:2]
         file, calls = code.co_filename, [node_at(code, instruction)]
@@ -128,11 +128,23 @@ def _argument_of(
         calls = [*calls_of(file, owner if owner and function.name == "__init__" else function.name)]
     if len(calls) != 1 or not isinstance(call := calls[0], ast.Call):
         return None
-    given = {word.arg: word.value for word in call.keywords if word.arg}
-    shift = 1 if names[:1] == ["self"] else 0
-    given |= dict(zip(names[shift:], call.args, strict=False))
+    given = _arguments(call, function).get(name)
     caller = function_of(frames[at].code) if at is not None else None
-    return _choice(frames, file, given[name], caller, at) if name in given else None
+    return None if given is None else _choice(frames, file, given, caller, at)
+
+
+def _arguments(call: ast.Call, function: ast.FunctionDef) -> dict[str, ast.expr]:
+    names = [part.arg for part in (*function.args.posonlyargs, *function.args.args)]
+    given = {word.arg: word.value for word in call.keywords if word.arg}
+    return given | dict(zip(names[1 if names[:1] == ["self"] else 0 :], call.args, strict=False))
+
+
+def with_cast_argument(code: CodeType, names: Iterable[str], dtype: str) -> tuple[Insertion, ...]:
+    """Cast arguments of a function where its file calls it, if it does so once: for every line of the function."""
+    function, file = function_of(code), code.co_filename
+    calls = [] if function is None else calls_of(file, function.name)
+    given = _arguments(calls[0], function) if function is not None and len(calls) == 1 else {}
+    return tuple(i for name in names if name in given for i in append_call(file, given[name], f".to({dtype})"))
 
 
 def _set_in_class(file: str, name: str, owner: str | None) -> list[tuple[ast.FunctionDef, ast.expr]]:

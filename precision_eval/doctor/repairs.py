@@ -53,6 +53,7 @@ from precision_eval.doctor.ways import (
     Stored,
     Widen,
     as_stored,
+    at_argument,
     at_entry,
     at_error,
     at_meeting,
@@ -261,6 +262,8 @@ def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Rep
     first, base = late.first, base_dtype(subject)
     if first is not None and first.entries and (meeting.source.size > 1 or not meeting.verified):
         tried.append(along("entry", at_entry))
+    if first is not None and meeting.source.size > 1:
+        tried.append(along("argument", at_argument))
     if first is not None and is_wide_on_purpose(first, base):
         tried.append(along("wide", at_wide))
         if not any(repair.verified and not repair.drops for repair in tried):

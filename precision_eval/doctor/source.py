@@ -115,27 +115,22 @@ def is_returned(code: CodeType, instruction: int) -> bool:
     return any(node is part for n in returns for part in _parts_of(n.body if isinstance(n, ast.Lambda) else n.value))
 
 
+# Where an expression holds what it is as a whole, or has as its parts.
+_HOLDS: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.IfExp: ("body", "orelse"), ast.Tuple: ("elts",), ast.List: ("elts",), ast.Dict: ("values",),
+    ast.DictComp: ("value",), ast.ListComp: ("elt",), ast.GeneratorExp: ("elt",),
+}  # fmt: skip
+
+
 def _parts_of(value: ast.AST | None) -> Iterator[ast.AST]:
     if value is None:
         return
     yield value
-    inner: list[ast.AST | None] = []
-    if isinstance(value, ast.IfExp):
-        inner = [value.body, value.orelse]
-    elif isinstance(value, ast.Tuple | ast.List):
-        inner = [*value.elts]
-    elif isinstance(value, ast.Dict):
-        inner = [*value.values]
-    elif isinstance(value, ast.DictComp):
-        inner = [value.value]
-    elif isinstance(value, ast.ListComp | ast.GeneratorExp):
-        inner = [value.elt]
-    elif (
-        isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("tuple", "list", "dict")
-    ):
-        inner = [*value.args]
-    for part in inner:
-        yield from _parts_of(part)
+    makes = isinstance(value, ast.Call) and getattr(value.func, "id", "") in ("tuple", "list", "dict")
+    for name in ("args",) if makes else _HOLDS.get(type(value), ()):
+        inner = getattr(value, name)
+        for part in inner if isinstance(inner, list) else [inner]:
+            yield from _parts_of(part)
 
 
 def names_at(code: CodeType, instruction: int) -> frozenset[str]:
@@ -302,27 +297,13 @@ def with_calls(code: CodeType, instruction: int, calls: dict[str, str], *, resul
 
 # Names of single results of decompositions.
 _RESULTS = (
-    "Q",
-    "R",
-    "U",
-    "S",
-    "V",
-    "Vh",
-    "L",
-    "P",
-    "LU",
-    "values",
-    "eigenvalues",
-    "eigenvectors",
-    "logabsdet",
-    "solution",
-)
+    "Q", "R", "U", "S", "V", "Vh", "L", "P", "LU", "values", "eigenvalues", "eigenvectors", "logabsdet", "solution",
+)  # fmt: skip
 
 
 def _is_unpacked(file: str, node: ast.expr) -> bool:
-    return any(
-        isinstance(n, ast.Assign) and n.value is node and isinstance(n.targets[0], ast.Tuple) for n in _parsed(file)[1]
-    )
+    given = [n for n in _parsed(file)[1] if isinstance(n, ast.Assign) and n.value is node]
+    return any(isinstance(n.targets[0], ast.Tuple) for n in given)
 
 
 def with_backend(code: CodeType, instruction: int, backend: str) -> tuple[Insertion, ...]:
@@ -359,7 +340,7 @@ def with_number_that_fits(code: CodeType, instruction: int) -> tuple[Insertion, 
     number = node.args[-1] if node.args else None
     negative = isinstance(number, ast.UnaryOp) and isinstance(number.op, ast.USub)
     literal = number.operand if isinstance(number, ast.UnaryOp) else number
-    if number is None or number.lineno != number.end_lineno or not number.end_col_offset or not imports_torch(file):
+    if number is None or not imports_torch(file):
         return ()
     text = f"torch.finfo({_parenthesize(text_of(file, node.func.value))}.dtype).{'min' if negative else 'max'}"
     if isinstance(literal, ast.Name | ast.Attribute):
@@ -368,7 +349,7 @@ def with_number_that_fits(code: CodeType, instruction: int) -> tuple[Insertion, 
         value = literal.value if isinstance(literal, ast.Constant) else 0
         if not isinstance(value, int | float) or abs(value) <= _LARGEST_HALF:
             return ()
-    return (Insertion(file, number.lineno, number.col_offset, text, removed=number.end_col_offset - number.col_offset),)
+    return replace_text(file, number, text)
 
 
 def with_small_fill(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
@@ -379,8 +360,8 @@ def with_small_fill(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
         beyond: Any = re.fullmatch(r"\S*finfo\((torch\.)?(float|float32|float64|double)\)\.min", text)
         with suppress(ValueError):
             beyond = beyond or -math.inf < float(text) < -_LARGEST_HALF
-        if beyond and isinstance(part, ast.expr) and part.end_col_offset and part.lineno == part.end_lineno:
-            return (Insertion(file, part.lineno, part.col_offset, "-1e4", part.end_col_offset - part.col_offset),)
+        if beyond and isinstance(part, ast.expr) and (fill := replace_text(file, part, "-1e4")):
+            return fill
     return ()
 
 
@@ -472,11 +453,8 @@ def without_autocast(code: CodeType, instruction: int, device: str) -> tuple[Ins
     if at is None or not around or not imports_torch(file):
         return ()
     text = f'with torch.autocast("{device}", enabled=False): '
-    return (
-        ()
-        if is_written_there(insertion := Insertion(file, around[0].lineno, around[0].col_offset, text))
-        else (insertion,)
-    )
+    insertion = Insertion(file, around[0].lineno, around[0].col_offset, text)
+    return () if is_written_there(insertion) else (insertion,)
 
 
 def with_full(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
@@ -630,26 +608,24 @@ def with_dtype(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion,
     return () if part is None or behind else replace_text(code.co_filename, part, dtype)
 
 
+def _only_dtype(code: CodeType, instruction: int) -> ast.expr | None:
+    """Find the dtype of a cast that is given by position and alone, as in ``x.to(torch.float16, copy=True)``."""
+    node, part = node_at(code, instruction), dtype_node(code, instruction)
+    return part if isinstance(node, ast.Call) and node.args == [part] else None
+
+
 def with_cast_to(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
     """Write another dtype where a line casts to one that it names: ``x.to(torch.bfloat16)``."""
-    node, file = node_at(code, instruction), code.co_filename
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or len(node.args) > 1:
-        return ()
-    literal = node.args[0] if node.args and not node.keywords else None
-    text = "" if literal is None else text_of(file, literal)
-    if literal is None or not re.fullmatch(r"torch\.\w+", text) or node.func.attr not in ("to", "type"):
-        return ()
-    return replace_text(file, literal, dtype)
+    part, file = _only_dtype(code, instruction), code.co_filename
+    is_literal = part is not None and re.fullmatch(r"torch\.\w+", text_of(file, part))
+    return replace_text(file, part, dtype) if part is not None and is_literal else ()
 
 
 def with_wide_cast(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
     """Write float32 where a line casts: ``x.type(dtype)`` becomes ``x.type(torch.float32)``."""
-    node, file = node_at(code, instruction), code.co_filename
-    is_cast = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "type")
-    part = node.args[0] if is_cast and isinstance(node, ast.Call) and len(node.args) == 1 else None
-    if part is None:
-        return without_call(code, instruction) or with_dtype(code, instruction, "torch.float32")
-    return replace_text(file, part, "torch.float32")
+    if part := _only_dtype(code, instruction):
+        return replace_text(code.co_filename, part, "torch.float32")
+    return without_call(code, instruction) or with_dtype(code, instruction, "torch.float32")
 
 
 def with_single(code: CodeType, instruction: int) -> tuple[Insertion, ...]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import torch
 
 from precision_eval.core.formats import short
-from precision_eval.doctor.choices import as_path, change_of, choices_of, dtype_in, words_of
+from precision_eval.doctor.choices import as_path, change_of, choices_of, dtype_in, with_cast_argument, words_of
 from precision_eval.doctor.findings import INDEX_OF, asks_integers, is_of_optimizer, owner_of, written_operands
 from precision_eval.doctor.narrow_results import LOSSES
 from precision_eval.doctor.source import (
@@ -181,6 +181,15 @@ def at_entry(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
     name = next(name for name, parameter in call.module.named_parameters() if parameter.is_floating_point())
     dtype = f"{path_of(name).replace('model', callee(*line), 1)}.dtype"
     return with_casts(*line, {text: dtype}) if text else ()
+
+
+def at_argument(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    """Cast what a function is given that is narrower than the model, which loses nothing, where it is called."""
+    written = zip(written_operands(event), event.operands, strict=True)
+    names = [text for text, (_, _, record) in written if text.isidentifier() and loses(base, record.dtype)]
+    if not imports_torch(event.line[0].co_filename):
+        return ()
+    return with_cast_argument(event.line[0], names, f"torch.{short(base)}") or at_meeting(event, base)
 
 
 def _entry(event: Event) -> tuple[ModuleCall | None, CodeLine | None]:

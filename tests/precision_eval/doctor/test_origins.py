@@ -461,3 +461,28 @@ def test_a_fold_of_parameters_keeps_their_format_and_its_call_drifts_as_its_outp
     assert first.verified
     assert 'torch.autocast("cpu", enabled=False)' in first.diff
     assert first.relative_error > torch.finfo(torch.bfloat16).eps / 100  # the layer itself runs in bfloat16
+
+
+def _range_of(table, rows=None):
+    if rows is not None:
+        return table.amax(rows) - table.amin(rows)
+    top = torch.max(table)
+    return top - torch.min(table)
+
+
+class Ranges(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(8, 8).to(torch.float8_e4m3fn), requires_grad=False)
+
+    def forward(self, x):
+        return x / _range_of(self.table)
+
+
+def test_what_several_lines_of_a_function_refuse_is_cast_where_the_function_is_called():
+    torch.manual_seed(0)
+    first = examine(Ranges(), torch.randn(2, 8), fixes=False).patches[0]
+    assert first.verified
+    assert [line for line in first.diff.splitlines() if line.startswith("+ ")] == [
+        "+        return x / _range_of(self.table.to(torch.float32))"
+    ]
