@@ -87,3 +87,22 @@ def test_only_calls_that_reach_autograd_get_gradients():
     assert takes_gradients(Averaged())
     assert takes_gradients(Penalized())
     assert not takes_gradients(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)))
+
+
+class RoundsAtRandom(nn.Module):
+    """Writes a float32 result to bfloat16 weights by its bits, rounded up or down at random."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8, 8, dtype=torch.bfloat16))
+
+    def forward(self, x):
+        with torch.no_grad():
+            wide = self.weight.float() * 0.999
+            bits = wide.view(torch.int32) + torch.randint(0, 1 << 16, wide.shape, dtype=torch.int32)
+            self.weight.copy_(bits.bitwise_and_(-65536).view(torch.float32))
+        return x @ self.weight
+
+
+def test_floats_that_are_written_by_their_bits_are_examined():
+    assert examine(RoundsAtRandom(), torch.ones(2, 8).bfloat16(), fixes=False).status == "passed"
