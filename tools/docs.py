@@ -33,7 +33,7 @@ ENVIRONMENT = "environment"
 FIGURES_SHOWN = ("tradeoff-",)
 TIME = "time ratio"
 _VERDICTS = ("wrong", "missed", "partly", "right")
-DRAWS = ("third", "second", "")  # folders of docs/reports, where the first draw lies itself; the newest is read first
+DRAWS = ("fourth", "third", "second")  # folders of docs/reports that the page lists, the newest first
 COLUMNS_SHOWN = ("fix", TIME, "memory", "drift", "diverged", "sound")
 COLUMNS_LEFT_OUT = ("attention ran in", "backend", "casts of a call")
 # Sizes, tables and metrics that the reports of the runs have, and pages do not.
@@ -182,11 +182,12 @@ def _span_of(texts: Sequence[str]) -> str:
 
 def reports_markdown(file: Path, page: Path) -> str:
     """Return public reports by verdict, for each half of each draw."""
-    return "\n\n".join(
-        f"## {(draw or 'first').capitalize()} draw, {half}\n\n{_reports_of(page.parent / 'reports' / draw, half)}"
+    lists = {
+        f"## {draw.capitalize()} draw, {half}": _reports_of(page.parent / "reports" / draw, half)
         for draw in DRAWS
         for half in ("held", "open")
-    )
+    }
+    return "\n\n".join(f"{heading}\n\n{text}" for heading, text in lists.items() if text)
 
 
 def _reports_of(folder: Path, half: str) -> str:

@@ -25,7 +25,7 @@ LIMIT_S = 180.0
 # Lines of an answer that are looked at: a reporter reads these first.
 FIRST_LINES = 40
 # Folders of the draws below FOLDER, where the first draw lies itself.
-DRAWS = ("", "second", "third")
+DRAWS = ("", "second", "third", "fourth")
 # What figures say of each set: "held" was unseen when it was scored, "open" was looked at while the tool changed.
 SETS = {f"{draw} {half}".strip(): f"{draw or 'first'} draw, {half}" for draw in DRAWS for half in ("held", "open")}
 
@@ -85,15 +85,15 @@ def _command(case: Data, folder: Path, *, is_twin: bool) -> tuple[list[str], str
     if case["tool"] == "explain":
         return ["explain", "-"], case["text"]
     source = folder_of(case["set"]) / case["file"]
-    if case["tool"] == "audio":
-        subprocess.run([sys.executable, str(source), str(folder)], check=True, capture_output=True)
-        return ["audio", str(folder / "reference.wav"), str(folder / "degraded.wav")], None
     if is_twin:
         text = source.read_text(encoding="utf-8")
         for old, new in case["fix"]:
             text = text.replace(old, new)
         source = folder / source.name
         source.write_text(text, encoding="utf-8")
+    if case["tool"] == "audio":
+        subprocess.run([sys.executable, str(source), str(folder)], check=True, capture_output=True)
+        return ["audio", str(folder / "reference.wav"), str(folder / "degraded.wav")], None
     return ["doctor", f"{source}:factory"], None
 
 

@@ -240,7 +240,7 @@ def backends_of(operation: Any) -> frozenset[str]:
 
 
 def loses(source: torch.dtype, target: torch.dtype) -> bool:
-    """Say whether a cast can change a value: the target has fewer digits, or less range; of bits read as integers, no."""
+    """Say whether a cast can change a value: the target has fewer digits, or less range. Integers lose nothing."""
     if not {source, target} <= _PRECISION.keys():
         return False
     return any(s > t for s, t in zip(_PRECISION[source], _PRECISION[target], strict=True))

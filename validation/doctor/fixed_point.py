@@ -113,15 +113,15 @@ def _apply(target: str, patch: Patch) -> Data:
     """Examine with a patch: here, or in a process of its own where a library is changed."""
     parts = _parts(patch.diff)
     with TemporaryDirectory() as folder:
-        home, in_library = Path(folder), False
+        home, is_imported = Path(folder), False
         if not target.startswith("scene "):
             file, _, factory = target.partition(":")
             target = f"{shutil.copy(file, home)}:{factory}"
         for name, part in parts:
             copy = _copied(name, home)
-            in_library |= "site-packages" in copy.parts
+            is_imported |= "site-packages" in copy.parts or copy.name == Path(scenes.__file__).name
             subprocess.run(["patch", "--silent", str(copy)], input=part, text=True, check=True)
-        if in_library:
+        if is_imported:
             where = f"{home}:{home / 'site-packages'}:{ROOT}"
             words = ("validation.doctor.fixed_point", target, patch.code)
             found: Data = json.loads(python_m(*words, cwd=home, PYTHONPATH=where).stdout.splitlines()[-1])
@@ -180,7 +180,8 @@ def _copied(name: str, home: Path) -> Path:
         return home / Path(name).name
     top = Path(name).parts[0]
     if top == "validation":
-        shutil.copytree(ROOT / top, home / top, dirs_exist_ok=True)
+        if not (home / top).exists():
+            shutil.copytree(ROOT / top, home / top)
         return home / name
     root = home / "site-packages"
     root.mkdir(exist_ok=True)
