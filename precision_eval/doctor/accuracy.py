@@ -426,7 +426,7 @@ def tell_largest_share(subject: ExaminedModel, drift: float | None) -> str:
     moved, places = places_that_round(subject, moved_choices)
     if places:
         where = _tell_places(places[:1], percent)
-        told.append(f"{percent(moved)} of what is chosen is not float64's choice, as near ties have it, by {where}")
+        told.append(f"{percent(moved)} of the choices between near ties differ from float64's, rounded by {where}")
     return "; ".join(told)
 
 

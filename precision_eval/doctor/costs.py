@@ -40,10 +40,10 @@ from precision_eval.doctor.suspects import Suspect, line_of, make_edit
 from precision_eval.doctor.ways import Stored
 from precision_eval.doctor.wide_results import (
     Widened,
-    told_inputs,
-    told_modules,
-    told_output,
-    told_scales,
+    find_wide_inputs,
+    find_wide_modules,
+    find_wide_output,
+    find_wide_scales,
     widened_by_stored,
 )
 from precision_eval.fixes.packing import ExaminedModel
@@ -72,7 +72,7 @@ MOST_SUSPECTS = 8
 # A change may drift so many times more than the model as it is, and else as much as its format explains.
 MORE_DRIFT = 1.5
 
-CHOSEN = "the code asks for float32 by name here, as of a router or logits, a choice: no patch, narrow is priced"
+CHOSEN = "the code asks for float32 here, so no patch is offered; the price is what the narrow format would save"
 
 _HALVES = (torch.float16, torch.bfloat16)
 # Costs that are told where this device saves nothing: others have units for half, and few for float64.
@@ -200,22 +200,22 @@ def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[SilentCost, ...]:
         if not any(suspect.lines & other.lines for other, _ in kept):
             kept.append((suspect, cost))
     places = {cost.place for _, cost in kept}
-    told = [cost for cost in _told(observer, seen.outputs or (), stored, subject) if cost.place not in places]
+    told = [cost for cost in _unpatched(observer, seen.outputs or (), stored, subject) if cost.place not in places]
     return (*(cost for _, cost in kept), *told)
 
 
-def _told(
+def _unpatched(
     observer: CostFlow, outputs: tuple[torch.Tensor, ...], stored: int, subject: ExaminedModel
 ) -> Iterator[SilentCost]:
     """What is wide without need where no change of a line is known to be right."""
-    yield from told_scales(observer.scales, observer.most_elements)
-    yield from told_output([(output, observer.tensors[output]) for output in outputs], stored)
+    yield from find_wide_scales(observer.scales, observer.most_elements)
+    yield from find_wide_output([(output, observer.tensors[output]) for output in outputs], stored)
     widened = [cast.record for cast in observer.casts if cast.record.parents[0].dtype in _HALVES]
     if observer.has_halves:
         given = [r for r in widened if r.parents[0].kind == "input" or not r.parents[0].is_stored]
-        yield from told_modules(given, dict(subject.unwrapped.named_parameters()))
+        yield from find_wide_modules(given, dict(subject.unwrapped.named_parameters()))
     elif observer.base is torch.float32:
-        yield from told_inputs([record for record in widened if record.parents[0].kind == "input"], stored)
+        yield from find_wide_inputs([record for record in widened if record.parents[0].kind == "input"], stored)
 
 
 def _suspects(observer: CostFlow, subject: ExaminedModel) -> list[Suspect]:
@@ -327,7 +327,7 @@ def _trained(subject: ExaminedModel, changes: Stored) -> str:
     training = any(module.training for module in subject.unwrapped.modules())
     trained = [name for kind, name in changes if kind == "parameter" and name in named and named[name].requires_grad]
     return (
-        "in training they are master weights, which stay in float32: no patch, narrow is priced"
+        "they are trained and stay in float32, so no patch is offered; the price is what the narrow format would save"
         if training and trained
         else ""
     )

@@ -38,8 +38,8 @@ def find_bias_made_bool(observer: DtypeFlow, outputs: tuple[torch.Tensor, ...]) 
     cast, values = (*observer.bool_masks, *unused)[0]
     how = "attention takes what it gives for a mask" if observer.bool_masks else "nothing else of them gets further"
     reason = (
-        f"bool keeps of {values} unlike numbers only whether each is 0, and {how}: as a bias they are dropped; if they "
-        "are one, hand them on as they are, and make bool only what is a mask"
+        f"bool keeps of {values} different numbers only whether each is 0, and {how}: a bias is lost; hand a bias on "
+        "as it is, and cast only a mask to bool"
     )
     return replace(finding_at(cast, "risk", reason), kind="as_bool", result="bool")
 
@@ -60,9 +60,9 @@ def find_collapsed(subject: ExaminedModel, observer: DtypeFlow) -> Finding | Non
             name = short(tensor.dtype)
             reason = (
                 f"{stored.name} is stored in {name}, whose step at {largest:.3g} is {step:.2g}: its {tensor.numel()} "
-                f"values are {values} unlike ones, and a change of half a step, which it cannot hold, moves "
+                f"values become {values} different ones, and a change of half a step, which it cannot hold, moves "
                 f"{percent(moved)} of what is chosen at {source_line(*choice)}; keep it in float32 where it is made "
-                "and loaded: a later cast brings nothing back"
+                "and loaded: a later cast restores nothing"
             )
             return replace(finding_at(at, "risk", reason), kind="collapsed")
     return None

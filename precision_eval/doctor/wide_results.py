@@ -48,7 +48,7 @@ def widened_by_stored(operation: Operation, result: torch.Tensor, event: Event) 
     return Widened(event, record, narrow[0], result.numel())
 
 
-def told_scales(seen: list[Widened], most_elements: int) -> Iterator[SilentCost]:
+def find_wide_scales(seen: list[Widened], most_elements: int) -> Iterator[SilentCost]:
     """Name what is stored in float32 and widens results as large as those of products."""
     large = [one for one in seen if 2 * one.elements >= most_elements]
     for members in grouped((one.event.line, one) for one in large).values():
@@ -58,13 +58,13 @@ def told_scales(seen: list[Widened], most_elements: int) -> Iterator[SilentCost]
         size = memory_text(sum(4 * one.elements for one in members))
         reason = (
             f"{stored.kind} {stored.name} is float32, so {event.name} gives float32 of what is {narrow}, and what "
-            f"follows is float32 until the next cast: {size} a call, half of that in {narrow}; if none of it is to be "
+            f"follows is float32 until the next cast: {size} a call, half of that in {narrow}; if it need not be "
             f"wide, cast it where it is read, {text}.to(torch.{narrow}), or to the dtype of what it meets"
         )
         yield _cost("widening_scale", reason, event.line, event, len(members))
 
 
-def told_output(records: list[tuple[torch.Tensor, Provenance]], stored_bytes: int) -> Iterator[SilentCost]:
+def find_wide_output(records: list[tuple[torch.Tensor, Provenance]], stored_bytes: int) -> Iterator[SilentCost]:
     """Name a cast to float32 of a large output that was rounded to half before."""
     for output, record in records:
         before = record.parents[0] if record.kind == "cast" and record.parents else None
@@ -81,7 +81,7 @@ def told_output(records: list[tuple[torch.Tensor, Provenance]], stored_bytes: in
             yield _cost("wide_output", reason, (record.code, record.instruction), record, 1)
 
 
-def told_inputs(casts: list[Provenance], stored_bytes: int) -> Iterator[SilentCost]:
+def find_wide_inputs(casts: list[Provenance], stored_bytes: int) -> Iterator[SilentCost]:
     """Name the casts by which inputs in half are widened where all else is in float32 too."""
     written = [(record, cast_target(record.code, record.instruction)) for record in casts if record.code is not None]
     if not written:
@@ -101,7 +101,7 @@ def told_inputs(casts: list[Provenance], stored_bytes: int) -> Iterator[SilentCo
     yield _cost("wide_inputs", reason, (record.code, record.instruction), record, len(written))
 
 
-def told_modules(casts: list[Provenance], parameters: dict[str, torch.nn.Parameter]) -> Iterator[SilentCost]:
+def find_wide_modules(casts: list[Provenance], parameters: dict[str, torch.nn.Parameter]) -> Iterator[SilentCost]:
     """Name what is stored in float32 and has its input, which comes in half, cast to the format of its weights."""
     trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
     only_these = any(parameter.dtype in HALVES and not parameter.requires_grad for parameter in parameters.values())
