@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.formatting import memory_text
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.studies.memory import PlannedCall, Planner, planned_model
 from precision_eval.studies.memory.devices import device_named
@@ -126,10 +127,13 @@ def test_the_published_rows_have_no_field_without_a_meaning(tmp_path):
 def test_measured_memory_stands_beside_the_plan_of_the_same_call(tmp_path):
     planner = Planner(planned_model("attention-decode", size="tiny"), device=device_named("h200"))
     call, fix = PlannedCall(length=1), fix_by_id("kv_to_query")
-    held, peak = planner.held_bytes(call, fix), planner.plan(call, fix).call_bytes
+    plan, held = planner.plan(call, fix), planner.held_bytes(call, fix)
+    peak = plan.call_bytes
     row = {"case": "attention-decode", "size": "tiny", "mode": "eager", "fix": fix.id}
     pairs = [(held, peak), (held + (32 << 20), peak), (2 * held, 2 * peak)]
     write(tmp_path / "fixes.jsonl", [
         row | {"storage_mib": stored / 2**20, "call_peak_mib": peak / 2**20} for stored, peak in pairs
     ])  # fmt: skip
-    assert [cells[-1] for cells in memory_table(tmp_path).rows] == ["+0.00 %", "+0.00 %", "-50.00 %"]
+    rows = memory_table(tmp_path).rows
+    assert [cells[-1] for cells in rows] == ["+0.00 %", "+0.00 %", "-50.00 %"]
+    assert {cells[-2] for cells in rows} == {memory_text(peak + plan.workspace_bytes)}

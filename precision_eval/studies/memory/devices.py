@@ -33,13 +33,14 @@ class Device:
         """Whether torch finds no fused kernel on a GPU, and writes scores to memory, or repeated keys.
 
         The memory-efficient kernel takes no keys that heads share; the flash kernel takes half formats on capability 8
-        and above, and no mask; cuDNN's comes before plain products from capability 9 on.
+        and above, and no mask; cuDNN's comes before plain products on capability 9 and 10, where torch has cuDNN 9.15.1
+        or later, as its builds of 2.11 have.
         """
         if self.compute is None or not shares_heads:
             return False
         if dtype not in ("float16", "bfloat16") or self.compute < (8, 0):
             return True
-        return has_mask and self.compute < (9, 0)
+        return has_mask and self.compute[0] not in (9, 10)
 
     @property
     def library_bytes(self) -> int:

@@ -321,6 +321,9 @@ def test_keys_that_heads_share_are_repeated_where_a_gpu_has_no_kernel_for_them()
             assert (needed >= 2 * repeated * dtype.itemsize) == repeats, (dtype, mask, device)
     assert (call_bytes(attention(torch.float32), None) < repeated) == fuses
     assert call_bytes(attention(torch.float32, heads=8), "h200") < repeated
+    for compute, is_plain in (((10, 3), False), ((12, 0), True)):  # cuDNN's is first on a B300, not on an RTX 5090
+        card = Device(name="cuda", memory_bytes=1, compute=compute)
+        assert card.attends_plainly("float16", shares_heads=True, has_mask=True) == is_plain
 
 
 def test_a_gpu_keeps_a_workspace_for_products_and_only_then():
