@@ -99,6 +99,8 @@ class Said(NamedTuple):
 
 
 def answer_of(choice: Choice) -> Said:
+    if choice.untold:  # any fix, or none
+        return Said(None, frozenset(row.fix for row in choice.group.curing), True, may_be_none=True)
     named = frozenset(choice.tied)
     return Said(choice.fix, named, choice.outcome == "tie", may_be_none=choice.fix is not None and not choice.surely)
 

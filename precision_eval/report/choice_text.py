@@ -7,6 +7,7 @@ what it went by and claims no measured difference unless there is one.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from precision_eval.core.formatting import (
     MISSING,
@@ -30,6 +31,8 @@ AIMS = {"quality": "drift", "speed": "time", "balanced": "balance"}
 LESS = {"time": "less time", "drift": "less drift", "memory": "less memory", "order": "the order of the list"}
 MOST_DOUBTS = 3
 
+COULD_NOT_TELL = "could not tell: run again"
+
 _BEST = {"quality": "smallest drift", "speed": "least time", "balanced": "best balance of time and drift"}
 _ONE_PROCESS = f", as one process timed it; with --set processes=5 it needs more than {percent(SAME_TIME)}"
 
@@ -37,6 +40,8 @@ _ONE_PROCESS = f", as one process timed it; with --set processes=5 it needs more
 def headline(choice: Choice) -> str:
     if not choice.group.curing:
         return f"Nothing measured here cures it{not_measured_here(choice.group)}."
+    if choice.untold:
+        return could_not_tell([choice.group])
     if choice.fix is None:
         return _nothing_keeps(choice)
     if not choice.surely:
@@ -47,6 +52,19 @@ def headline(choice: Choice) -> str:
     else:
         text += f": {_BEST[choice.policy]}."
     return text
+
+
+def could_not_tell(failed: Sequence[Group], *, of: int = 1) -> str:
+    """Say that times of groups, of so many, are not trusted, why, and what to do."""
+    (first, *_), where, ratio = failed, "", "a time ratio other than 1"
+    if of > 1:
+        where = f" in {len(failed)} of {of} cases"
+    elif first.noise_floor is not None:
+        ratio = f"a time ratio of {time_text(first.noise_floor)}"
+    return (
+        f"Could not tell{where}: run again on an idle machine, because {first.baseline} against its own copy gave "
+        f"{ratio}, so these times cannot be trusted."
+    )
 
 
 def not_measured_here(group: Group) -> str:
@@ -138,6 +156,8 @@ def overview(answer: Answer) -> Table:
 def _why(choice: Choice) -> str:
     if not choice.group.curing:
         return "nothing measured here cures it"
+    if choice.untold:
+        return COULD_NOT_TELL
     if choice.fix is None:
         return "no fix keeps the limits"
     return f"tie with {join(choice.tied[1:])}" if len(choice.tied) > 1 else _BEST[choice.policy]

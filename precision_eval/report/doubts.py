@@ -33,7 +33,9 @@ RECORDED: Mapping[str, str] = {
     "fewer launches.",
 }
 
-A_A_FAILED = "A/A check failed: the baseline differs from its copy. Distrust these ratios."
+A_A_FAILED = (
+    "A/A check failed: the baseline differs from its copy. Distrust these ratios; run again on an idle machine."
+)
 ONE_PROCESS_TEXT = f"Timed in one process: undecided below {100 * ONE_PROCESS:.0f} % (--set processes=5)."
 ONE_INPUT_TEXT = f"Drift of one input: undecided below {100 * ONE_INPUT:.0f} % (--set seeds=4)."
 UNLIKE_ENVIRONMENTS = "Figures of this table were recorded under different environments."

@@ -20,6 +20,9 @@ def next_command(run: Run) -> str:
     """Return the command, most useful first."""
     groups = [replace(group, run=NEW) for group in run.sections if group.curing]
     for group in groups:
+        if group.noise_floor_off:
+            return f"{group.command()}  (again, as the A/A check failed)"
+    for group in groups:
         budgets = [budget for row in group.curing if (budget := budget_to_decide(group, row))]
         if budgets and max(budgets) <= LONGEST_BUDGET_S:
             return f"{group.command('latency')} --set budget={max(budgets):g}  (decides an undecided time)"

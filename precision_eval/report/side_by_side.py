@@ -32,7 +32,10 @@ def _table(groups: dict[str, Group]) -> Table:
     rows = [(fix, *(_cell(group, fix, fix in fastest[name]) for name, group in groups.items())) for fix in fixes]
     threads = f"{first.threads} thread{'' if first.threads == 1 else 's'}{first.pins.replace(',', ', ')}"
     title = f"{first.case} · {first.size} · {first.mode} · {threads}: time ÷ {first.baseline or 'nothing timed'}"
-    columns = (f"{name}, launched" if group.clock == "launched" else name for name, group in groups.items())
+    columns = (
+        f"{name}{', launched' * (group.clock == 'launched')}{', A/A check failed' * group.noise_floor_off}"
+        for name, group in groups.items()
+    )
     return Table(columns=("fix", *columns), rows=tuple(rows), title=title)
 
 
@@ -54,7 +57,7 @@ def machines_to_dict(machines: Sequence[Machine]) -> dict[str, Any]:
                 "machine": group.machine,
                 **{name: getattr(group, name) for name in ("case", "size", "mode", "device", "threads", "pins")},
                 "baseline": group.baseline,
-                "fixes": [row.to_dict() for row in group.fixes],
+                "fixes": group.fix_dicts(),
             }
             for machine in machines
             for group in machine.groups

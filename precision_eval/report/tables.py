@@ -26,6 +26,7 @@ from precision_eval.core.formatting import (
 from precision_eval.core.removed import MEASURES as REMOVED_MEASURES
 from precision_eval.core.table import FigureCell, Strong, Table, make_table, without_empty_columns
 from precision_eval.measure.registry import MEASURES
+from precision_eval.report.choice_text import COULD_NOT_TELL
 from precision_eval.report.doubts import (
     Footnotes,
     drift_doubts,
@@ -78,7 +79,7 @@ class AnsweredGroup:
         if self.group.fault:
             return f"{where}: {self.group.fault}"
         if self.pick is None:
-            return where
+            return f"{where}: {COULD_NOT_TELL}" if self.choice is not None and self.choice.untold else where
         return f"{where}: take {' ≈ '.join((self.pick, *self.ties))}"
 
     @property

@@ -223,11 +223,12 @@ def answer_dicts(run: Run) -> list[dict[str, Any]]:
     for answer in (answer_of(group) for group in run.sections if group.fixes):
         group = answer.group
         fixes = [
-            row.to_dict() | {"verdict": group.verdict_of(row), "budget_to_decide_s": budget_to_decide(group, row)}
-            for row in group.fixes
+            plain | {"budget_to_decide_s": budget_to_decide(group, row)}
+            for row, plain in zip(group.fixes, group.fix_dicts(), strict=True)
         ]
         place = {name: getattr(group, name) for name in names}
-        dicts.append(place | {"pick": answer.pick, "ties": list(answer.ties), "fixes": fixes})
+        outcome = None if answer.choice is None else answer.choice.outcome
+        dicts.append(place | {"outcome": outcome, "pick": answer.pick, "ties": list(answer.ties), "fixes": fixes})
     return dicts
 
 

@@ -215,11 +215,11 @@ class Group:
 
     `rows` are of every role, in the order of roles and of ``FIXES``. `machine` is empty where only one is read.
     `baseline` is what times are ratios to, None where no time was measured; `noise_floor` is the baseline against
-    itself, which is off where its verdict is faster or slower. `run` is the folder, for commands in messages; `pins`
-    are settings of torch as in a cell's id, ``",sdpa=math"``. `doubts` speak against the comparison as a whole, `notes`
-    say which figures come from elsewhere or do not apply, `tolerances` are the limits of a case from outside, `fault`
-    says why the records cannot be compared, and `cured_elsewhere` names (mode, fixes) that cure the case there and were
-    not measured in this mode.
+    itself (the A/A check), which is off where its verdict is faster or slower: then no time is trusted. `run` is the
+    folder, for commands in messages; `pins` are settings of torch as in a cell's id, ``",sdpa=math"``. `doubts` speak
+    against the comparison as a whole, `notes` say which figures come from elsewhere or do not apply, `tolerances` are
+    the limits of a case from outside, `fault` says why the records cannot be compared, and `cured_elsewhere` names
+    (mode, fixes) that cure the case there and were not measured in this mode.
     """
 
     case: str
@@ -313,28 +313,26 @@ class Group:
             return row.verdict
         if row.fresh_memory and abs(row.time.log) < math.log1p(FRESH_MEMORY) and not self.is_baseline(row):
             return "undecided"
-        if self.noise_floor is None or not self.noise_floor_off:
+        if not self.noise_floor_off:
             return row.verdict
-        if self.is_baseline(row):
-            return "noise floor off"
-        reach = max(abs(self.noise_floor.low - 1.0), abs(self.noise_floor.high - 1.0))
-        return row.verdict if row.time.high < 1.0 - reach or row.time.low > 1.0 + reach else "undecided"
+        return "noise floor off" if self.is_baseline(row) else "undecided"
 
     @cached_property
     def time_reach(self) -> float:
-        """Difference of log-times up to which nothing is called: margin, noise floor that is off, one process alone."""
-        reach = math.log1p(SAME_TIME)
+        """Difference of log-times up to which nothing is called: margin, or one process alone; any if A/A failed."""
+        if self.noise_floor_off:
+            return math.inf
         timed = [row for row in self.curing if row.time is not None and row.fix != self.baseline]
-        if any(row.processes == 1 for row in timed):
-            reach = max(reach, math.log1p(ONE_PROCESS))
-        if self.noise_floor_off and self.noise_floor is not None and self.noise_floor.low > 0.0:
-            reach = max(reach, abs(math.log(self.noise_floor.low)), abs(math.log(self.noise_floor.high)))
-        return reach
+        return math.log1p(ONE_PROCESS if any(row.processes == 1 for row in timed) else SAME_TIME)
 
     def reach_of(self, *rows: Row, doubting: bool = True) -> float:
         """Difference of log-times up to which nothing is called between these rows, their doubts counted or not."""
         fresh = doubting and any(row.fresh_memory for row in rows)
         return max(self.time_reach, math.log1p(FRESH_MEMORY) if fresh else 0.0)
+
+    def fix_dicts(self) -> list[dict[str, Any]]:
+        """Plain data of the fixes, with the verdicts that hold in this group."""
+        return [row.to_dict() | {"verdict": self.verdict_of(row)} for row in self.fixes]
 
     def row(self, fix: str) -> Row:
         """Return the row of a fix; a KeyError where there is none."""

@@ -67,12 +67,13 @@ def record(fix, measure, data=None, *, role="fix", status="passed", reason=None,
     return Record(cell=cell, fix=fix, role=role, measure=measure, status=status, reason=reason, data=data, **place)
 
 
-def latency(ratios, *, baseline="full_float32", verdict="slower", blocks=None, **rest):
+def latency(ratios, *, baseline="full_float32", verdict=None, blocks=None, **rest):
     """Data of a latency record from ratios of processes, or from blocks of one process."""
     found = timed(np.log(ratios)) if blocks is None else timed(np.log(blocks))
+    called = "equivalent" if found.low <= 1.0 <= found.high else "slower" if found.value > 1.0 else "faster"
     data = {
         "baseline": baseline, "ratio": found.value, "ratio_low": found.low, "ratio_high": found.high,
-        "confidence": 0.95, "verdict": verdict, "error_rate": 0.01, "margin": 0.002,
+        "confidence": 0.95, "verdict": verdict or called, "error_rate": 0.01, "margin": 0.002,
         "minimum_detectable_effect": 0.02, "median_s": 1e-3, "blocks": len(ratios if blocks is None else blocks),
         "process_ratios": list(ratios) if blocks is None else [], "doubts": [],
         "block_median_s": [1e-3 * one for one in (ratios if blocks is None else blocks)],

@@ -17,9 +17,10 @@ CASTS = ("query_to_half", "kv_to_query")
 
 
 def ratios_by_length(groups: Sequence[Group]) -> dict[str, dict[int, Estimate]]:
-    """Return for each fix its time over the baseline's, by length."""
+    """Return for each fix its time over the baseline's, by length; times that are not trusted are left out."""
     ratios: dict[str, dict[int, Estimate]] = {}
-    for group in sorted((group for group in groups if group.size.isdecimal()), key=lambda group: int(group.size)):
+    trusted = (group for group in groups if group.size.isdecimal() and not group.noise_floor_off)
+    for group in sorted(trusted, key=lambda group: int(group.size)):
         for row in group.curing:
             if row.time is not None:
                 ratios.setdefault(row.fix, {})[int(group.size)] = row.time

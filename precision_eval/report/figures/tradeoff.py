@@ -48,8 +48,10 @@ def draw_tradeoff(run: Run, group: Group, *, width_in: float = WIDTH_IN, title: 
     points = points_of(group)
     if not points:
         raise NotDrawn(f"trade-off of {group.title}: no fix has both a latency ratio and a drift")
-    failures = _failures_text(group)
-    figure = new_figure(width_in, 4.6 * width_in / WIDTH_IN + 0.16 * len(failures.splitlines()))
+    below = "\n".join(
+        filter(None, ["A/A check failed: distrust these times" * group.noise_floor_off, _failures_text(group)])
+    )
+    figure = new_figure(width_in, 4.6 * width_in / WIDTH_IN + 0.16 * len(below.splitlines()))
     axes = figure.subplots()
     axes.set_yscale("log")
     _set_limits(axes, points)
@@ -61,10 +63,10 @@ def draw_tradeoff(run: Run, group: Group, *, width_in: float = WIDTH_IN, title: 
         _draw_point(axes, point, largest)
     speed = speed or (f"{group.clock} time" if group.clock else "latency")
     label = f"{speed} ratio to {group.baseline} (left is faster)"
-    axes.set_xlabel(f"{label}\n{failures}" if failures else label, fontsize=9.0, color=INK)
+    axes.set_xlabel(f"{label}\n{below}" if below else label, fontsize=9.0, color=INK)
     axes.set_ylabel("drift: relative error to float64", fontsize=9.0, color=INK)
     dress(axes, title=title or group.title)
-    _draw_legend(figure, largest)
+    _draw_legend(figure, largest, front=len(corners) > 1)
     lay_out(figure)
     _label_points(axes, group, points, largest)
     return figure
@@ -135,7 +137,7 @@ def _front_corners(axes: Axes, group: Group, points: Sequence[TradeoffPoint]) ->
 def _label_points(axes: Axes, group: Group, every: Sequence[TradeoffPoint], largest_bytes: float) -> None:
     """Write the names of the fixes at their marks; the figure's layout must be settled."""
     front = {row.fix for row in value_front(group)}
-    points = [point for point in every if len(every) <= MOST_NAMED or point.row.fix in front]
+    points = [point for point in every if len(every) <= MOST_NAMED or point.row.fix in front or not front]
     pixels = axes.figure.dpi / 72.0
     radii = [(_area(point.row.memory_bytes, largest_bytes) ** 0.5) / 2 * pixels for point in points]
     texts = [(p.speed[0], p.drift[0], p.row.fix, style_of(p.row.fix).text_colour) for p in points]
@@ -153,8 +155,10 @@ def _area(size_bytes: float | None, largest_bytes: float) -> float:
     return max(SMALLEST_MARKER_PT2, LARGEST_MARKER_PT2 * size_bytes / largest_bytes)
 
 
-def _draw_legend(figure: Figure, largest_bytes: float) -> None:
-    handles = [Line2D([], [], color=FAINT, linestyle=FRONT_DASHES, linewidth=1.3, label="Pareto front")]
+def _draw_legend(figure: Figure, largest_bytes: float, *, front: bool) -> None:
+    handles = (
+        [Line2D([], [], color=FAINT, linestyle=FRONT_DASHES, linewidth=1.3, label="Pareto front")] if front else []
+    )
     for share in (1.0, 0.3) if largest_bytes > 0 else ():
         diameter = _area(share * largest_bytes, largest_bytes) ** 0.5
         label = f"memory {memory_text(share * largest_bytes)}"

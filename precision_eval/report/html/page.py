@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from precision_eval.core.formatting import counted, join, one_line, plural, status_text, visible
 from precision_eval.core.table import Table, make_table, to_html
+from precision_eval.report.choice_text import COULD_NOT_TELL, could_not_tell
 from precision_eval.report.doubts import Footnotes
 from precision_eval.report.drawing import STATUS_STYLES
 from precision_eval.report.guide import reading_guide
@@ -49,11 +50,13 @@ CAPTIONS = {
     "tradeoff": (
         "Drift against speed",
         "Lower left is better. Bars are intervals; larger discs take more memory. The dashed line "
-        "joins the fixes that no other beats in both drift and time, by their estimates alone.",
+        "joins the fixes that no other beats in both drift and time, by their estimates alone; "
+        "there is none where the A/A check failed.",
     ),
     "lengths": (
         "Time over length",
-        "The ratio of each fix to the baseline at every length; the title names the lengths between which two cross.",
+        "The ratio of each fix to the baseline at every length whose A/A check passed; the title names the lengths "
+        "between which two cross.",
     ),
     "drift": (
         "Drift over time",
@@ -75,10 +78,14 @@ _MOST_CASES_NAMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """One policy over the whole run: each fix with how often it is taken and how often that is a tie."""
+    """One policy over the whole run: each fix with how often it is taken and how often that is a tie.
+
+    `untold` counts where it could not tell.
+    """
 
     policy: str
     fixes: tuple[tuple[str, int, int], ...]
+    untold: int = 0
 
     @property
     def name(self) -> str:
@@ -109,7 +116,7 @@ def render_html(run: Run, figures: Mapping[tuple[str, str], Path]) -> str:
             subject=subject(run),
             days=_days(run),
             command=command,
-            in_short=in_short(cards),
+            in_short=in_short(cards, groups),
             cards=[card for card in cards if card.fixes],
             take=to_markup(_take_table(groups, choices)),
             uncured=[(group, _failing_text(group)) for group in groups if not group.curing],
@@ -134,29 +141,40 @@ def to_markup(table: Table) -> Markup:
 
 def _choices(group: Group) -> dict[str, Choice]:
     found = choices_of(group) if group.curing else {}
-    return {name: choice for name, choice in found.items() if isinstance(choice, Choice) and choice.fix is not None}
+    choices = {name: choice for name, choice in found.items() if isinstance(choice, Choice)}
+    return {name: choice for name, choice in choices.items() if choice.fix is not None or choice.untold}
 
 
 def cards_of(choices: Sequence[Mapping[str, Choice]]) -> list[Card]:
     """Count what each policy takes over all groups, most often first."""
     cards = []
     for policy in POLICIES:
-        taken = [group[policy] for group in choices if policy in group]
+        made = [group[policy] for group in choices if policy in group]
+        taken = [choice for choice in made if not choice.untold]
         counts = Counter(str(choice.fix) for choice in taken)
         ties = Counter(str(choice.fix) for choice in taken if len(choice.tied) > 1)
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        cards.append(Card(policy=policy, fixes=tuple((fix, count, ties[fix]) for fix, count in ordered)))
+        fixes = tuple((fix, count, ties[fix]) for fix, count in ordered)
+        cards.append(Card(policy=policy, fixes=fixes, untold=len(made) - len(taken)))
     return cards
 
 
-def in_short(cards: Sequence[Card]) -> str:
+def in_short(cards: Sequence[Card], groups: Sequence[Group]) -> str:
+    """Return the answer in a few sentences; what could not be told comes first."""
+    timed = [group for group in groups if group.noise_floor is not None]
+    failed = [group for group in timed if group.noise_floor_off]
+    untold = [could_not_tell(failed, of=len(timed))] if failed else []
+    told = [_what_to_take(cards)] if any(card.fixes for card in cards) else []
+    nothing = "No fix can be recommended from these records; the tables below show what they lack."
+    return " ".join([*untold, *told] or [nothing])
+
+
+def _what_to_take(cards: Sequence[Card]) -> str:
     leading = [card for card in cards if card.fixes]
-    if not leading:
-        return "No fix can be recommended from these records; the tables below show what they lack."
     every = {fix for card in leading for fix, *_ in card.fixes}
     if len(every) == 1:
         text = f"take {every.pop()} for {join([card.name for card in leading])}"
-        text += ", in every case measured here" if leading[0].total > 1 else ""
+        text += ", in every case measured here" if leading[0].total > 1 and not any(c.untold for c in cards) else ""
     else:
         text = "; ".join(_part(card) for card in leading)
     ties = " Some are ties, marked ≈ below." if any(tied for card in cards for *_, tied in card.fixes) else ""
@@ -166,7 +184,7 @@ def in_short(cards: Sequence[Card]) -> str:
 def _part(card: Card) -> str:
     fix, count, _ = card.fixes[0]
     if len(card.fixes) == 1:
-        return f"for {card.name} take {fix}" + (", everywhere" if card.total > 1 else "")
+        return f"for {card.name} take {fix}" + (", everywhere" if card.total > 1 and not card.untold else "")
     if card.fixes[1][1] == count:
         return f"for {card.name} it depends on the case"
     where = "in most cases" if 2 * count > card.total else "most often; it depends on the case"
@@ -190,8 +208,11 @@ def _take_table(groups: Sequence[Group], choices: Mapping[str, Mapping[str, Choi
 def _take(group: Group, choice: Choice | None) -> str:
     if choice is None:
         return "not measured"
+    if choice.untold:
+        return COULD_NOT_TELL
     row = group.row(str(choice.fix))
-    time = None if row.time is None else "baseline" if row.fix == group.baseline else time_cell(group, row)
+    timed = row.time is not None and not group.noise_floor_off
+    time = None if not timed else "baseline" if row.fix == group.baseline else time_cell(group, row)
     costs = {"drift": drift_cell(row), "time": time, "memory": memory_cell(row)}
     ties = "".join(f" ≈ {fix}" for fix in choice.tied[1:])
     return f"{row.fix}{ties}; {', '.join(f'{name} {cost}' for name, cost in costs.items() if cost)}"

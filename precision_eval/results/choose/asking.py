@@ -42,9 +42,9 @@ class Answer:
 
     @property
     def refused(self) -> bool:
-        """Whether some case has no fix to take in any mode and size, although its records can be compared."""
+        """Whether some case has no fix to take in any mode and size, although its records can be trusted."""
         taken = {choice.group.case for choice in self.choices if choice.fix is not None}
-        return not {choice.group.case for choice in self.choices} <= taken
+        return not {choice.group.case for choice in self.choices if choice.outcome != "could not tell"} <= taken
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -3,7 +3,7 @@
 Conventions: a fix can be taken only where it passed, has the figures that the policy and the limits need, and surely
 keeps every limit; where none surely does, those within noise of a limit are taken into account. The outcome is ``one``
 where nothing ties, ``tie`` where something does (or where no fix surely keeps the limits but one may), ``none`` where
-no fix keeps them, or none cures the case.
+no fix keeps them, or none cures the case, ``could not tell`` where it would rest on times of a failed A/A check.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from precision_eval.core.errors import RecordError, check_known
@@ -28,7 +29,7 @@ from precision_eval.results.choose.comparing import (
 )
 from precision_eval.results.model import Group, MissingMeasureError, Row, order_of
 
-Outcome = Literal["one", "tie", "none"]
+Outcome = Literal["one", "tie", "none", "could not tell"]
 
 _NOTHING = Constraints()
 
@@ -46,7 +47,8 @@ class Pick:
     """What a policy takes, under limits where there are any.
 
     `tied` is what ties with `fix`, itself first, ordered by the axis `tie_break` (``"order"``: by the list), ahead by a
-    called difference where `tie_break_called`. `surely`: it keeps the limits beyond noise.
+    called difference where `tie_break_called`. `surely`: it keeps the limits beyond noise. `untold`: none is made, as
+    it would rest on times although the baseline differs from its own copy.
     """
 
     fix: str | None = None
@@ -54,12 +56,13 @@ class Pick:
     tie_break: str = ""
     tie_break_called: bool = False
     surely: bool = True
+    untold: bool = False
 
     @property
     def outcome(self) -> Outcome:
         """Whether one fix is to be taken, it ties with others, or none can be."""
         if self.fix is None:
-            return "none"
+            return "could not tell" if self.untold else "none"
         return "one" if len(self.tied) == 1 and self.surely else "tie"
 
 
@@ -99,7 +102,7 @@ class Choice(Pick):
             "left_out": [vars(out) for out in self.left_out],
             "front": [vars(standing) for standing in self.standings],
             "notes": list(group.notes),
-            "fixes": [row.to_dict() for row in group.fixes],
+            "fixes": group.fix_dicts(),
         }
 
 
@@ -121,19 +124,25 @@ def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: st
         if row not in able
     )
     limits = {axis: limit for axis in constraints.axes if (limit := constraints.limit(group, axis)) is not None}
+    untold = group.noise_floor_off and "time" in axes
+    if untold:
+        limits.pop("time", None)
     beyond = _beyond(group, able, limits)
     keeping = [row for row in able if row.fix not in {out.fix for out in beyond}]
     allowed = keeping or [
         row for row in able if all(state_of(group, *limit, row) != "fails" for limit in limits.items())
     ]
-    picked = replace(pick(policy, group, allowed) or Pick(), surely=bool(keeping))
-    rest = [row for row in allowed if row.fix not in picked.tied]
+    if untold:
+        picked, rest = Pick(untold=bool(allowed)), allowed
+    else:
+        picked = replace(pick(policy, group, allowed) or Pick(), surely=bool(keeping))
+        rest = sorted((row for row in allowed if row.fix not in picked.tied), key=partial(value_of, policy))
     return Choice(
         **vars(picked),
         group=group,
         policy=policy,
         constraints=constraints,
-        runners_up=tuple(row.fix for row in sorted(rest, key=lambda row: value_of(policy, row))),
+        runners_up=tuple(row.fix for row in rest),
         left_out=(*(out for out in beyond if out.fix not in picked.tied), *unmeasured, *failing),
         standings=standings(group, able),
         doubts=_doubts(group, picked.tied),
@@ -243,11 +252,12 @@ def preference(policy: str, group: Group, first: Row, second: Row, *, doubting: 
 def pick(policy: str, group: Group, contenders: Sequence[Row]) -> Pick | None:
     if not contenders:
         return None
-    best = min(contenders, key=lambda row: (value_of(policy, row), *_tie_key(TIE_BREAKS[policy], row)))
     tied = [contender for contender in contenders if not _beaten(policy, group, contender, contenders)]
     if len(tied) == 1:
-        return Pick(fix=best.fix, tied=(best.fix,))
+        return Pick(fix=tied[0].fix, tied=(tied[0].fix,))
     axes = [axis for axis in TIE_BREAKS[policy] if all(row.estimate(axis) is not None for row in tied)]
+    if group.noise_floor_off:
+        axes = [axis for axis in axes if axis != "time"]
     # a doubt makes a tie, and never an order: what only a doubt keeps level comes after what the figures do
     level = [row for row in tied if not _beaten(policy, group, row, tied, doubting=False)]
     ordered = sorted(tied, key=lambda row: (row not in level, *_tie_key(axes, row)))

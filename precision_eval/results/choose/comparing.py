@@ -76,7 +76,12 @@ def difference(group: Group, axis: str, first: Row, second: Row, *, doubting: bo
 
 
 def leaders(group: Group, axis: str) -> tuple[Row, ...]:
-    """Return the curing fix with the smallest figure on an axis, then those that no other is called better than."""
+    """Return the curing fix with the smallest figure on an axis, then those that no other is called better than.
+
+    None is named by times that are not trusted.
+    """
+    if axis == "time" and group.noise_floor_off:
+        return ()
     rows = sorted((row for row in group.curing if row.estimate(axis) is not None), key=lambda row: _value(row, axis))
     return tuple(row for row in rows if not any(_is_behind(group, axis, row, other) for other in rows))
 
@@ -275,6 +280,8 @@ def point_front(points: Sequence[tuple[float, ...]]) -> tuple[int, ...]:
 
 def value_front(group: Group) -> tuple[Row, ...]:
     """Return the curing fixes that no other beats on both time and drift by their values alone, fastest first."""
+    if group.noise_floor_off:
+        return ()
     rows = [(row.time.value, row.drift.value, row) for row in group.curing if row.time and row.drift]
     return tuple(rows[index][2] for index in point_front([row[:2] for row in rows]))
 

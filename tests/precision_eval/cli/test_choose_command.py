@@ -62,6 +62,15 @@ def test_the_first_line_is_the_answer_and_the_code_says_whether_there_is_one(cho
     assert 0 < len(out.splitlines()) <= SCREEN_LINES
 
 
+def test_a_failed_a_a_check_gives_no_answer_by_time_and_code_4(choose, tmp_path):
+    noisy = made.record("full_float32", "latency", made.latency([1.2, 1.21, 1.22, 1.2]))
+    RecordFile(tmp_path / "noisy" / "records.jsonl").append([*group(), noisy])
+    code, out, _ = choose("--policy", "speed", folder=tmp_path / "noisy")
+    assert (code, out.partition(":")[0]) == (4, "Could not tell")
+    code, out, _ = choose("--policy", "quality", folder=tmp_path / "noisy")
+    assert (code, out.partition(":")[0]) == (0, "Take full_float32")
+
+
 def test_several_groups_are_one_answer(choose, run_dir):
     RecordFile(run_dir / "records.jsonl").append(group(half=2.0, case="attention-prefill"))
     code, out, _ = choose("--policy", "speed")

@@ -68,7 +68,7 @@ class TestClocks:
         def data(fix, ratio):
             ratios = {fix: made.latency([launched[fix]] * 4, clock="launched", doubts=[self.BOUND]) for fix in launched}
             nested = {"launched": ratios[fix]} if launched else {}
-            return made.latency([ratio] * 4, clock=clock, verdict="faster", **nested)
+            return made.latency([ratio] * 4, clock=clock, **nested)
 
         ratios = {"full_float32": 1.0, "bfloat16": 0.33}
         return [made.record(fix, "latency", data(fix, ratio), device="cuda:0") for fix, ratio in ratios.items()]

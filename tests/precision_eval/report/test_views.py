@@ -16,9 +16,14 @@ from rich.console import Console
 
 from precision_eval.core.table import to_csv
 from precision_eval.report.doubts import Footnotes
+from precision_eval.report.figures.lengths import ratios_by_length
+from precision_eval.report.figures.tradeoff import draw_tradeoff
+from precision_eval.report.html.page import render_html
+from precision_eval.report.next_step import next_command
 from precision_eval.report.tables import results_table
 from precision_eval.report.writer import (
     TerminalAnswer,
+    answer_dicts,
     markdown_report,
     print_answer,
     print_report,
@@ -128,12 +133,47 @@ def test_csv_holds_every_scalar_and_parses_back(full_run):
     assert "latency.block_median_s" not in line
 
 
+@pytest.fixture(params=["alone", "with another"])
+def noisy(request, synthetic, tmp_path):
+    """A case whose baseline differs from its own copy, alone or after one whose baseline does not."""
+    run = synthetic(tmp_path)
+    if request.param != "alone":
+        run.attention("attention-decode", "256", "eager")
+    run.attention("attention-decode", "512", "eager")
+    for record in run.records:
+        if (record["size"], record["fix"], record["measure"]) == ("512", "full_float32", "latency"):
+            record["data"] |= {"ratio": 1.21, "ratio_low": 1.15, "ratio_high": 1.28, "verdict": "slower"}
+    return load_run(run.write())
+
+
+def test_no_view_recommends_by_times_that_failed_the_a_a_check(noisy):
+    failed, several = noisy.sections[-1], len(noisy.sections) > 1
+    page = render_html(noisy, {})
+    answer = page.partition('<p class="answer">')[2].partition("</p>")[0]
+    where = " in 1 of 2 cases" if several else ""
+    assert answer.startswith(
+        f"Could not tell{where}: run again on an idle machine, because full_float32 against its own "
+    )
+    assert ("for speed" in answer) == several
+    assert "quality" in answer
+    assert page.count(">could not tell: run again<") == 2  # for balance and for speed
+    title = "attention-decode 512 eager · cpu: could not tell: run again"
+    for text in (markdown_report(noisy, []), printed(print_answer, noisy), page):
+        assert title in text
+    assert answer_dicts(noisy)[-1]["outcome"] == "could not tell"
+    assert next_command(noisy).startswith("precision-eval run --case attention-decode --size 512 --mode eager")
+    labels = [text.get_text() for text in draw_tradeoff(noisy, failed).legends[0].get_texts()]
+    assert "Pareto front" not in labels
+    assert (
+        "Pareto front" in [t.get_text() for t in draw_tradeoff(noisy, noisy.sections[0]).legends[0].texts]
+    ) == several
+    assert len(ratios_by_length(noisy.sections).get("float16", ())) == several
+
+
 def test_what_a_record_says_is_neither_markup_nor_obeyed(run_dir):
     run = load_run(run_dir)
     reason = "\u202egnp.exe \x1b[31m<script>alert(1)</script> | `x`"
     hostile = replace(run, records=tuple(replace(r, reason=reason) if r.status == "raised" else r for r in run.records))
-    from precision_eval.report.html.page import render_html
-
     texts = [printed(print_answer, hostile), markdown_report(hostile, []), render_html(hostile, {})]
     for text in texts:
         assert "gnp.exe" in text

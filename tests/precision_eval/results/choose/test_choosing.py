@@ -12,7 +12,7 @@ from scipy import stats
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.figures import LatencyFigures, figures_of
 from precision_eval.measure.drift import over_seeds
-from precision_eval.report.choice_text import tie_lines
+from precision_eval.report.choice_text import headline, tie_lines
 from precision_eval.results.choose import POLICIES, Constraints, MissingMeasureError, choose_from, parse_memory
 from precision_eval.results.choose import choosing as policies_module
 from precision_eval.results.choose.comparing import Difference, bounds, difference, state_of
@@ -102,7 +102,21 @@ def test_a_null_that_is_off_reaches_the_choice():
     assert choose_from(group(base(), fast), policy="speed").outcome == "one"
     off = group(base(), fast, noise_floor=noise_floor, noise_floor_off=True, doubts=("the noise floor is off",))
     found = choose_from(off, policy="speed")
-    assert (found.outcome, found.doubts) == ("tie", ("the noise floor is off",))
+    assert (found.outcome, found.fix, found.doubts) == ("could not tell", None, ("the noise floor is off",))
+    assert headline(found).startswith(
+        "Could not tell: run again on an idle machine, because full_float32 against its own"
+    )
+    assert choose_from(off, Constraints(min_speed=0.1), policy="quality").untold
+    assert choose_from(off, Constraints(max_drift=1e-9), policy="speed").outcome == "none"  # whatever the times are
+
+
+def test_what_does_not_rest_on_time_is_chosen_although_the_noise_floor_is_off():
+    rows = (base(), contender("float16", logs=around(0.5), drift=1e-6, memory=2**20))
+    assert choose_from(group(*rows), policy="quality").tie_break == "time"
+    off = group(*rows, noise_floor=Estimate(value=1.5, low=1.4, high=1.6, degrees=3.0), noise_floor_off=True)
+    found = choose_from(off, policy="quality")
+    assert (found.fix, found.tie_break) == ("float16", "memory")
+    assert choose_from(off, Constraints(max_memory_ratio=0.5), policy="quality").tied == ("float16",)
 
 
 def test_a_tie_that_a_verdict_calls_slower_says_what_a_choice_asks_for():
