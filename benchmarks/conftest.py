@@ -9,4 +9,5 @@ def pytest_addoption(parser: Any) -> None:
     group = parser.getgroup("precision-eval")
     group.addoption("--case", action="append", metavar="GLOB", help="cases to time; default: attention-*")
     group.addoption("--size", metavar="SIZE", help="size of the cases; default: each one's own default sizes")
-    group.addoption("--mode", default="eager", choices=("eager", "compiled"), help="default: %(default)s")
+    modes = ("eager", "compiled", "cuda")
+    group.addoption("--mode", default="eager", choices=modes, help="default: %(default)s; cuda: captured, on a GPU")

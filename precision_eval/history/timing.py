@@ -19,16 +19,20 @@ from numpy.typing import NDArray
 
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
+from precision_eval.core.errors import UnsupportedError
 from precision_eval.history.tracking import (
     FULL,
+    ON_CUDA,
     THREADS,
     Effort,
+    NotApplicableError,
     TrackedCell,
     numbers_of_processes,
     raise_unless_passed,
 )
 from precision_eval.measure import generic
 from precision_eval.measure.generic import BASELINE, MARGIN, call_once, in_process, prepare_candidate
+from precision_eval.measure.graphs import CudaDevice, capture_candidate
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.stats.paired import PairedRatio
 
@@ -126,7 +130,10 @@ def _anchor(x: Array, cache: Array, weights: Array) -> Array:
 
 
 def ready(place: TrackedCell, label: str, *, stack: ExitStack, effort: Effort = FULL) -> Callable[[], object]:
-    """Build a case, put a fix on it and call it once; return the call that asv times by itself."""
+    """Build a case, put a fix on it and call it once; return the call that the benchmarking tool times by itself.
+
+    On a GPU it is the replay of the captured call, to the end of its work: some 10 µs of the host are in it.
+    """
     fix, where = place.checked_fix(label, effort), place.at(effort)
     torch.set_num_threads(THREADS)
     cell = Cell(
@@ -142,5 +149,11 @@ def ready(place: TrackedCell, label: str, *, stack: ExitStack, effort: Effort = 
     if isinstance(candidate, Outcome):
         raise_unless_passed(candidate)
     assert isinstance(candidate, Candidate)
-    stack.enter_context(candidate.block())
-    return candidate.call
+    if where.mode != ON_CUDA:
+        stack.enter_context(candidate.block())
+        return candidate.call
+    try:
+        replay = capture_candidate(fix.id, candidate, CudaDevice(where.device)).replay
+    except UnsupportedError as error:
+        raise NotApplicableError(f"no device time: {error}") from error
+    return lambda: (replay(), torch.cuda.synchronize(where.device))

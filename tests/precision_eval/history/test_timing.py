@@ -1,12 +1,14 @@
 """Paired ratios to the baseline and to the anchor, through the comparison that every run uses."""
 
+from contextlib import ExitStack
+
 import pytest
 from made_cells import cell as made_cell
 
 from precision_eval.core.cells import failed, passed
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.history import timing
-from precision_eval.history.tracking import FULL
+from precision_eval.history.tracking import FULL, NotApplicableError, TrackedCell
 
 TINY = made_cell("latency", "full_float32", "bfloat16", options=FULL.options)
 
@@ -55,3 +57,36 @@ def test_a_planted_anchor_ratio():
 def test_on_a_gpu_the_runs_own_latency_is_taken(monkeypatch, tmp_path):
     monkeypatch.setattr(timing.generic, "latency", lambda cell, run_dir: [(cell.device, run_dir)])
     assert timing.latency(made_cell("latency", "bfloat16", device="cuda:0"), tmp_path) == [("cuda:0", tmp_path)]
+
+
+def test_on_a_gpu_another_tool_times_the_replay_to_its_end_or_says_why_there_is_none(monkeypatch):
+    class Device:
+        replay_doubts = ()
+
+        def __init__(self, name):
+            pass
+
+        def generators(self, call):
+            return []
+
+        def warm_up(self, call):
+            pass
+
+        def capture(self, call):
+            output = call()
+            if refused:
+                raise RuntimeError("operation not permitted")
+            return lambda: (done.append("replayed"), output)[1]
+
+    done, refused, place = [], False, TrackedCell(case="attention-decode", mode="cuda", size="tiny")
+    monkeypatch.setattr(timing, "CudaDevice", Device)
+    monkeypatch.setattr(TrackedCell, "device", "cpu")
+    monkeypatch.setattr(timing.torch.cuda, "synchronize", lambda device: done.append("ended"))
+    with ExitStack() as stack:
+        call = timing.ready(place, "query_to_half", stack=stack)
+        done.clear()  # of the comparison with the call
+        call()
+        assert done == ["replayed", "ended"]
+        refused = True
+        with pytest.raises(NotApplicableError, match=r"^no device time: capture refused.*not permitted"):
+            timing.ready(place, "query_to_half", stack=stack)
