@@ -22,8 +22,9 @@ _SHORT_COMMIT = 8
 
 # Factor that a step of a metric must exceed. Bytes repeat up to whole pages. Drift is of few seeds: where nothing but
 # rounding's luck changed, eight seeds gave factors of 0.92 to 1.28. Latency: sessions of equal code differ by up to
-# 13 %, which the noise between the processes of one session does not show. No card has shown how its device's time
-# repeats over days.
+# 13 %, which the noise between the processes of one session does not show. Captured equal calls were up to 0.5 % apart
+# in one session of an H200 (results/h200/trials.jsonl), so two such figures may be 1 % apart; what days and drivers
+# add, no card has shown: 5 % is an assumption.
 MARGINS: Mapping[str, float] = {
     "drift": 1.5,
     "peak_bytes": 1.01,
