@@ -156,4 +156,9 @@ def ready(place: TrackedCell, label: str, *, stack: ExitStack, effort: Effort = 
         replay = capture_candidate(fix.id, candidate, CudaDevice(where.device)).replay
     except UnsupportedError as error:
         raise NotApplicableError(f"no device time: {error}") from error
-    return lambda: (replay(), torch.cuda.synchronize(where.device))
+
+    def replay_to_its_end() -> None:
+        replay()
+        torch.cuda.synchronize(where.device)
+
+    return replay_to_its_end
