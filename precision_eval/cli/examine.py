@@ -15,7 +15,7 @@ from precision_eval.cases.systems import case_by_id
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_VERDICT, leaving_is_noticed
 from precision_eval.cli.settings import DOCTOR, read_settings, set_option, settings_help
-from precision_eval.core.environment import resolved_device
+from precision_eval.core.environment import usable_device
 from precision_eval.core.files import to_json
 from precision_eval.core.table import print_lines
 from precision_eval.core.targets import is_target
@@ -90,13 +90,13 @@ def case_to_examine(model: str, device: str | None, settings: Mapping[str, Any])
     if model.startswith(CHECKPOINT):
         from precision_eval.cases.huggingface.generation import case_on_device
 
-        folder, device = model.removeprefix(CHECKPOINT), resolved_device(device or "cpu")
+        folder, device = model.removeprefix(CHECKPOINT), usable_device(device or "cpu")
         return Path(folder).name, case_on_device(folder, dtype=settings["dtype"], device=device, seed=seed)
     if is_target(model):
         case = own_case(model, seed=seed)
-        return model, case if device is None else on_device(case, resolved_device(device), seed=seed)
+        return model, case if device is None else on_device(case, usable_device(device), seed=seed)
     shipped = case_by_id(model)
-    built = shipped.build(settings["size"] or shipped.sizes[0], device=resolved_device(device or "cpu"), seed=seed)
+    built = shipped.build(settings["size"] or shipped.sizes[0], device=usable_device(device or "cpu"), seed=seed)
     return model, OwnCase(model=built.model, inputs=tuple(built.inputs))
 
 

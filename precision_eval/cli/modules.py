@@ -14,7 +14,7 @@ from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_INTERRUPTED, leaving_is_noticed
 from precision_eval.cli.progress import bar_on
 from precision_eval.cli.settings import MODULES, read_settings, set_option, settings_help
-from precision_eval.core.environment import resolved_device
+from precision_eval.core.environment import usable_device
 from precision_eval.core.errors import check_known
 from precision_eval.core.files import TrialFile, check_own_folder, claimed
 from precision_eval.core.formatting import one_line
@@ -77,6 +77,7 @@ def find_policy(
     check_known("format:", format, FORMATS)
     check_own_folder(out, "modules.jsonl")
     path = out / "policy.py"
+    device = usable_device("auto")
     with leaving_is_noticed():
         case = case_by_id(target)
     size = case.default_sizes[0]
@@ -84,7 +85,6 @@ def find_policy(
         seeds, file = range(seed, seed + CHOOSING), TrialFile(out / "modules.jsonl")
         policy = search_modules(case, size, seeds=seeds, format=format, file=file, max_drift=max_drift, progress=show)
         write_policy(policy, target, path)
-        device = resolved_device("auto")
         time = launched = None
         if policy.parts:
             time, launched = time_policy(policy, case.build(size, device=device, seed=seed), device=device)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from precision_eval.core.environment import cpu_model, resolved_device, usable_cores
+from precision_eval.core.environment import cpu_model, usable_cores, usable_device
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import counted
 from precision_eval.core.targets import is_target
@@ -96,7 +96,7 @@ def gate_trees(
     with source_trees(base, head) as trees:
         progress("calling both sides")
         importlib.import_module("precision_eval.measure.latency")  # here, and not by each process again
-        plan = replace(plan, device=_isolated(resolved_device, plan.device))
+        plan = replace(plan, device=_isolated(usable_device, plan.device))
         for case, tree in itertools.product(filter(is_target, plan.cases), trees):
             _isolated(_admit, tree, plan, case)
         unchanged = [case for case in plan.cases if _isolated(_are_same, trees, plan, case)]

@@ -8,9 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from precision_eval.cases.own import on_device
 from precision_eval.cli.examine import _write_patch, case_to_examine
+from precision_eval.core import environment
 from precision_eval.doctor.diagnosis import Patch
 
 FACTORIES = """import os, threading
@@ -119,6 +121,16 @@ def test_a_slip_is_one_line_and_exits_with_2(refused, factory, message):
 def test_no_command_ends_with_0_because_a_model_does(refused, words):
     command, *factories = words
     refused("ends the program", command, *(f"doctor_factories:{factory}" for factory in factories))
+
+
+def test_a_card_that_is_taken_is_one_line_of_doctor_and_modules(refused, monkeypatch):
+    def zeros(*args, **kwargs):
+        raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors")
+
+    monkeypatch.setattr(environment, "resolved_device", lambda device: "cuda")
+    monkeypatch.setattr(torch, "zeros", zeros)
+    for words in (("doctor", "doctor_factories:split", "--device", "cuda"), ("modules", "doctor_factories:split")):
+        refused("device cuda does not work: another process has it for itself", *words)
 
 
 WHOLE = Patch(place=None, diff="--- a/here.py\n+++ b/here.py\n", code="", origin="", verified=True, left=())
