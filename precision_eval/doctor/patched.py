@@ -12,6 +12,9 @@ import linecache
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import compress
+from operator import is_
 from types import CodeType, FunctionType
 
 from precision_eval.doctor.source import Insertion, forget_source, short_path
@@ -26,6 +29,7 @@ class PatchedSource:
     def __init__(self) -> None:
         self._original: dict[str, list[str]] = {}
         self._edited: dict[str, list[str]] = {}
+        self._compiled: dict[str, CodeType] = {}
         self._at: dict[str, set[int]] = {}  # file → edited lines
         self.only_removes = True
         self._swaps: list[tuple[FunctionType, CodeType]] = []
@@ -56,7 +60,7 @@ class PatchedSource:
                 lines[insertion.line - 1] = (
                     raw[: insertion.column] + text + raw[insertion.column + insertion.removed :]
                 ).decode()
-            compile("".join(lines), file, "exec", dont_inherit=True)
+            self._compiled[file] = compile("".join(lines), file, "exec", dont_inherit=True)
             self._original[file], self._edited[file] = original, lines
             self._at.setdefault(file, set()).update(insertion.line for insertion in of_file)
             self.only_removes &= not any(insertion.text for insertion in of_file)
@@ -121,8 +125,8 @@ class PatchedSource:
 
     def _functions(self) -> list[tuple[FunctionType, CodeType]]:
         new: dict[tuple[str, str, int], list[CodeType]] = {}
-        for file, lines in self._edited.items():
-            for code in _codes_in(compile("".join(lines), file, "exec", dont_inherit=True)):
+        for file, module in self._compiled.items():
+            for code in _codes_in(module):
                 new.setdefault((file, code.co_qualname, code.co_firstlineno), []).append(code)
         swaps = []
         if self._edited.keys() - self._alive.keys():  # once a file: it looks at all objects
@@ -159,7 +163,8 @@ def _living_functions() -> list[FunctionType]:
     if is_frozen:
         gc.unfreeze()
     try:
-        return [value for value in gc.get_objects() if type(value) is FunctionType]  # isinstance runs proxies
+        objects = gc.get_objects()
+        return list(compress(objects, map(partial(is_, FunctionType), map(type, objects))))  # isinstance runs proxies
     finally:
         if is_frozen:
             gc.freeze()

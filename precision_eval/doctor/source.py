@@ -56,26 +56,32 @@ def source_line(code: CodeType, instruction: int) -> SourceLine:
 def _parsed(file: str) -> tuple[list[str], tuple[ast.AST, ...]]:
     """Return a file's lines and all its nodes; nothing where it is no Python."""
     lines = linecache.getlines(file)
-    try:
-        return lines, tuple(ast.walk(ast.parse("".join(lines))))
-    except SyntaxError:
-        return [], ()
+    nodes = _nodes_of("".join(lines))[0]
+    return (lines, nodes) if nodes else ([], ())
+
+
+@lru_cache(maxsize=16)
+def _nodes_of(text: str) -> tuple[tuple[ast.AST, ...], dict[tuple[int, int, int, int], ast.AST]]:
+    """Return all nodes of a text, and by its place each that an instruction may span."""
+    nodes: list[ast.AST] = []
+    with suppress(SyntaxError):
+        nodes.append(ast.parse(text))
+    for node in nodes:  # ast.walk takes twice as long
+        for value in [getattr(node, name, None) for name in node._fields]:
+            nodes += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, ast.AST)]
+    kinds = ast.Call | ast.BinOp | ast.AugAssign | ast.Subscript | ast.Assign | ast.Attribute
+    spanned = [node for node in nodes if isinstance(node, kinds)]
+    return tuple(nodes), {(n.lineno, n.end_lineno or 0, n.col_offset, n.end_col_offset or 0): n for n in spanned}
 
 
 @lru_cache(maxsize=4096)
 def node_at(code: CodeType, instruction: int) -> ast.AST | None:
-    span, (_, nodes) = _span(code, instruction), _parsed(code.co_filename)
+    span = _span(code, instruction)
     if span is None:
         return None
-    first, last, start, end = span
-    best: ast.AST | None = None
-    for node in nodes:
-        if not isinstance(node, ast.Call | ast.BinOp | ast.AugAssign | ast.Subscript | ast.Assign | ast.Attribute):
-            continue
-        if (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset) == (first, last, start, end):
-            best = node
+    best = _nodes_of("".join(_parsed(code.co_filename)[0]))[1].get(span)
     if isinstance(best, ast.Subscript):  # an assignment's instruction spans its target
-        for node in [node for node in nodes if isinstance(node, ast.Assign)]:
+        for node in [node for node in nodes_in(code.co_filename) if isinstance(node, ast.Assign)]:
             if best in node.targets:
                 return node
             target = node.targets[0]

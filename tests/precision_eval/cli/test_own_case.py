@@ -84,7 +84,8 @@ def test_a_slip_in_a_factory_is_one_line_and_code_2_and_nothing_is_written(folde
     assert not (folder / "out" / "records.jsonl").exists()
 
 
-def test_a_bad_candidate_is_a_row_with_its_error_and_the_others_are_measured(folder):
+def test_a_bad_candidate_is_a_row_with_its_error_and_the_others_are_measured(folder, program, monkeypatch):
+    monkeypatch.chdir(folder)
     bad = {
         "slips.py:fails": "raises AttributeError: 'Attention' object has no attribute 'missing'",
         "slips.py:absent": "has no 'absent'",
@@ -92,8 +93,8 @@ def test_a_bad_candidate_is_a_row_with_its_error_and_the_others_are_measured(fol
     }
     arguments = ["run", "my_case.py:factory", "--fix", "full_float32", "--measure", "trace", "--out", "out"]
     names = ",".join((*bad, "my_case.py:wide_cache"))
-    done = command(folder, *arguments, "--candidate", names)
-    assert done.returncode == 0, done.stderr
+    code, printed, err = program(*arguments, "--candidate", names)
+    assert code == 0, err
     traces = {record.fix: record for record in records(folder).values()}
     assert {fix for fix, record in traces.items() if record.status == "passed"} == {
         "full_float32",
@@ -102,12 +103,12 @@ def test_a_bad_candidate_is_a_row_with_its_error_and_the_others_are_measured(fol
     for fix, message in bad.items():
         assert traces[fix].status == "raised"
         assert message in traces[fix].reason
-        assert fix in done.stdout
-    assert not re.search("dynamo_fallback|upstream|Nothing measured cures", done.stdout)
+        assert fix in printed
+    assert not re.search("dynamo_fallback|upstream|Nothing measured cures", printed)
 
     (folder / "nowhere.py").write_text(own_files.CASE + "\n\nf = wide_cache\n")
-    mended = command(folder, *arguments, "--candidate", "nowhere.py:f,slips.py:fails")
-    assert "2 of 3 already measured" in mended.stdout
+    _, printed, _ = program(*arguments, "--candidate", "nowhere.py:f,slips.py:fails")
+    assert "2 of 3 already measured" in printed
     assert {record.fix: record.status for record in records(folder).values()}["nowhere.py:f"] == "passed"
 
 

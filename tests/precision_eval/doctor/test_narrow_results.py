@@ -175,12 +175,12 @@ class Accumulator(nn.Module):
 
 
 def test_a_sum_in_half_is_kept_in_float32_where_it_is_made():
-    model, x = seeded(Accumulator, 400, 16)
+    model, x = seeded(Accumulator, 200, 16)
     diagnosis = examine(model, x + 1, fixes=False)
     assert diagnosis.patch.verified
     assert "+        total = torch.zeros_like(self.head.weight, dtype=torch.float32)" in diagnosis.patch.diff
     assert diagnosis.patch.code == ""
-    wide, x = seeded(lambda: Accumulator(torch.float32), 400, 16)
+    wide, x = seeded(lambda: Accumulator(torch.float32), 200, 16)
     assert examine(wide, x + 1, fixes=False).faults == ()
 
 
