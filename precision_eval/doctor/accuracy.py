@@ -14,14 +14,13 @@ from dataclasses import dataclass
 
 import torch
 
-from precision_eval.core.formats import short
+from precision_eval.core.formats import short, ulp
 from precision_eval.core.formatting import join, percent
 from precision_eval.doctor.diagnosis import Finding, Severity
 from precision_eval.doctor.error_budget import (
     Place,
     Share,
     drift_between,
-    find_unseen_rounding,
     first_rounding,
     kept_results,
     largest_shares,
@@ -33,12 +32,11 @@ from precision_eval.doctor.error_budget import (
     working_format,
 )
 from precision_eval.doctor.findings import declared_formats
-from precision_eval.doctor.narrow_results import find_narrow_loss, find_unlike_codes
 from precision_eval.doctor.source import source_line
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import CallOutcome, copy_model, output_error, relative_error
-from precision_eval.trace.dtype_flow import DtypeFlow, Event
+from precision_eval.trace.dtype_flow import HALVES, DtypeFlow, Event
 from precision_eval.trace.operations import EIGHT_BITS, OperationKind
 from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
 from precision_eval.trace.replay import Steps, TracedStep, rounding
@@ -69,6 +67,10 @@ DIFFERENCES = frozenset(
     ("sub", "sub_", "rsub", "__sub__", "__rsub__", "__isub__", "add", "add_", "__add__", "__iadd__")
 )
 MOST_DIFFERENCES, MOST_ROUNDINGS = 4, 256
+
+LOSSES = frozenset(
+    f"{name}_loss" for name in ("nll", "mse", "l1", "smooth_l1", "huber", "ctc", "poisson_nll", "gaussian_nll")
+) | {"cross_entropy", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits"}
 
 # Operations whose result hangs on an index or a condition: a near tie decided otherwise changes all of it.
 LOOKUPS = frozenset(("embedding", "__getitem__", "index_select", "gather", "take_along_dim", "where"))
@@ -181,31 +183,28 @@ def of_numbers(
                 _finding_of_share(subject, share, drift, observer),
                 share.step.event,
             )
-    unseen = None if reference.name == "float32" else _finding_of_unseen(subject)
     if excess is not None:
-        noted = unseen or finding_of_drift(subject, excess)
-        is_tie = noted[1] is None and noted[0].op in LOOKUPS
-        unlike = find_unlike_codes(subject) if is_tie else None
-        if unlike is not None:  # what is looked up was computed in half
-            noted = finding_at(unlike[0], "fault", f"{excess}; {unlike[1]}"), unlike[0].event
-        return excess, noted
+        return excess, finding_of_drift(subject, excess)
     if reference.name != "float64":
         return None, None
-    return None, find_rounded_angle(subject, observer.angles, base) or _finding_of_narrow(subject) or unseen
+    return None, find_rounded_angle(subject, observer.angles, base) or find_narrow_loss(subject)
 
 
-def _finding_of_narrow(subject: ExaminedModel) -> tuple[Finding, Event | None] | None:
-    found = find_unlike_codes(subject) or find_narrow_loss(subject)
-    return None if found is None else (finding_at(found[0], "risk", found[1]), found[0].event)
-
-
-def _finding_of_unseen(subject: ExaminedModel) -> tuple[Finding, Event | None] | None:
-    found = find_unseen_rounding(subject)
-    if found is None:
+def find_narrow_loss(subject: ExaminedModel) -> tuple[Finding, Event | None] | None:
+    """Name the first loss that is computed in half, and its steps."""
+    if not any(step.name in LOSSES and step.dtype in HALVES for step in steps_of(subject)):
         return None
-    step, dtype = found
-    reason = f"what it is given came from out of torch's sight with no more digits than {short(dtype)} holds"
-    return finding_at(step, "risk", reason), None
+    model = copy_model(subject)
+    for step, result in run_steps(model, model.tensors, {}, keeps=True).results:
+        largest = result.abs().max().double() if result.numel() else torch.tensor(torch.inf)
+        if step.name in LOSSES and step.dtype in HALVES and largest.isfinite():
+            apart = float(ulp(largest, short(step.dtype)))
+            reason = (
+                f"the loss is computed in {short(step.dtype)}, whose numbers are {apart:.2g} apart at "
+                f"{float(largest):.3g}, and what it is given is rounded so too; give it float32, as autocast does"
+            )
+            return finding_at(step, "risk", reason), step.event
+    return None
 
 
 def _find_outweighing(

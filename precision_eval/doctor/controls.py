@@ -7,17 +7,14 @@ a cost that no operation shows.
 
 from __future__ import annotations
 
-import math
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from precision_eval.core.formats import short
 from precision_eval.core.formatting import join, percent, plural
@@ -32,15 +29,12 @@ from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import (
     MOST_ZEROS,
     CallOutcome,
-    attempt,
-    copy_model,
     observe_call,
     output_error,
     run_fresh,
     zeros_of,
 )
 from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, is_internal, line_outside
-from precision_eval.trace.operations import name_of, python_body
 from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
 from precision_eval.trace.replay import rounding
 
@@ -150,78 +144,6 @@ def blame_epsilon(
         module_class=type(subject.unwrapped).__name__,
     )  # fmt: skip
     return blamed, patch or Patch(place=place, diff="", code="", origin=reason, verified=False, left=())
-
-
-class _Numbers(TorchFunctionMode):
-    """Notes the numbers that operations are given, or gives them those of another call where they are far apart."""
-
-    def __init__(self, others: Mapping[Any, list[float]] | None = None) -> None:
-        super().__init__()
-        self.others = others or {}
-        self.given: dict[Any, list[float]] = {}
-        self.changed: list[tuple[CodeLine, str, float, float]] = []  # line, operation, the number here and there
-        self.calls: Counter[Any] = Counter()
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if body := python_body(func):
-            with self:
-                return body(*args, **(kwargs or {}))
-        values = (*args, *(kwargs or {}).values())
-        numbers = [value for value in values if isinstance(value, float) and math.isfinite(value)]
-        if not numbers:
-            return func(*args, **(kwargs or {}))
-        code, instruction, _ = line_outside(sys._getframe(1))
-        at = code, instruction, name_of(func)
-        self.calls[at] += 1
-        key = *at, self.calls[at]
-        self.given[key] = numbers
-        others = self.others.get(key, numbers)
-        far = {a: b for a, b in zip(numbers, others, strict=False) if _are_far_apart(a, b)}
-        self.changed += [((code, instruction), name_of(func), a, b) for a, b in far.items()]
-
-        def other(value: Any) -> Any:
-            return far.get(value, value) if isinstance(value, float) else value
-
-        return func(*map(other, args), **{name: other(value) for name, value in (kwargs or {}).items()})
-
-
-def _are_far_apart(one: float, other: float) -> bool:
-    """Whether two numbers that a half format holds differ by more than rounding makes them."""
-    sizes = sorted((abs(one), abs(other)))
-    return sizes[1] <= torch.finfo(torch.float16).max and (sizes[1] > 2 * sizes[0] or one * other < 0)
-
-
-def blame_number(
-    subject: ExaminedModel, reference: Reference, excess: Excess, finding: Finding
-) -> tuple[Finding, Patch | None]:
-    """Blame a number that the code chooses by the format where a drift goes away with the one that float64 is given."""
-    exact = _Numbers()
-
-    def noted(twin: ExaminedModel, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        with exact:
-            return twin(*inputs)
-
-    run_as(subject, in_wide, through=noted)
-    model, numbers = copy_model(subject), _Numbers(exact.given)
-    with numbers:
-        drift = output_error(attempt(lambda: model(*model.tensors)).outputs, reference.outputs)
-    if not numbers.changed or drift is None or drift > max(excess.allowed, excess.drift / 2):
-        return finding, None
-    line, op, here, there = numbers.changed[0]
-    reason = (
-        f"the output's relative error to float64 is {excess.drift:.2g}, and {drift:.2g} with the number that the code "
-        f"gives {op} in float64: it is {here:.2g} here and {there:.2g} there; the code chooses it by the format, or "
-        "computes it in it"
-    )
-    place = source_line(*line)
-    blamed = replace(
-        finding, severity="fault", op=op, place=place, reason=reason, module="", operands=(),
-        module_class=type(subject.unwrapped).__name__,
-    )  # fmt: skip
-    advice = f"give {op} a number that fits its values, such as {there:.2g}, in this format too"
-    return blamed, Patch(place=place, diff="", code="", origin=advice, verified=False, left=())
 
 
 def blame_trained_halves(subject: ExaminedModel, error: Exception) -> tuple[tuple[tuple[str, str], ...], str] | None:

@@ -18,10 +18,8 @@ import torch
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import in_wide, run_as
 from precision_eval.measure.model_calls import attempt, copy_model, module_paths, relative_error
-from precision_eval.trace.observer import TensorMap
 from precision_eval.trace.operations import WITH_WEIGHTS, OperationKind
-from precision_eval.trace.provenance import named_tensors
-from precision_eval.trace.replay import Steps, TracedStep, rounding
+from precision_eval.trace.replay import Steps, TracedStep
 
 # Lines that are named as one where none of them outweighs the others by itself.
 MOST_LINES = 3
@@ -98,17 +96,6 @@ def kept_results(
     if min(own.room_bytes, exact.room_bytes) < 0:
         return [], {}
     return own.results, {step.identity: result for step, result in exact.results}
-
-
-def find_unseen_rounding(subject: ExaminedModel) -> tuple[TracedStep, torch.dtype] | None:
-    """The first step that is given what was rounded out of torch's sight to fewer digits than it works in itself."""
-    model = copy_model(subject)
-    origins: TensorMap[bool] = TensorMap()
-    for _, _, tensor in named_tensors(model, model.tensors):
-        origins[tensor] = True
-    run = run_steps(model, model.tensors, {}, origins=origins)
-    given = ((run.steps[at], dtype) for at, dtype in run.unseen if at < len(run.steps))
-    return next(((step, dtype) for step, dtype in given if rounding(dtype) > rounding(step.dtype)), None)
 
 
 def drift_between(rounded: Steps, exact: Steps) -> float:

@@ -33,7 +33,6 @@ from precision_eval.doctor.controls import (
     CACHE_OFF,
     blame_cached_casts,
     blame_epsilon,
-    blame_number,
     blame_trained_halves,
     count_inside_float64,
     find_idle_autocast,
@@ -57,7 +56,6 @@ from precision_eval.doctor.findings import (
     ranges_of,
     recast_of,
 )
-from precision_eval.doctor.lost_values import find_bias_made_bool, find_collapsed
 from precision_eval.doctor.remedies import BACKEND, Trials, prices_of, try_fixes
 from precision_eval.doctor.repairs import Repair, repairs_of, search_doubts
 from precision_eval.doctor.source import source_line
@@ -93,7 +91,7 @@ from precision_eval.trace.provenance import named_tensors
 # Relative difference of two calls up to which a model is called repeatable though not bit-identical.
 REPEATABLE = 1e-6
 
-_WITHOUT_EVENT = ("drift", "declared", "as_bool", "collapsed")
+_WITHOUT_EVENT = ("drift", "declared")
 
 
 def examine(
@@ -376,7 +374,7 @@ def _judge_call(
     if in_float64_too:
         findings, patch = blame_arithmetic(subject, findings, events, reference)
     if raised is None:
-        findings += _risks(subject, observer, seen, reference, base)
+        findings += _unused(subject, observer, base)
     is_right = raised is None and not broken and not any(finding.severity != "note" for finding in findings)
     late = find_late_cast(subject, seen, reference, observer) if is_right else None
     if late is not None:
@@ -391,17 +389,10 @@ def _judge_call(
     return _Judged(findings, events, excess, drifts, in_float64_too, patch)
 
 
-def _risks(
-    subject: ExaminedModel, observer: DtypeFlow, seen: CallOutcome, reference: Reference, base: torch.dtype
-) -> tuple[Finding, ...]:
-    """What no drift shows: values that a format or a bool does not hold, and formats that nothing runs in."""
-    found = (
-        find_bias_made_bool(observer, seen.outputs or ()),
-        find_collapsed(subject, observer) if reference.name == "float64" else None,
-        find_idle_autocast(observer),
-        None if observer.numbers is None else unused_formats(subject, base, observer.numbers.counts),
-    )
-    return tuple(finding for finding in found if finding is not None)
+def _unused(subject: ExaminedModel, observer: DtypeFlow, base: torch.dtype) -> tuple[Finding, ...]:
+    """Name formats that nothing runs in."""
+    declared = None if observer.numbers is None else unused_formats(subject, base, observer.numbers.counts)
+    return tuple(finding for finding in (find_idle_autocast(observer), declared) if finding is not None)
 
 
 def _blame_other(
@@ -413,10 +404,7 @@ def _blame_other(
         drift = replace(drift, severity="risk")
     if observer.autocast:
         drift, patch = blame_cached_casts(subject, reference, excess, drift)
-    for blame in (blame_epsilon, blame_number):
-        if patch is None:
-            drift, patch = blame(subject, reference, excess, drift)
-    return drift, patch
+    return (drift, patch) if patch is not None else blame_epsilon(subject, reference, excess, drift)
 
 
 def _device_of(subject: ExaminedModel) -> str:

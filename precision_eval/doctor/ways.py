@@ -16,9 +16,9 @@ from collections.abc import Iterable
 import torch
 
 from precision_eval.core.formats import short
+from precision_eval.doctor.accuracy import LOSSES
 from precision_eval.doctor.choices import as_path, change_of, choices_of, dtype_in, with_cast_argument, words_of
 from precision_eval.doctor.findings import INDEX_OF, asks_integers, is_of_optimizer, owner_of, written_operands
-from precision_eval.doctor.narrow_results import LOSSES
 from precision_eval.doctor.source import (
     Insertion,
     callee,

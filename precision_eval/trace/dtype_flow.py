@@ -26,10 +26,9 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from precision_eval.core.formats import short
-from precision_eval.trace.observer import InsideOperation, ModuleCall, ModuleCalls, TensorMap, backend_name
+from precision_eval.trace.observer import InsideOperation, ModuleCall, ModuleCalls, backend_name
 from precision_eval.trace.operations import (
     ASSIGNMENTS,
-    CHOOSING,
     FLOATS,
     PART_DTYPES,
     Key,
@@ -45,7 +44,6 @@ from precision_eval.trace.value_counts import ValueCounts, reach_of, size_of
 # A code object and an instruction in it.
 CodeLine = tuple[CodeType, int]
 
-_TO_BOOL = torch.Tensor.bool
 _TENSORS = (torch.Tensor, nn.Parameter)
 # Operations that take an angle, whose absolute error counts, not the relative one.
 TURNING = frozenset(("sin", "cos", "tan", "sin_", "cos_", "polar"))
@@ -259,10 +257,6 @@ class DtypeFlow(TorchFunctionMode):
         self.idle_autocasts: list[tuple[CodeLine, torch.dtype]] = []  # that are switched off, with their format
         self.narrowed_products: list[tuple[CodeLine, Provenance]] = []  # by autocast, though float32 was asked for
         self.widened: list[Provenance] = []  # casts from half to float32 by hand
-        self.chosen: list[tuple[Provenance, CodeLine]] = []  # by what indices are chosen, and where
-        self.bools: TensorMap[tuple[Provenance, int]] = TensorMap()  # made of numbers that are no mask, and how many
-        self.bool_casts: list[tuple[Provenance, int]] = []
-        self.bool_masks: list[tuple[Provenance, int]] = []  # of those what attention took for a mask
         self.sums: list[Provenance] = []  # running sums and products in half
         self.autocasts: list[tuple[CodeLine, str]] = []  # all, with their device
         self.attention: Counter[tuple[str, tuple[str, ...]]] = Counter()
@@ -380,8 +374,6 @@ class DtypeFlow(TorchFunctionMode):
         except Exception as error:
             self._note_raised(error, func, kind, args, kwargs)
             raise
-        if self.bool_casts or name_of(func) in CHOOSING:
-            self._follow_choices(func, args, kwargs, result)
         if kind is _VIEW or (self.bits and kind is _WRITE):
             self._follow_bits(func, kind, args, kwargs, result)
         if result.__class__ is torch.Tensor or isinstance(result, torch.Tensor):
@@ -394,8 +386,6 @@ class DtypeFlow(TorchFunctionMode):
             self.tensors.pass_on(args[0], floating)
         elif floating or (result is None and kind is _WRITE):
             self._follow(self._operation(func, kind, args, kwargs), floating)
-        elif isinstance(result, torch.Tensor) and result.dtype is torch.bool and (kind is _CAST or func is _TO_BOOL):
-            self._note_bool(self._operation(func, kind, args, kwargs), result)
         elif kind is _CAST and isinstance(result, torch.Tensor):
             self._truncate(self._operation(func, kind, args, kwargs), result)
         return result
@@ -705,29 +695,6 @@ class DtypeFlow(TorchFunctionMode):
         if line not in self._frames:
             self._frames[line] = tuple(_frames(sys._getframe(1), self.modules.called))
         return self._frames[line]
-
-    def _note_bool(self, operation: Operation, result: torch.Tensor) -> None:
-        """Note numbers, more unlike ones than a mask has, of which a cast to bool keeps only whether they are 0."""
-        source = operation.args[0]
-        with torch._C.DisableTorchFunction():
-            values = source[source.isfinite()].unique().numel() if operation.records and source.dim() > 1 else 0
-        if values > 2:
-            record = operation.records[0]
-            made = Provenance("cast", "bool", record.dtype, (record,), *operation.line, operation.call)
-            self.bools[result] = made, values
-            self.bool_casts.append((made, values))
-
-    def _follow_choices(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Note by what indices are chosen, and follow what was made bool."""
-        kind = kind_of(func)
-        if name_of(func) in CHOOSING and args and args[0].dtype in FLOATS:
-            self.chosen.append((self.tensors[args[0]], line_outside(sys._getframe(2))[:2]))
-        given = [value for value in (*args, *(kwargs or {}).values()) if isinstance(value, torch.Tensor)]
-        for origin in (self.bools.get(value) for value in given if value.dtype is torch.bool):
-            if origin is not None and kind is _ATTENTION:
-                self.bool_masks.append(origin)
-            elif origin is not None and isinstance(result, torch.Tensor) and result.dtype is torch.bool:
-                self.bools[result] = origin
 
     def _follow_bits(self, func: Any, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> None:
         """Follow bits that are viewed in another dtype; written or read as another format they are other numbers."""

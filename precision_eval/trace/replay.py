@@ -16,12 +16,10 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch._C import _functorch as functorch
-from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import TorchFunctionMode
 
 from precision_eval.trace.dtype_flow import TURNING, Event, floating_operands, line_outside
-from precision_eval.trace.observer import ModuleCall, ModuleCalls, TensorMap
+from precision_eval.trace.observer import ModuleCall, ModuleCalls
 from precision_eval.trace.operations import CHOOSING, PART_DTYPES, Key, OperationKind, kind_of, name_of, python_body
 from precision_eval.trace.provenance import Provenance
 from precision_eval.trace.value_counts import unwrapped
@@ -93,7 +91,6 @@ class Steps(TorchFunctionMode):
         paths: dict[int, str],
         rounded: dict[int, TracedStep],
         *,
-        origins: TensorMap[bool] | None = None,
         keeps: bool = False,
         instead: dict[Hashable, torch.Tensor] | None = None,
         scaled: bool = False,
@@ -105,8 +102,6 @@ class Steps(TorchFunctionMode):
         self.lost = 0.0, 0.0  # of the operands of such a result what it is off by, and what it is, where it is off
         self.results: list[tuple[TracedStep, torch.Tensor]] = []  # of each step that makes new numbers
         self.room_bytes = MOST_BYTES
-        self.origins = origins  # of every tensor that was stored, or that an operation of torch made
-        self.unseen: list[tuple[int, torch.dtype]] = []  # steps that were given others, which hold so few digits
         self.modules = ModuleCalls(paths)
         self.rounded = {step.identity: step for step in rounded.values()}
         self.occurrences: Counter[Hashable] = Counter()
@@ -128,8 +123,6 @@ class Steps(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         if name_of(func) in CHOOSING:
             self._note_choice(name_of(func), result)
-        if self.origins is not None:
-            self._look(func, args, kwargs, result)
         if kind_of(func) in (OperationKind.SKIP, OperationKind.DTYPE, OperationKind.VIEW):
             return result
         writes = result is None and args
@@ -180,33 +173,6 @@ class Steps(TorchFunctionMode):
             size = torch.stack(torch.broadcast_tensors(*sizes, exact)[:2]).amax(0)[off]
             self.lost = float(((result - exact).abs()[off] / size).amax()), float((exact.abs()[off] / size).amax())
             result.copy_(exact)
-
-    def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any) -> None:
-        """Note what an operation is given that torch did not make, and that holds few digits."""
-        assert self.origins is not None
-        with torch._C.DisableTorchFunction():
-            for _, tensor in floating_operands(args, kwargs):
-                if self.origins.get(tensor) is None:
-                    self.origins[tensor] = True
-                    self.unseen += [(len(self.steps), dtype) for dtype in _digits(tensor)]
-            of_torch = not isinstance(func, OpOverload | OpOverloadPacket)
-            for part in result if isinstance(result, tuple | list) else (result,):
-                if isinstance(part, torch.Tensor):
-                    self.origins[part] = True
-                    if not of_torch and part.is_floating_point():
-                        self.unseen += [(len(self.steps), dtype) for dtype in _digits(part)]
-
-
-def _digits(tensor: torch.Tensor) -> tuple[torch.dtype, ...]:
-    """The narrow format that holds all values of a tensor; none where they are whole numbers, or few bits hold them."""
-    if functorch.is_functorch_wrapped_tensor(tensor) or tensor.device.type == "meta":
-        return ()
-    values = _real(tensor).double()
-    values = values[values.isfinite()]
-    eighths = torch.frexp(values).mantissa * 16
-    if bool((eighths == eighths.round()).all()) or bool((values == values.round()).all()):
-        return ()
-    return tuple(d for d in (torch.bfloat16, torch.float16) if torch.equal(values.to(d).double(), values))[:1]
 
 
 def _is_another_whole_number(exact: torch.Tensor, rounded: torch.Tensor) -> bool:
