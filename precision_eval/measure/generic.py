@@ -55,6 +55,8 @@ _NOT_CAPTURED = (
     "launches are in this time"
 )
 
+_NO_COPY = f"no copy: memory has no room for one of {BASELINE}, so its noise floor is of the same tensors"
+
 _FREE_BASELINE = (
     "{} attention has no kernel for the baseline, which ran with torch's own choice: the ratio is of the backend too"
 )
@@ -228,16 +230,18 @@ def _time_once(cell: Cell, process: int) -> dict[str, Timed]:
         if isinstance(baseline, Outcome):
             reason = f"the baseline {BASELINE} cannot be timed: {baseline.reason}"
             return timed | {fix: failed(fix, baseline.status, reason) for fix in candidates} | {BASELINE: baseline}
-        twin = prepare_candidate(free, BASELINE, built, stack, shares=shares)
-        if isinstance(twin, Outcome):  # of the very computation that has just worked, so memory is short
-            raise MemoryError(f"a copy of {BASELINE}: {twin.reason}")
-        if shares:
-            give_own_memory(twin, built.model)
+        doubts: tuple[str, ...] = () if refused is None else (_FREE_BASELINE.format(cell.options.sdpa_backend),)
+        try:
+            twin = _copy_of_baseline(free, built, stack, shares=shares)
+        except (RuntimeError, MemoryError) as error:
+            if len(cell.fixes) > 1 or not is_out_of_memory(error):
+                raise
+            twin, doubts = baseline, (*doubts, _NO_COPY)
         clocks = _clocks(cell, is_bare=isinstance(built.model, CachedAttention))
         candidates |= {BASELINE: baseline}
         if cell.options.compile_mode is None:  # else the compiler's graphs hold the addresses of tensors
             stack.enter_context(sharing(candidates, BASELINE))
-        timed |= _ratios(cell, process, candidates, twin, clocks, is_pinned=refused is None)
+        timed |= _ratios(cell, process, candidates, twin, clocks, doubts)
         if refused is not None:  # what ran free is a reference and no answer to what runs under the pin
             timed[BASELINE] = refused
     return timed
@@ -253,6 +257,16 @@ def _can_share_parameters(cell: Cell, built: BuiltCase) -> bool:
             if isinstance(ready, Candidate):
                 return not writes_parameters(ready)
     return False
+
+
+def _copy_of_baseline(cell: Cell, built: BuiltCase, stack: ExitStack, *, shares: bool) -> Candidate:
+    """Prepare the baseline once more, in memory of its own."""
+    twin = prepare_candidate(cell, BASELINE, built, stack, shares=shares)
+    if isinstance(twin, Outcome):  # of the very computation that has just worked, so memory is short
+        raise MemoryError(f"a copy of {BASELINE}: {twin.reason}")
+    if shares:
+        give_own_memory(twin, built.model)
+    return twin
 
 
 def _prepare_beside_others(
@@ -290,10 +304,8 @@ def _ratios(
     candidates: dict[str, Candidate],
     twin: Candidate,
     clocks: Mapping[str, dict[str, Any]],
-    *,
-    is_pinned: bool,
+    doubts: tuple[str, ...] = (),
 ) -> dict[str, Timed]:
-    doubts: tuple[str, ...] = () if is_pinned else (_FREE_BASELINE.format(cell.options.sdpa_backend),)
     doubts += () if cell.options.compile_mode is None else (_HELD_IN_PLACE,)
     by_clock: dict[str, dict[str, PairedRatio]] = {fix: {} for fix in candidates}
     # On a CPU what differs by process is allowed for, or given processes.

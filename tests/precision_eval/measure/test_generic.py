@@ -196,7 +196,7 @@ def test_a_compiled_call_that_is_not_captured_says_so_in_the_devices_time_alone(
     monkeypatch.setattr(generic, "compare_latency", lambda *_, **__: {"kv_to_query": Doubted()})
     cell = made_cell("latency", "kv_to_query", "full_float32", device="cuda:0")
     candidates = {"kv_to_query": Candidate(print), "full_float32": candidate}
-    timed = generic._ratios(cell, 0, candidates, candidate, {"warm_l2": {}, "launched": {}}, is_pinned=True)
+    timed = generic._ratios(cell, 0, candidates, candidate, {"warm_l2": {}, "launched": {}})
     assert timed["kv_to_query"]["warm_l2"].doubts == (candidate.doubt,)
     assert timed["kv_to_query"]["launched"].doubts == ()
 
@@ -283,7 +283,7 @@ def sizes_held(cell, monkeypatch, device="cuda:0"):
     """Bytes of the parameters of all fixes and the baseline's copy, each storage once, as `_ratios` gets them."""
     seen = {}
 
-    def count(cell, process, candidates, twin, clocks, *, is_pinned):
+    def count(cell, process, candidates, twin, clocks, doubts):
         every = {name: placement._module_of(one.call) for name, one in {**candidates, "twin": twin}.items()}
         for name, model in every.items():
             seen[name] = {p.untyped_storage().data_ptr(): p.nbytes for p in model.parameters()}
@@ -341,3 +341,13 @@ def test_memory_that_ends_while_several_are_prepared_is_no_fixs_doing(tmp_path, 
     result = run_cell(made_cell("latency", "query_to_half", "kv_to_query", "full_float32", budget_s=0.05), tmp_path)
     assert result.raised
     assert {outcome.status for outcome in result.outcomes} == {"out_of_memory"}
+
+
+def test_a_fix_alone_is_timed_though_memory_has_no_room_for_a_copy_of_the_baseline(tmp_path, monkeypatch):
+    def full(*args):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(generic, "_copy_of_baseline", lambda *args, **named: full())
+    (alone,) = run_cell(made_cell("latency", "query_to_half", budget_s=0.05), tmp_path).outcomes
+    assert alone.status == "passed"
+    assert generic._NO_COPY in alone.data["doubts"]

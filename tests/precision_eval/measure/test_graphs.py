@@ -152,7 +152,7 @@ class TestVerdictsRestOnTheDevice:
         half, wide, twin = (Candidate(work(machine, *times)) for times in (HALF, WIDE, WIDE))
         clocks = generic._clocks(cell, is_bare=is_bare)
         candidates = {"query_to_half": half, "full_float32": wide}
-        timed = generic._ratios(cell, 0, candidates, twin, clocks, is_pinned=True)
+        timed = generic._ratios(cell, 0, candidates, twin, clocks)
         return generic._as_outcome("query_to_half", [[timed]]).data
 
     def test_faster_on_the_device_and_slower_when_launched_is_faster(self, machine):
