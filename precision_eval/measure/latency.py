@@ -338,11 +338,11 @@ def _plan_groups(rounds: Rounds, rules: _Rules, draws: Draws | None, *, left_s: 
     least = _LEAST_GROUPS if wanted <= affordable else _LEAST_AFFORDED
     if planned >= least:
         return planned, ()
-    needed_s = (least - 1) * draws.cost_s / _SHARE_FOR_DRAWS
-    return 1, (
-        "one placement: copies of a tensor can differ by several per cent, and laying them elsewhere takes "
-        f"{duration_text(draws.cost_s)} each time; with {duration_text(needed_s)} and more it is done",
-    )
+    why = "memory has no room to lay them elsewhere"
+    if math.isfinite(draws.cost_s):
+        needed = duration_text((least - 1) * draws.cost_s / _SHARE_FOR_DRAWS)
+        why = f"laying them elsewhere takes {duration_text(draws.cost_s)} each time; with {needed} and more it is done"
+    return 1, (f"one placement: copies of a tensor can differ by several per cent, and {why}",)
 
 
 def _measure_groups(

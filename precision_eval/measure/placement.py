@@ -9,6 +9,7 @@ CUDA graphs of its own. No torch is imported here.
 from __future__ import annotations
 
 import copy
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from precision_eval.core.cells import is_out_of_memory
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import join
 from precision_eval.measure.allocator import return_free_memory
@@ -263,7 +265,7 @@ def _alike(first: Any, second: Any) -> bool:
 
 @dataclass(frozen=True)
 class Draws:
-    """How calls are laid elsewhere, and about how long that takes."""
+    """How calls are laid elsewhere, and about how long that takes: forever where memory has no room for it."""
 
     draw: Callable[[], None]
     cost_s: float
@@ -279,4 +281,9 @@ def draws_of(candidates: Sequence[Candidate], seed: int, *, wanted: bool | None)
     placement = Placement(candidates, seed)
     if not placement or not (wanted or (placement.differs and not placement.on_cpu)):
         return None  # on a CPU moving costs more than it tells, unless it is asked for
-    return Draws(placement.draw, placement.cost_s())
+    try:
+        return Draws(placement.draw, placement.cost_s())
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return Draws(placement.draw, math.inf)

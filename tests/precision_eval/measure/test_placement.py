@@ -266,6 +266,18 @@ class TestComparing:
         assert (ratio.placement_ratios, machine.drawn) == ((), 0)
         assert [doubt for doubt in ratio.doubts if doubt.startswith("one placement: ") and "takes 100 s" in doubt]
 
+    def test_where_memory_has_no_room_to_lay_tensors_elsewhere_one_place_is_timed_and_said(self, monkeypatch):
+        def full(placement):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+        monkeypatch.setattr(Placement, "cost_s", full)
+        x, y = torch.ones(64, 64), torch.ones(64, 64)
+        ratio = compare_latency(
+            {"x": partial(torch.exp, x), "y": partial(torch.exp, y)}, baseline="x", budget_s=0.05, redraw=True
+        )["y"]
+        assert ratio.placement_ratios == ()
+        assert [doubt for doubt in ratio.doubts if "memory has no room to lay them elsewhere" in doubt]
+
     def test_what_was_measured_is_kept_where_a_draw_fails(self, monkeypatch):
         ratio = Machine(monkeypatch, fails_after=4).compare(monkeypatch)
         assert len(ratio.placement_ratios) == 5
