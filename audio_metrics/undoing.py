@@ -70,7 +70,7 @@ def rest_of(pair: tuple[Source, Source], late: float) -> str:
     r, _ = _excerpts(pair)
     if np.square(rest).mean() <= _HEARD:
         what = "silence"
-    elif len(rest) >= round(_STRETCH_S * rate) and _is_heard(r, rest, rate):
+    elif len(rest) >= round(_STRETCH_S * rate) and rest in _Heard(r, rate):
         what = "a part of the reference once more"
     else:
         power = np.square(np.abs(np.fft.rfft(rest * np.hanning(len(rest))))) + 1e-30
@@ -389,12 +389,13 @@ def _speeds(r: np.ndarray, e: np.ndarray, rate: int, lengths: Fraction) -> Itera
     of_lengths = Fraction(lengths).limit_denominator(200)
     if of_lengths != 1 and of_lengths.numerator <= 600:
         ratios.add(of_lengths)
-    if _is_heard(r, e[::-1], rate):
+    heard = _Heard(r, rate)
+    if e[::-1] in heard:
         yield flag("speed", "the estimate is the reference backwards")
         return
     head = e[: round(4 * _PIECE_S * rate)]
     for ratio in sorted(ratios, key=lambda ratio: (ratio != of_lengths, abs(np.log(float(ratio))))):
-        if _is_heard(r, scipy.signal.resample_poly(head, ratio.numerator, ratio.denominator), rate):
+        if scipy.signal.resample_poly(head, ratio.numerator, ratio.denominator) in heard:
             slow = float(1 / ratio)
             how = f"{slow:.4g} times too slow" if slow > 1.0 else f"{1.0 / slow:.4g} times too fast"
             pairs = sorted(
@@ -407,18 +408,24 @@ def _speeds(r: np.ndarray, e: np.ndarray, rate: int, lengths: Fraction) -> Itera
             return
 
 
-def _is_heard(r: np.ndarray, e: np.ndarray, rate: int) -> bool:
-    """Whether the loudest piece of an estimate stands somewhere in the reference."""
-    import scipy.signal  # takes half a second
+class _Heard:
+    """Whether the loudest piece of a sound stands somewhere in the reference, whose spectrum is taken once."""
 
-    length = min(round(_PIECE_S * rate), len(e), len(r))
-    energy = np.concatenate([[0.0], np.cumsum(np.square(e))])
-    start = int(np.argmax(energy[length:] - energy[:-length]))
-    piece = e[start : start + length]
-    product = scipy.signal.correlate(r, piece, mode="valid", method="fft")
-    there = np.concatenate([[0.0], np.cumsum(np.square(r))])
-    scale = (there[length:] - there[:-length]) * float(piece @ piece)
-    return bool(np.max(np.square(product) / np.maximum(scale, 1e-3 * scale.max() + 1e-30)) >= _SAME_PLAYED**2)
+    def __init__(self, r: np.ndarray, rate: int) -> None:
+        self.r, self.longest = r, min(round(_PIECE_S * rate), len(r))
+        self.n = scipy.fft.next_fast_len(len(r) + self.longest, real=True)
+        self.spectrum = scipy.fft.rfft(r, self.n)
+        self.energy = np.concatenate([[0.0], np.cumsum(np.square(r))])
+
+    def __contains__(self, e: np.ndarray) -> bool:
+        length = min(self.longest, len(e))
+        energy = np.concatenate([[0.0], np.cumsum(np.square(e))])
+        start = int(np.argmax(energy[length:] - energy[:-length]))
+        piece = e[start : start + length]
+        product = scipy.fft.irfft(self.spectrum * scipy.fft.rfft(piece, self.n).conj(), self.n)
+        product = product[: len(self.r) - length + 1]
+        scale = (self.energy[length:] - self.energy[:-length]) * float(piece @ piece)
+        return bool(np.max(np.square(product) / np.maximum(scale, 1e-3 * scale.max() + 1e-30)) >= _SAME_PLAYED**2)
 
 
 def _curve(r: np.ndarray, e: np.ndarray) -> Iterator[Flag]:

@@ -105,8 +105,7 @@ def test_infinities_that_the_reference_has_too_are_meant():
 def test_what_overflows_beside_a_mask_is_counted():
     found = quick(Masked(scale=1e5).half(), torch.ones(3, D).half())
     assert (found.status, found.message) == ("non_finite", "3 of 24 output values are not finite")
-    cured = examine(Masked(scale=1e5).half(), torch.ones(3, D).half(), compiled=False, latency=False)
-    assert {r.fix: r.status for r in cured.remedies}["full_float32"] == "passed"
+    assert quick(Masked(scale=1e5), torch.ones(3, D)).status == "passed"
 
 
 def test_nan_and_overflowed_weights_stay_broken():
