@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -30,6 +31,7 @@ from precision_eval.core.errors import ParameterError, PrecisionEvalError, Unsup
 from precision_eval.core.targets import first_line
 from precision_eval.fixes.choices import FixChoices
 from precision_eval.fixes.compute import compute_with
+from precision_eval.fixes.late_dynamo import DYNAMO
 from precision_eval.fixes.packing import Packed, in_dtype
 from precision_eval.fixes.patches import (
     AgreementMode,
@@ -71,7 +73,8 @@ def _with_new_code(function: Callable[..., Any], name: str) -> Callable[..., Any
 def forget_compiled() -> None:
     """Forget what was compiled and traced, and name what is compiled from now on as a new process does."""
     global _serial
-    torch._dynamo.reset()
+    if DYNAMO in sys.modules:
+        torch._dynamo.reset()
     _serial = itertools.count()
 
 

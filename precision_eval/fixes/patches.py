@@ -13,14 +13,12 @@ not tried), so the cast is added between Dynamo and the compiler.
 
 from __future__ import annotations
 
-import importlib
 import operator
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, cast
 
@@ -28,6 +26,7 @@ import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
+from precision_eval.fixes.late_dynamo import around_dynamo
 from precision_eval.fixes.sites import SITES, Function, Site, differ, indexes_with_tensor, original_of, site_wrapper
 
 
@@ -65,17 +64,8 @@ def _modules_of(roots: frozenset[str], imported: tuple[str, ...]) -> tuple[Modul
     return tuple(module for module in modules if isinstance(module, ModuleType))
 
 
-@cache
-def load_dynamo() -> None:
-    """Import Dynamo, which keeps tables of torch's functions."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own parts
-        importlib.import_module("torch._dynamo")
-
-
 def eager_swaps(model: nn.Module | None, replace: Callable[[Site, Function], Function]) -> list[Swap]:
     """List every name to exchange so that a model's sites go elsewhere in eager."""
-    load_dynamo()
     by_present: dict[int, Function] = {}
     swaps: list[Swap] = []
     for site in SITES:
@@ -96,14 +86,22 @@ def eager_swaps(model: nn.Module | None, replace: Callable[[Site, Function], Fun
 
 @contextmanager
 def install_swaps(swaps: list[Swap]) -> Iterator[None]:
-    """Hold names exchanged for the time of a block."""
+    """Hold names exchanged for the time of a block; Dynamo, if a call imports it, finds the originals."""
     restore: list[Callable[[], None]] = []
-    try:
+
+    def install() -> None:
         for swap in swaps:
             restore.append(swap.install())
-        yield
-    finally:
-        for put_back in reversed(restore):
+
+    def put_back() -> None:
+        while restore:
+            restore.pop()()
+
+    with around_dynamo(before=put_back, after=install):
+        try:
+            install()
+            yield
+        finally:
             put_back()
 
 

@@ -17,15 +17,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch._dynamo.config
-import torch._functorch.config
-import torch._inductor.config
 from torch import nn
 
 from precision_eval.cases.base import BuiltCase
@@ -39,7 +37,7 @@ from precision_eval.measure.graphs import CudaDevice, KernelTimer
 from precision_eval.measure.registry import CASE_BITS, CellResult, Measure, run_cell
 
 _MOST_LEFT_BYTES = 64 << 20  # what a reference and torch's workspaces take
-_CONFIGS: tuple[Any, ...] = (torch._dynamo.config, torch._functorch.config, torch._inductor.config)
+_CONFIGS = ("torch._dynamo.config", "torch._functorch.config", "torch._inductor.config")
 
 _SDP = ("flash", "mem_efficient", "math", "cudnn")
 
@@ -96,7 +94,7 @@ class Settings:
     def __init__(self, device: str) -> None:
         self._device = device
         self._values = {name: _value(read) for name, (read, _) in _settings().items()}
-        self._configs = [(module, _config_of(module)) for module in _CONFIGS]
+        self._configs = [(module, _config_of(module)) for module in map(import_module, _CONFIGS)]
         self._generators = (random.getstate(), np.random.get_state(), torch.get_rng_state())  # noqa: NPY002
         is_cuda = device.startswith("cuda")
         self._cuda = (torch.cuda.get_rng_state(device), torch.cuda.current_device()) if is_cuda else None

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import short
+from precision_eval.fixes.late_dynamo import forced_eager
 from precision_eval.fixes.packing import ExaminedModel, copy_model, in_dtype, pack
 from precision_eval.fixes.storage import tensors_in
 from precision_eval.trace.dtype_flow import DtypeFlow
@@ -300,7 +301,7 @@ def observe_call(
         return ()
 
     try:
-        with torch.compiler.set_stance("force_eager"):  # functions may be compiled by themselves too
+        with forced_eager():  # functions may be compiled by themselves too
             outcome = attempt(run)
     finally:
         model.listener = None

@@ -48,8 +48,8 @@ def modules_to_preload(*names: str, compiled: bool) -> tuple[str, ...]:
     """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
     if any(node.exists() for node in GPU_NODES):
         return ("torch",)
-    compiler = (COMPILER,) if compiled else ()
-    return ("torch", "torch._dynamo", *WORKER_MODULES, *names, *compiler)
+    compiler = ("torch._dynamo", COMPILER) if compiled else ()
+    return ("torch", *WORKER_MODULES, *names, *compiler)
 
 
 def environment_seen_by(executor: Executor, device: str, *, first: str = "") -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from precision_eval.fixes.late_dynamo import dispatching_without
 from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, Operation, line_outside
 from precision_eval.trace.observer import ModuleCall
 from precision_eval.trace.operations import name_of
@@ -168,6 +169,7 @@ def waits_inside(note: Callable[[str], None]) -> Iterator[None]:
             torch.cuda.set_sync_debug_mode(mode)
 
 
+@dispatching_without
 class OperationsWithWaits(TorchDispatchMode):
     """Tells of each operation that makes the host wait, before it runs."""
 

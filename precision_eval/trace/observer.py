@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import nn
-from torch.profiler import ProfilerActivity, profile
+from torch import autograd, nn
+from torch.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from precision_eval.fixes.late_dynamo import dispatching_without
 from precision_eval.trace.operations import backends_of
 
 V = TypeVar("V")
@@ -44,6 +45,7 @@ class TensorMap(Generic[V]):
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
 
+@dispatching_without
 class InsideOperation(TorchDispatchMode):
     """Looks inside single operations: which kernels attention reached, and what was cast on the way."""
 
@@ -155,14 +157,17 @@ def profiling(**options: Any) -> Iterator[profile]:
 
 
 def profiled(call: Callable[..., Any], inputs: tuple[Any, ...], *, memory: bool) -> Profiled:
-    """Run a call once under the profiler. Never while timing."""
-    with (
-        profilers_lines_held_back() if memory else nullcontext(),
-        profiling(activities=[ProfilerActivity.CPU], profile_memory=memory) as profiler,
-    ):
-        output = call(*inputs)
-    assert profiler.profiler is not None
-    results = profiler.profiler.kineto_results
+    """Run a call once under the profiler, the part of it that imports no compiler. Never while timing."""
+    profiler = autograd.profiler.profile(profile_memory=memory)
+    with profilers_lines_held_back() if memory else nullcontext():
+        with profilers_lines_held_back():
+            profiler.__enter__()
+        try:
+            output = call(*inputs)
+        finally:
+            with profilers_lines_held_back():
+                profiler.__exit__(None, None, None)
+    results = profiler.kineto_results
     assert results is not None
     events: list[Any] = sorted(results.events(), key=lambda e: e.start_ns())
     allocations = _own_allocations(results.experimental_event_tree()) if memory else ()

@@ -85,6 +85,7 @@ def settings(cell, run_dir):
 
 def _read_settings():
     import random
+    from importlib import import_module
 
     import numpy as np
     import torch
@@ -93,7 +94,7 @@ def _read_settings():
     from precision_eval.measure.kept import _CONFIGS, _config_of, _settings
 
     values = {name: read() for name, (read, _) in _settings().items()}
-    for module in _CONFIGS:
+    for module in map(import_module, _CONFIGS):
         values |= {f"{module.__name__}.{name}": value for name, value in _config_of(module).items()}
     values["threads"], values["flushed"] = torch.get_num_threads(), float(torch.tensor(1e-310).double() * 1)
     values["drawn"] = (torch.get_rng_state().sum(), np.random.get_state()[1].sum(), random.getstate())  # noqa: NPY002

@@ -225,20 +225,33 @@ def test_where_no_agreement_is_needed_nothing_is_patched(built):
         assert names() != before
 
 
-def test_dynamo_never_loads_while_names_are_exchanged():
-    """Imported inside a block it would keep the replacements in its tables for good."""
+def test_dynamo_loads_only_if_a_call_compiles_and_finds_the_originals_then():
+    """With the replacements in its tables it would take the originals for functions that it does not know."""
     code = """
 import torch, sys
 from torch import nn
 from torch.nn import functional as F
 from precision_eval.fixes import fix_by_id
+from precision_eval.fixes.late_dynamo import forced_eager
+traced = []
+def tracing(graph, inputs):
+    traced.append(graph)
+    return graph
 class Late(nn.Module):
     def forward(self, q, kv):
-        import torch._dynamo
+        if q.shape[0] > 1:
+            q = torch.compile(lambda a: a + 1, backend=tracing)(q)
         return F.scaled_dot_product_attention(q, kv, kv)
 q, kv = torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 4).half()
 with fix_by_id("kv_to_query").applied(Late()) as call:
     call(q, kv)
+    assert "torch._dynamo" not in sys.modules
+    two = [torch.cat([part, part]) for part in (q, kv)]
+    with forced_eager():
+        call(*two)
+    assert "torch._dynamo" in sys.modules and not traced
+    call(*two)
+    assert traced
 compiled = torch.compile(F.scaled_dot_product_attention, backend="eager", fullgraph=True)
 product = torch.compile(lambda a: torch.matmul(a, a.mT) @ a, backend="eager", fullgraph=True)
 compiled(q, q, q), product(q)

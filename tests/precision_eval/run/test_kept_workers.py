@@ -35,7 +35,9 @@ def _toy_importable(monkeypatch):
 def _server():
     """A fork server that has imported what workers import here, so that their limits of time are for what they do."""
     executor._end_fork_server()
-    KeptExecutor(preload=("torch", "precision_eval.measure.kept", "precision_eval.measure.generic")).shutdown()
+    KeptExecutor(
+        preload=("torch", "torch._dynamo", "precision_eval.measure.kept", "precision_eval.measure.generic")
+    ).shutdown()
     yield
     executor._end_fork_server()
 

@@ -2,13 +2,13 @@ import contextlib
 
 import pytest
 import torch
+import torch._dynamo  # which lists torch's functions: before a test patches one
 from torch import nn
 from torch.nn import functional as F
 
 from precision_eval.cases.systems.dia import D4790DD, DECODER_SIZES, DIA_DECODE, DIA_DECODE_PR45, DIA_ENCODE
 from precision_eval.cases.systems.dia_model import Dense, DiaDecoder, Rotary
 from precision_eval.fixes import FIXES, fix_by_id
-from precision_eval.fixes.patches import load_dynamo
 
 # torch says so once per process, where its norm gives back a narrower dtype than its gain's
 pytestmark = pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
@@ -42,7 +42,6 @@ def norm_returns():
 @contextlib.contextmanager
 def norm_that_returns(kind):
     """Have torch.rms_norm return what the torch versions of that kind return."""
-    load_dynamo()  # which lists torch's functions when it is imported: it must find the real one
     real = torch.rms_norm
 
     def rms_norm(input, normalized_shape, weight=None, eps=None):

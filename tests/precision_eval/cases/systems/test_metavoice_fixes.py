@@ -5,11 +5,11 @@ import warnings
 
 import pytest
 import torch
+import torch._dynamo  # which lists torch's functions: before a test patches one
 from torch.nn import functional as F
 
 from precision_eval.cases.systems import metavoice
 from precision_eval.cases.systems.metavoice import Case
-from precision_eval.fixes.patches import load_dynamo
 
 CASES = {w.id: w for w in vars(metavoice).values() if isinstance(w, Case) and w.id != "metavoice-t4"}
 
@@ -55,7 +55,6 @@ def run_row(monkeypatch, case_id, cast, *, compiled, suppress=False, fullgraph=F
 @pytest.mark.slow
 @pytest.mark.parametrize(("case_id", "cast", "suppress", "fullgraph", "message"), ROWS)
 def test_rows_of_the_threads_compiled(case_id, cast, suppress, fullgraph, message, monkeypatch):
-    load_dynamo()
     torch._dynamo.reset()
 
     def run():
@@ -71,13 +70,11 @@ def test_rows_of_the_threads_compiled(case_id, cast, suppress, fullgraph, messag
 
 @pytest.mark.parametrize("cast", ["q.half()", "k, v to q"])
 def test_a_cast_at_attention_alone_never_reaches_the_gpu_paths_error(cast, monkeypatch):
-    load_dynamo()
     with pytest.raises(RuntimeError, match=re.escape(LINEAR)):
         run_row(monkeypatch, "metavoice-decode", cast, compiled=False)
 
 
 def test_casts_at_attention_alone_on_the_cpu_path(monkeypatch):
-    load_dynamo()
     with pytest.raises(RuntimeError, match=re.escape(OUTPUT_LINEAR)):  # half goes on into a float32 projection
         run_row(monkeypatch, "metavoice-decode-float32", "q.half()", compiled=False)
     monkeypatch.undo()
