@@ -41,7 +41,6 @@ from precision_eval.doctor.ways import Stored
 from precision_eval.doctor.wide_results import (
     Widened,
     find_wide_inputs,
-    find_wide_modules,
     find_wide_output,
     find_wide_scales,
     widened_by_stored,
@@ -210,12 +209,9 @@ def _unpatched(
     """What is wide without need where no change of a line is known to be right."""
     yield from find_wide_scales(observer.scales, observer.most_elements)
     yield from find_wide_output([(output, observer.tensors[output]) for output in outputs], stored)
-    widened = [cast.record for cast in observer.casts if cast.record.parents[0].dtype in _HALVES]
-    if observer.has_halves:
-        given = [r for r in widened if r.parents[0].kind == "input" or not r.parents[0].is_stored]
-        yield from find_wide_modules(given, dict(subject.unwrapped.named_parameters()))
-    elif observer.base is torch.float32:
-        yield from find_wide_inputs([record for record in widened if record.parents[0].kind == "input"], stored)
+    if observer.base is torch.float32 and not observer.has_halves:
+        inputs = [cast.record for cast in observer.casts if cast.record.parents[0].kind == "input"]
+        yield from find_wide_inputs([record for record in inputs if record.parents[0].dtype in _HALVES], stored)
 
 
 def _suspects(observer: CostFlow, subject: ExaminedModel) -> list[Suspect]:

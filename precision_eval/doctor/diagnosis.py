@@ -25,7 +25,7 @@ Kind = Literal[
 ]  # fmt: skip
 CostKind = Literal[
     "repeated_cast", "there_and_back", "wide_product", "double", "autocast_ignored", "slow_attention", "host_wait",
-    "widening_scale", "wide_output", "wide_inputs", "wide_module",
+    "widening_scale", "wide_output", "wide_inputs",
 ]  # fmt: skip
 
 

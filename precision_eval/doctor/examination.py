@@ -59,7 +59,7 @@ from precision_eval.doctor.findings import (
 from precision_eval.doctor.remedies import BACKEND, Trials, prices_of, try_fixes
 from precision_eval.doctor.repairs import Repair, repairs_of, search_doubts
 from precision_eval.doctor.source import source_line
-from precision_eval.doctor.upcasts import blame_autocast, blame_other_device, find_late_cast
+from precision_eval.doctor.upcasts import blame_autocast, blame_other_device
 from precision_eval.doctor.ways import lacks_kernel, origin_text
 from precision_eval.explain import explain
 from precision_eval.fixes.apply import AppliedFix
@@ -375,10 +375,6 @@ def _judge_call(
         findings, patch = blame_arithmetic(subject, findings, events, reference)
     if raised is None:
         findings += _unused(subject, observer, base)
-    is_right = raised is None and not broken and not any(finding.severity != "note" for finding in findings)
-    late = find_late_cast(subject, seen, reference, observer) if is_right else None
-    if late is not None:
-        findings, patch = (*findings, late[0]), late[1]
     is_cost = noted is not None and noted[1] is not None and is_storage(noted[1], observer)
     drifts = caused is not None or (noted is not None and not is_cost)
     findings = findings if caused is None else (caused, *findings)

@@ -72,7 +72,6 @@ from precision_eval.doctor.ways import (
     sources_of,
     widen,
     widen_function,
-    with_autocast,
     with_cast_elsewhere,
     with_wide_fold,
 )
@@ -272,8 +271,6 @@ def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Rep
         tried.insert(0, along("cast elsewhere", with_cast_elsewhere))
     if first is not None and fold_of(first) is not None:
         tried.insert(0, along("fold", with_wide_fold))
-    if first is not None and first.idle:
-        tried.insert(0, along("autocast", with_autocast))
     for rank, (_, words) in enumerate(sources_of(first, base)[:MOST_SOURCES] if first is not None else ()):
         if not any(repair.source_of and repair.verified for repair in tried):
             tried.append(along(f"source {rank}", partial(at_source, rank=rank)))

@@ -1,34 +1,26 @@
-"""What the code brings to float32 in vain or too late: autocast narrows it again, or a half format rounded it before.
+"""What the code brings to float32 in vain, since autocast narrows it again; imports torch.
 
-Conventions: a cause is named where a run with its change drifts less. Only operations of one function are widened, back
-to the last product with weights, whose result is what the format costs.
+Conventions: a cause is named where a run with its change drifts less.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 
-import torch
-
 from precision_eval.core.formats import short
-from precision_eval.core.formatting import join, plural
 from precision_eval.doctor.accuracy import HARDLY_A_DIGIT, finding_at, most_off
 from precision_eval.doctor.diagnosis import Finding, Patch
 from precision_eval.doctor.error_budget import run_rounded, run_steps
-from precision_eval.doctor.findings import left_faults
 from precision_eval.doctor.repairs import Repair
 from precision_eval.doctor.source import Insertion, source_line, with_device, without_autocast
-from precision_eval.doctor.ways import widen
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference
-from precision_eval.measure.model_calls import CallOutcome, base_dtype, copy_model, observe_call, output_error
-from precision_eval.trace.dtype_flow import HALVES, DtypeFlow, inside_event, is_internal
-from precision_eval.trace.operations import WITH_WEIGHTS, kind_by_name
-from precision_eval.trace.provenance import Provenance
+from precision_eval.measure.model_calls import copy_model, output_error
+from precision_eval.trace.dtype_flow import DtypeFlow, is_internal
 from precision_eval.trace.replay import Steps
 
-# Times that a drift must fall by for its cause to be a fault, or a risk: one rounding of two is less.
-FALLS, FALLS_A_LITTLE = 2.0, 1.45
+# Times that a drift must fall by for its cause to be a fault: one rounding of two is less.
+FALLS = 2.0
 
 
 def blame_autocast(
@@ -108,80 +100,3 @@ def _errors(run: Steps, exact: Steps) -> tuple[float, float]:
     """How far the outputs of a run are off, and the angles of which it took a sine."""
     drift = output_error(run.outputs, exact.outputs) if run.error is None else None
     return float("inf") if drift is None else drift, most_off(run.angles, exact.angles)
-
-
-def find_late_cast(
-    subject: ExaminedModel, seen: CallOutcome, reference: Reference, observer: DtypeFlow
-) -> tuple[Finding, Patch] | None:
-    """Name what is rounded to half ahead of a cast to float32, or summed in it, where float32 drifts less."""
-    if reference.name != "float64" or seen.outputs is None:
-        return None
-    now, best = _distance(seen.outputs, reference), None
-    sinks = {(record.code, record.instruction): record for record in (*observer.widened, *observer.sums)}
-    for sink in sinks.values():
-        chain = _chain(sink)
-        repair = _widened([at for at in chain if not set(chain) & set(at.parents)], subject, reference)
-        then = now if repair is None else _distance(repair.outputs or (), reference)
-        if repair is not None and now > FALLS_A_LITTLE * then and (best is None or then < best[0]):
-            best = then, sink, chain, repair
-    if best is None:
-        return None
-    then, sink, chain, repair = best
-    first, names = chain[-1], list(dict.fromkeys(at.name for at in reversed(chain)))
-    assert sink.code is not None
-    line = source_line(sink.code, sink.instruction)
-    late = f"ahead of the cast to float32 at {line}" if sink.kind == "cast" else f"up to {line}"
-    reason = (
-        f"{join(names)} {plural(len(names), 'runs', 'run')} in {short(first.dtype)} {late}, and what is rounded there "
-        f"does not come back: the output is off by {now:.2g}, and by {then:.2g} with the cast ahead of {names[0]}"
-    )
-    is_fault = now > FALLS * then and now > torch.finfo(first.dtype).eps  # within a step, the format explains it
-    finding = finding_at(first, "fault" if is_fault else "risk", reason)
-    return finding, repair.as_patch(finding.place, "")
-
-
-def _distance(outputs: tuple[torch.Tensor, ...], reference: Reference) -> float:
-    """The drift; of integers, which may be counts, the mean distance."""
-    exact = reference.outputs or ()
-    whole = [(a - b).abs().double().mean() for a, b in zip(outputs, exact, strict=False) if not b.is_floating_point()]
-    if whole and len(whole) == len(exact):
-        return float(max(whole))
-    error = output_error(outputs, exact)
-    return float("inf") if error is None else error
-
-
-def _chain(sink: Provenance) -> list[Provenance]:
-    """The operations in half of what a sink is made of, in its own function, back to the last products with weights."""
-    pending, chain = [sink] if sink.kind == "op" else [*sink.parents], dict[Provenance, None]()
-    while pending:
-        at = pending.pop(0)
-        if at not in chain and _is_between(at, sink):
-            chain[at] = None
-            pending += at.parents
-    return list(chain)
-
-
-def _is_between(record: Provenance, sink: Provenance) -> bool:
-    narrow = record.kind == "op" and record.dtype in HALVES and record.code is sink.code
-    return narrow and kind_by_name(record.name) not in WITH_WEIGHTS
-
-
-def _widened(starts: list[Provenance], subject: ExaminedModel, reference: Reference) -> Repair | None:
-    """Run with the operands of some operations cast to float32; None where that raises, or leaves a fault."""
-    repair = Repair()
-    with suppress(SyntaxError):
-        for start in {(at.code, at.instruction): at for at in starts}.values():
-            change = widen(inside_event("drift", start, 0), start.dtype)
-            repair.source.insert(change if isinstance(change, tuple) else ())
-        if not (repair.source and repair.source.reaches):
-            return None
-        with repair.source.active():
-            fresh = copy_model(subject)
-            observer, seen = observe_call(
-                fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base_dtype(subject), values=False
-            )
-        if seen.error is None and not left_faults(observer, seen.outputs or ()):
-            repair.outputs = seen.outputs
-            repair.relative_error = output_error(seen.outputs, reference.outputs)
-            return repair
-    return None

@@ -101,26 +101,6 @@ def find_wide_inputs(casts: list[Provenance], stored_bytes: int) -> Iterator[Sil
     yield _cost("wide_inputs", reason, (record.code, record.instruction), record, len(written))
 
 
-def find_wide_modules(casts: list[Provenance], parameters: dict[str, torch.nn.Parameter]) -> Iterator[SilentCost]:
-    """Name what is stored in float32 and has its input, which comes in half, cast to the format of its weights."""
-    trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
-    only_these = any(parameter.dtype in HALVES and not parameter.requires_grad for parameter in parameters.values())
-    for record in casts:
-        giver = record.giver
-        known = giver is not None and giver.kind == "parameter" and not giver.deliberate and giver.name in parameters
-        if giver is None or not known or parameters[giver.name].dim() < 2 or (only_these and giver.name in trained):
-            continue  # of an adapter, or one that is declared to stay
-        path, narrow = giver.name.rpartition(".")[0], short(record.parents[0].dtype)
-        size = memory_text(sum(4 * p.numel() for n, p in parameters.items() if n.startswith(f"{path}.")))
-        reason = (
-            f"{path or 'the model itself'} is stored in float32 ({size}), so what comes in {narrow} is cast here, "
-            f"and it computes in float32: half the bytes in {narrow}; store it so where the model is made or loaded, "
-            "and check the drift, unless it is trained, or kept wide on purpose"
-        )
-        if record.code is not None:
-            yield _cost("wide_module", reason, (record.code, record.instruction), record, 1)
-
-
 def _cost(kind: CostKind, reason: str, line: CodeLine, at: Event | Provenance, count: int) -> SilentCost:
     return SilentCost(
         kind=kind, reason=reason, module=at.call.path if at.call else "", place=place_of(line), count=count,

@@ -49,7 +49,6 @@ _TENSORS = (torch.Tensor, nn.Parameter)
 TURNING = frozenset(("sin", "cos", "tan", "sin_", "cos_", "polar"))
 
 HALVES = (torch.float16, torch.bfloat16)
-_RUNNING = frozenset(("cumsum", "cumprod", "logcumsumexp", "cumsum_", "cumprod_"))  # each step rounds the one before
 _MASKS = frozenset(("masked_fill", "where", "full", "full_like", "masked_fill_", "fill_", "triu", "tril"))
 _CARRIERS = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN, OperationKind.NORM)
 _COMPUTING = (OperationKind.PRODUCT, OperationKind.NORM, OperationKind.PLAIN)
@@ -107,7 +106,6 @@ class Event:
     factors: tuple[float, ...] = ()
     last: Provenance | None = None  # of a promotion: the last result of the same function that carries its dtype
     message: str = ""  # of what raised
-    idle: tuple[CodeLine, ...] = ()  # autocasts of another device that were made by then
     autocast: bool = False  # whether one was on
     device: str = ""
     # modules that were being called, the outermost first: where, and what floating format they were given
@@ -256,8 +254,6 @@ class DtypeFlow(TorchFunctionMode):
         self.recast: dict[str, torch.dtype] = {}
         self.idle_autocasts: list[tuple[CodeLine, torch.dtype]] = []  # that are switched off, with their format
         self.narrowed_products: list[tuple[CodeLine, Provenance]] = []  # by autocast, though float32 was asked for
-        self.widened: list[Provenance] = []  # casts from half to float32 by hand
-        self.sums: list[Provenance] = []  # running sums and products in half
         self.autocasts: list[tuple[CodeLine, str]] = []  # all, with their device
         self.attention: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self.angles: list[Provenance] = []  # of what sines and cosines are taken
@@ -419,7 +415,6 @@ class DtypeFlow(TorchFunctionMode):
         event.message = str(error)
         event.device = device = next((tensor.device.type for _, tensor in operation.operands), "")
         event.autocast = bool(device) and torch.is_autocast_enabled(device)
-        event.idle = tuple(line for line, other in self.autocasts if device and other != device)
         event.entries = tuple((self.modules.called(m), line, t) for m, line, t in _entries(sys._getframe(1)))[::-1]
         self.raised.append((error, event))
 
@@ -455,8 +450,6 @@ class DtypeFlow(TorchFunctionMode):
             record.asked = dtype is torch.float32 and all(parent.asked for parent in parents)
             if not parents and dtype is not self.base:
                 record.frames = self._frames_at(operation.line)
-            if dtype in HALVES and name in _RUNNING:
-                self.sums.append(record)
             if kind is OperationKind.PRODUCT and dtype in HALVES and parents and all(p.asked for p in parents):
                 self.narrowed_products.append((operation.line, record))
             if carried is not None and carried.line[0] is operation.line[0]:
@@ -675,8 +668,6 @@ class DtypeFlow(TorchFunctionMode):
         record = Provenance("cast", name, result.dtype, parents, *operation.line, operation.call, deliberate, event)
         record.giver, record.asked = giver, is_asked
         record.frames = self._frames_at(operation.line) if stray else ()
-        if is_asked and source.dtype in HALVES and not is_internal(operation.line[0].co_filename):
-            self.widened.append(record)
         if records and source.dtype in PART_DTYPES:
             before = records[0]
             if before.kind == "cast" and before.parents and before.parents[0].dtype is result.dtype:

@@ -176,24 +176,6 @@ def test_what_is_wide_without_need_is_told_with_its_line_and_bytes(timed, model,
     assert all(name in cost.reason and cost.place is not None for cost in told)
 
 
-class HandsOver(nn.Module):
-    """Its last part, too small to be priced, is stored in float32, and what it is given is cast to that."""
-
-    def __init__(self, wide):
-        super().__init__()
-        self.first, self.last = nn.Linear(8, 8, dtype=BRAIN), nn.Linear(8, 8, dtype=torch.float32 if wide else BRAIN)
-
-    def forward(self, x):
-        return self.last(self.first(x).to(self.last.weight.dtype)).to(BRAIN)
-
-
-@pytest.mark.parametrize("wide", [True, False])
-def test_a_small_module_that_is_left_in_float32_is_told_with_the_line_that_casts_to_it(timed, wide):
-    told = [cost for cost in costs_of(HandsOver(wide), torch.randn(4, 8, dtype=BRAIN)) if cost.kind == "wide_module"]
-    assert [cost.patch for cost in told] == [None] * wide
-    assert all("last" in cost.reason and "self.last.weight.dtype" in cost.place.text for cost in told)
-
-
 def test_what_is_stored_otherwise_is_a_line_too_and_saves_its_bytes(timed):
     model = CastsItsTable().to(BRAIN)
     model.table.data = model.table.data.float()

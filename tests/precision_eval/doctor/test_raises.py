@@ -227,22 +227,6 @@ def test_a_cast_to_the_format_of_another_layer_is_told_and_mended():
     assert "back.weight" in str(diagnosis).partition("patch")[0]
 
 
-class OtherDevice(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.project = nn.Linear(D, D)
-
-    def forward(self, x):
-        with torch.autocast("xpu", dtype=BRAIN):
-            return self.project(x)
-
-
-@pytest.mark.filterwarnings("ignore:.*autocast")
-def test_an_autocast_of_another_device_is_mended_first():
-    patch = doctor(OtherDevice().to(BRAIN), torch.randn(2, D)).patch
-    assert added(patch) == ['with torch.autocast("cpu", dtype=BRAIN):']
-
-
 class Two(nn.Module):
     def __init__(self):
         super().__init__()

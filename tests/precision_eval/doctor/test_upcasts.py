@@ -8,30 +8,6 @@ from torch import nn
 from precision_eval.doctor.examination import examine
 
 
-class Capped(nn.Module):
-    def __init__(self, *, early):
-        super().__init__()
-        self.head, self.early = nn.Linear(32, 200), early
-
-    def forward(self, x):
-        scores = self.head(x)
-        if self.early:
-            scores = scores.float()
-        scores = 6 * torch.sigmoid(3 * torch.tanh(scores))
-        return scores.float()
-
-
-@pytest.mark.parametrize("early", [True, False])
-def test_a_cast_that_comes_too_late_is_moved_ahead_of_what_rounds(early, seeded_call):
-    diagnosis = examine(*seeded_call(Capped, early=early), fixes=False)
-    assert diagnosis.faults == () or not early
-    if early:
-        assert diagnosis.first_split is None
-    else:
-        assert "tanh" in diagnosis.first_split.reason
-        assert "torch.tanh(scores.to(torch.float32))" in diagnosis.patch.diff
-
-
 @pytest.fixture
 def seeded_call():
     def call(make, **options):
@@ -39,38 +15,6 @@ def seeded_call():
         return make(**options).bfloat16().eval(), torch.randn(4, 9, 32).bfloat16()
 
     return call
-
-
-class Kept(nn.Module):
-    """Counts how much of a distribution comes first, by its running sum."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(32, 3000)
-
-    def forward(self, x):
-        chances = torch.softmax(self.head(x) / 2, -1).sort(-1, descending=True).values
-        return (chances.cumsum(-1) < 0.9).sum(-1)
-
-
-class Shifted(nn.Module):
-    def forward(self, x):
-        pitch = (220 + 150 * x).float()
-        return ((pitch - pitch.mean(0)) / pitch.std(0)).to(x.dtype)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_late_cast_within_a_step_of_the_format_is_no_fault(dtype):
-    torch.manual_seed(0)
-    diagnosis = examine(Shifted(), torch.randn(64, 32).to(dtype), fixes=False)
-    assert diagnosis.faults == ()
-    assert "ahead of the cast" in diagnosis.first_split.reason
-
-
-def test_a_running_sum_in_half_that_moves_a_count_is_named(seeded_call):
-    diagnosis = examine(*seeded_call(Kept), fixes=False)
-    assert diagnosis.first_split.op in ("softmax", "cumsum")
-    assert diagnosis.patch.verified
 
 
 class Turned(nn.Module):
