@@ -89,9 +89,10 @@ class CudaDevice:
         self.name = name
         self._cuda: Any = torch.cuda
         # Streams are handed out from a pool of 32 in turn. In torch 2.13 the end of a graph frees the workspace of
-        # cuBLAS that belongs to its stream, also under another graph that was captured there (pytorch#193402). So
-        # every capture takes a stream, and warming up always the same.
+        # cuBLAS that belongs to its stream, also under another graph that was captured there (pytorch#193402); before,
+        # each stream keeps its own. So every call has a stream, also where it is captured again, and so has warming up.
         self._warming: Any = None
+        self._streams: dict[int, Any] = {}  # by the call's id: a graph keeps its call
 
     def generators(self, call: Callable[[], object]) -> list[Any]:
         """Return the random generators that a call may draw from: the device's own, and those that it carries."""
@@ -122,7 +123,9 @@ class CudaDevice:
                 self._check_synchronises_nothing(call)
             # What autocast has cached lies outside the graph's pool and may be freed before a replay reads it.
             torch.clear_autocast_cache()
-            graph, side, before = self._cuda.CUDAGraph(), self._cuda.Stream(), self._cuda.current_stream()
+            graph, before = self._cuda.CUDAGraph(), self._cuda.current_stream()
+            known = self._streams.get(id(call)) if again else None
+            side = self._streams[id(call)] = known or self._cuda.Stream()
             with warnings.catch_warnings(action="ignore", category=UserWarning):  # needless and deprecated in 2.15
                 for generator in self.generators(call):
                     graph.register_generator_state(generator)

@@ -177,7 +177,8 @@ class Planner:
         """Bytes of all fixes that run, timed side by side on a GPU, and of the baseline and its copy.
 
         Fixes hold the weights as shipped in one memory and add what they store otherwise; caches are each fix's own, as
-        is the memory of its graph, which is about a call's peak. The copy shares nothing.
+        is the memory of its graph, which is about a call's peak. The copy shares nothing. Each stream keeps a workspace
+        of cuBLAS: the first one, and for each of two clocks one to warm up on and one for each graph.
         """
         baseline = self.plan(call, fix_by_id(BASELINE))
         timed = {plan.fix: plan for plan in (baseline, *plans) if plan.status == "runs"}
@@ -187,7 +188,7 @@ class Planner:
         graphs = sum(plan.call_bytes or 0 for plan in timed.values()) + (baseline.call_bytes or 0)
         library = max((plan.library_bytes or 0 for plan in timed.values()), default=0)
         copies = shipped.total() + caches + baseline.stored_bytes  # what was built, and the copy of the baseline
-        return copies + sum(own.values()) + len(timed) * caches + graphs + library
+        return copies + sum(own.values()) + len(timed) * caches + graphs + library * (1 + 2 * (2 + len(timed)))
 
     def _peak(self, call: PlannedCall, fix: Fix, *, growth_at: PlannedCall) -> Counter[str]:
         """Return the figures of the peak; a layer's own share is taken from `growth_at`."""

@@ -445,7 +445,7 @@ class PlantedCuda:
 
 def planted_device(**options):
     device = CudaDevice.__new__(CudaDevice)
-    device.name, device._cuda, device._warming = "cuda", PlantedCuda(**options), None
+    device.name, device._cuda, device._warming, device._streams = "cuda", PlantedCuda(**options), None, {}
     return device
 
 
@@ -518,11 +518,13 @@ class TestOrderOfACapture:
         device = planted_device()
         device._cuda.stream = lambda stream: contextlib.nullcontext()
         device._cuda.current_stream = lambda: SimpleNamespace(wait_stream=lambda other: None)
-        for _ in range(20):
-            device.warm_up(lambda: 1)
-            device.capture(lambda: 1)
+        calls = [partial(int, number) for number in range(20)]
+        for again in (False, True):  # captured again, a call keeps its stream
+            for call in calls:
+                device.warm_up(call)
+                device.capture(call, again=again)
         begun = [entry for entry in device._cuda.log if entry.startswith("begin")]
-        assert begun == [f"begin on side {number}" for number in range(2, 22)]
+        assert begun == [f"begin on side {number}" for number in range(2, 22)] * 2
 
 
 class Samples(nn.Module):

@@ -356,7 +356,12 @@ def test_what_timing_all_fixes_holds_by_hand(program):
     planner, weights = planner_of(build), 16 + 4
     plans = [planner.plan(CALL, fix_by_id(name)) for name in ("kv_to_query", "full_float32", "bfloat16")]
     calls = sum(plan.call_bytes for plan in (*plans, plans[1]))
-    assert planner.together_bytes(CALL, plans) == weights * (2 + 4 + 4 + 2) + calls
+    together = planner.together_bytes(CALL, plans)
+    assert together == weights * (2 + 4 + 4 + 2) + calls
+    on_card, library = Planner(planner.model, device=device_named("t4")), 8519680
+    plans = [on_card.plan(CALL, fix_by_id(name)) for name in ("kv_to_query", "full_float32", "bfloat16")]
+    streams = 1 + 2 * (1 + 4)  # the first one; cold and warm: to warm up on, three fixes and the copy
+    assert on_card.together_bytes(CALL, plans) == together + streams * library
     for memory, alone in (("1GiB", False), ("128KiB", True)):
         out = program("plan", "attention-decode", "--set", "size=tiny", "--device", memory)[1]
         assert ("each is timed alone" in out) == alone
