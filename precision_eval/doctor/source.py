@@ -670,6 +670,12 @@ def with_gradient_cast(code: CodeType, instruction: int) -> tuple[Insertion, ...
     return append_call(file, assigned.value, f".to({dtype_of(text_of(file, node.value))})") if assigned else ()
 
 
+def with_keyword_cast(code: CodeType, instruction: int, words: tuple[str, ...], dtype: str) -> tuple[Insertion, ...]:
+    node = node_at(code, instruction)
+    given = [word.value for word in node.keywords if word.arg in words] if isinstance(node, ast.Call) else []
+    return tuple(inserted for part in given for inserted in append_call(code.co_filename, part, f".to({dtype})"))
+
+
 def imports_torch(file: str) -> bool:
     imports = [node for node in _parsed(file)[1] if isinstance(node, ast.Import)]
     return any(alias.name == "torch" and alias.asname is None for node in imports for alias in node.names)

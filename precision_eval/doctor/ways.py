@@ -36,6 +36,7 @@ from precision_eval.doctor.source import (
     with_dtype,
     with_factor,
     with_gradient_cast,
+    with_keyword_cast,
     with_number_that_fits,
     with_result_cast,
     with_scale_first,
@@ -49,10 +50,12 @@ from precision_eval.trace.observer import ModuleCall
 from precision_eval.trace.operations import (
     ASSIGNMENTS,
     EIGHT_BITS,
+    SLOTS,
     WITH_WEIGHTS,
     OperationKind,
     kind_by_name,
     loses,
+    operand_names,
 )
 from precision_eval.trace.provenance import CallFrame, Provenance, ancestors, dtype_chain, maker_of, origin_of
 from precision_eval.trace.replay import rounding
@@ -79,6 +82,8 @@ def at_meeting(event: Event, base: torch.dtype, *, late: bool = False) -> tuple[
         return _around_module(event, event.caller, path="", cast_result=False)
     if event.of_module:
         of_norm = event.sort is OperationKind.NORM and event.kind != "raise"
+        if by_keyword := _cast_keyword(event, base):
+            return by_keyword
         if not of_norm and (others := _cast_arguments(event, base)):
             return others
         return _around_module(event, event.line, path=path, cast_result=of_norm)
@@ -221,6 +226,17 @@ def _around_module(event: Event, line: CodeLine, *, path: str, cast_result: bool
     if cast_result:
         return with_result_cast(code, instruction, _dtype_text(given, event.operands[0][2].dtype, code.co_filename))
     return with_casts(code, instruction, {given: _weight_dtype(event, owner_of(owner, path), code.co_filename)})
+
+
+def _cast_keyword(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    """Cast what a module is given by a keyword and hands on under the same name; what it is called on is no stray."""
+    if event.sort is not OperationKind.ATTENTION or event.operands[0][2].dtype is not base:
+        return ()
+    names = operand_names(event.name, event.sort, [key for key, _, _ in event.operands])
+    strays = [name for name, (_, _, record) in zip(names, event.operands, strict=True) if record.dtype is not base]
+    words = tuple(word for name in strays if name in SLOTS["sdpa"] for word in SLOTS["sdpa"][name][1])
+    (given,) = expressions(*event.line, "", [(0,)], of_module=True)
+    return with_keyword_cast(*event.line, words, _dtype_text(given, base, event.line[0].co_filename))
 
 
 def _weight_dtype(event: Event, owner: str, file: str) -> str:

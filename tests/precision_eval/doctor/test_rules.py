@@ -619,11 +619,6 @@ def _in_eight_bits(x):
     return kept.to(x.dtype)
 
 
-def _by_numpy(x):
-    half = x.float().numpy().astype("float16")
-    return x.roll(1, 1) + torch.from_numpy(half).to(x.dtype)  # here
-
-
 def _partly_autocast(x):
     with torch.autocast("cpu", torch.bfloat16):
         return (x @ torch.eye(D)).to(x.dtype)  # here
@@ -649,8 +644,6 @@ def _gated(x):
         (_looked_up, torch.bfloat16, "fault"),
         (_looked_up, torch.float32, None),
         (_in_eight_bits, torch.bfloat16, "risk"),
-        (_by_numpy, torch.float32, "risk"),
-        (_by_numpy, torch.float16, None),
         (_partly_autocast, torch.float32, "fault"),
         (_gated, torch.float32, "fault"),
         (_gated, torch.float16, None),
