@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
+from precision_eval.core.cells import failure_of, is_out_of_memory
 from precision_eval.core.errors import ParameterError, PrecisionEvalError
 from precision_eval.core.formatting import visible
 from precision_eval.core.workers import STOPPING, signals_raise
@@ -152,6 +153,10 @@ def _fail(error: BaseException, name: str) -> None:
         text = _os_error_text(error)
         if error.errno in _OUTPUT_LOST:
             _drop_output()
+    elif is_out_of_memory(error):
+        text = f"memory ran out: {failure_of('', error).reason}; free some, or take a smaller size or another device"
+    elif text.startswith("CUDA error"):
+        text = f"{failure_of('', error).reason}; begin anew: the device answers all that follows with this"
     else:
         code = EXIT_SUITE_FAILED
         text = f"internal error: {type(error).__name__}: {text}; please report it with the traceback ({_TRACEBACK}=1)"

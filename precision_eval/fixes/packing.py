@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from precision_eval.core.cells import is_out_of_memory
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import first_line
 from precision_eval.fixes.storage import tensors_in
@@ -229,6 +230,8 @@ def copy_model(model: Model) -> Model:
     try:
         return copy.deepcopy(model, {id(value): value.detach().clone() for value in computed})
     except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
+        if is_out_of_memory(error):
+            raise
         raise ParameterError(
             f"the model cannot be copied ({first_line(error)}); fixes are put on copies, and calls made of them: make "
             "it deep-copyable, as by detaching tensors kept as attributes or taking off a wrapper such as FSDP"

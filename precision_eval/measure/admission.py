@@ -19,7 +19,7 @@ from torch import nn
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.own import SIZE, built, digest_of, own_case, parts_of
 from precision_eval.cases.systems import case_by_id
-from precision_eval.core.cells import Cell, Options
+from precision_eval.core.cells import Cell, Options, is_out_of_memory
 from precision_eval.core.environment import usable_device
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import first_line, is_target, source_digest
@@ -89,6 +89,8 @@ def _check_model(target: str, case: BuiltCase) -> None:
     try:
         copy.deepcopy(case.model)
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         raise ParameterError(
             f"the model of {target} cannot be copied ({first_line(error)}); each fix has a copy of its own: make it "
             "deep-copyable, for instance by detaching tensors kept as attributes"

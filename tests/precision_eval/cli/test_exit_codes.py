@@ -59,6 +59,8 @@ def printed_on_a_terminal(body, **variables):
         (ImportError("no such", name="precision_eval.x"), 3, "internal error: ImportError: no such"),
         (ParameterError("no folder \x1b[2J"), 2, "program: no folder \\x1b[2J"),
         (RecursionError("deep"), 3, "internal error: RecursionError: deep"),
+        (MemoryError("8 GiB"), 2, "program: memory ran out: MemoryError: 8 GiB; free some, or take a smaller size"),
+        (RuntimeError("CUDA error: device-side assert\nFor"), 2, "CUDA error: device-side assert"),
         (GeneratorExit("left"), 3, "internal error: GeneratorExit: left"),
     ],
 )

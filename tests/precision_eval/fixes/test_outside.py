@@ -99,6 +99,15 @@ def test_bad_input_is_named():
         fixed(model, "bfloat16")
 
 
+def test_memory_that_ends_in_a_copy_is_no_fault_of_the_model(monkeypatch):
+    def full(*args):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(Attends, "__deepcopy__", full, raising=False)
+    with pytest.raises(torch.OutOfMemoryError):
+        fixed(Attends(), "bfloat16")
+
+
 @contextmanager
 def counted(entered):
     entered.append(None)
