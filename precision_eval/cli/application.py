@@ -154,7 +154,7 @@ def _fail(error: BaseException, name: str) -> None:
         if error.errno in _OUTPUT_LOST:
             _drop_output()
     elif is_out_of_memory(error):
-        text = f"memory ran out: {failure_of('', error).reason}; free some, or take a smaller size or another device"
+        text = f"memory ran out: {str(failure_of('', error).reason).rstrip('.')}; free some, or take a smaller size or another device"
     elif text.startswith("CUDA error"):
         text = f"{failure_of('', error).reason}; begin anew: the device answers all that follows with this"
     else:
