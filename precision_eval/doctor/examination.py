@@ -331,9 +331,12 @@ class _Judged(NamedTuple):
 
 def _repairs(subject: ExaminedModel, reference: Reference, judged: _Judged) -> tuple[list[Repair], tuple[str, ...]]:
     faults = [finding for finding in judged.findings if finding.severity == "fault"]
-    if not (judged.drifts or any(finding.kind != "drift" for finding in faults)):
+    pairs = zip(judged.findings, judged.events, strict=False)
+    leaks = not faults and any(finding.severity == "risk" and event.reached_output for finding, event in pairs)
+    if not (judged.drifts or leaks or any(finding.kind != "drift" for finding in faults)):
         return [], ()
-    return repairs_of(subject, reference, drifts=judged.drifts, updated=judged.updated), search_doubts()
+    repairs = repairs_of(subject, reference, drifts=judged.drifts, leaks=leaks, updated=judged.updated)
+    return repairs, search_doubts()
 
 
 def _judge_call(

@@ -20,6 +20,7 @@ from types import CodeType, FunctionType
 from precision_eval.doctor.source import Insertion, forget_source, short_path
 from precision_eval.trace.dtype_flow import is_installed
 
+_HALF = re.compile(r"torch\.b?float16")
 _CHANGES_NOTHING = re.compile(r"\s*(\w+) = \1\s*")
 
 
@@ -32,6 +33,7 @@ class PatchedSource:
         self._compiled: dict[str, CodeType] = {}
         self._at: dict[str, set[int]] = {}  # file → edited lines
         self.only_removes = True
+        self.literals = 0  # half formats by name, which fit a model in that one only
         self._swaps: list[tuple[FunctionType, CodeType]] = []
         self._alive: dict[str, list[FunctionType]] = {}  # file → its functions
 
@@ -40,7 +42,11 @@ class PatchedSource:
 
     @property
     def size(self) -> int:
-        return sum(len(lines) for lines in self._at.values())
+        return len(self.places)
+
+    @property
+    def places(self) -> set[tuple[str, int]]:
+        return {(file, line) for file, lines in self._at.items() for line in lines}
 
     @property
     def of_library(self) -> bool:
@@ -63,6 +69,7 @@ class PatchedSource:
             self._compiled[file] = compile("".join(lines), file, "exec", dont_inherit=True)
             self._original[file], self._edited[file] = original, lines
             self._at.setdefault(file, set()).update(insertion.line for insertion in of_file)
+            self.literals += sum(len(_HALF.findall(insertion.text)) for insertion in of_file)
             self.only_removes &= not any(insertion.text for insertion in of_file)
         self._swaps = self._functions()
 

@@ -67,9 +67,12 @@ from precision_eval.doctor.ways import (
     lacks_kernel,
     narrowest_of,
     path_of,
+    policies_of,
     rescale,
     scale_first,
     sources_of,
+    stored_without_kernel,
+    under_policy,
     widen,
     widen_function,
     with_cast_elsewhere,
@@ -93,7 +96,6 @@ from precision_eval.trace.replay import rounding
 
 MOST_ALIKE = 4  # meetings of a line that are alike
 MOST_TURNS = 2  # times that edits may come to the same source
-MOST_SHOWN = 3
 MOST_SOURCES = 3  # expressions that a dtype comes from, of which a change is tried
 # The share of a model's elements from which a part in float32 is no exception, such as a norm kept wide.
 LEAST_PART = 0.1
@@ -111,10 +113,10 @@ class Repair:
     source_of: str = ""  # where the dtype was chosen that is another now
     change: Callable[[ExaminedModel], None] | None = None
     undoes: bool = False  # a cast ahead of what is wrong
-    restores: bool = False  # digits that a cast by hand rounds away
     first: Event | None = None  # what was cured first
     drops: int = 0  # choices of the author: casts up that were taken out, float32 parameters that were narrowed
     works_in: torch.dtype | None = None  # the format of an autocast
+    computed: Counter[torch.dtype] = field(default_factory=Counter)  # values that were computed in each format
 
     @property
     def verified(self) -> bool:
@@ -123,6 +125,11 @@ class Repair:
     @property
     def title(self) -> str:
         return "suggested change" if self.source else "stored otherwise"
+
+    @property
+    def places(self) -> set[tuple[str, int | str]]:
+        """What is changed: lines of files, and what is stored."""
+        return {*self.source.places, *self.stored}
 
     def copy(self, subject: ExaminedModel) -> ExaminedModel:
         model = copy_model(subject)
@@ -154,7 +161,6 @@ class Repair:
         self.works_in = self.works_in or (narrowest_of(event) if event.autocast else None)
         if not isinstance(change, dict):
             self.undoes |= not any(inserted.text for inserted in change)
-            self.restores |= way == "origin" and any(inserted.removed for inserted in change)
 
     def as_patch(self, place: SourceLine | None, origin: str, price: Price | None = None) -> Patch:
         return Patch(
@@ -178,20 +184,22 @@ def repairs_of(
     reference: Reference,
     *,
     drifts: bool = False,
+    leaks: bool = False,
     updated: tuple[tuple[str, str], ...] = (),
 ) -> list[Repair]:
     """Follow each way to cure a model, and return those that do, the best first.
 
-    Where it is the numbers that say that something is wrong, operations are widened, as where no cast cures a model;
-    what loses its updates is stored in float32.
+    Where nothing is wrong but that the model's output `leaks` a format, changes keep the model's. Where it is the
+    numbers that say that something is wrong, operations are widened, as where no cast cures a model; what loses its
+    updates is stored in float32.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's own were shown when it first ran
         _ENDS_S.set(time.monotonic() + SEARCH_S)
         if updated:
             return [_with_wide_updates(subject, reference, updated)]
-        repairs = [] if drifts else _repairs_of_dtypes(subject, reference)
-        if any(repair.verified for repair in repairs):
+        repairs = [] if drifts else _repairs_of_dtypes(subject, reference, leaks=leaks)
+        if leaks or any(repair.verified for repair in repairs):
             return repairs
         scaled, is_known = _find_scaled(subject, reference)
         undone = follow("undone", Widen(undoes=True), subject, reference)
@@ -237,7 +245,7 @@ def _find_scaled(subject: ExaminedModel, reference: Reference) -> tuple[Repair, 
 def _widen_function(subject: ExaminedModel, reference: Reference) -> Repair:
     """Widen what is computed in half in the function where digits are lost, and cast what comes of it once."""
     repair, base, fresh = Repair(), base_dtype(subject), copy_model(subject)
-    faults, _, _ = _observe(fresh, base, reference, numbers=True)
+    faults, *_ = _observe(fresh, base, reference, numbers=True)
     event = _last_meeting(faults) if faults else None
     observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=False)
     sinks = [*(observer.tensors[output] for output in seen.outputs or ()), *observer.angles]
@@ -250,8 +258,8 @@ def _widen_function(subject: ExaminedModel, reference: Reference) -> Repair:
     return repair
 
 
-def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Repair]:
-    along = partial(follow, subject=subject, reference=reference)
+def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference, *, leaks: bool) -> list[Repair]:
+    along = partial(follow, subject=subject, reference=reference, leaks=leaks)
     late = along("late", partial(at_meeting, late=True))
     if not (late.source or late.verified) and all(left.startswith("first_non_finite") for left in late.left):
         return []  # no dtypes meet there
@@ -261,9 +269,11 @@ def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Rep
     first, base = late.first, base_dtype(subject)
     if first is not None and first.entries and (meeting.source.size > 1 or not meeting.verified):
         tried.append(along("entry", at_entry))
-    if first is not None and meeting.source.size > 1:
-        tried.append(along("argument", at_argument))
-    if first is not None and is_wide_on_purpose(first, base):
+    if first is not None and (meeting.source.size > 1 or any(record.event for _, _, record in first.operands)):
+        tried.insert(1, along("argument", at_argument))
+    if first is not None and policies_of(first):
+        tried.append(along("policy", under_policy))
+    if first is not None and (is_wide_on_purpose(first, base) or stored_without_kernel(first)):
         tried.append(along("wide", at_wide))
         if not any(repair.verified and not repair.drops for repair in tried):
             tried.append(along("origin", partial(at_origin, takes_out=False)))
@@ -276,7 +286,7 @@ def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Rep
             tried.append(along(f"source {rank}", partial(at_source, rank=rank)))
             tried[-1].source_of = words or "as it is named"
     verified = [repair for repair in tried if repair.verified and (repair.source or repair.stored)]
-    if not verified and first is not None and lacks_kernel(first) and meeting.outputs is None:
+    if not verified and first is not None and (leaks or (lacks_kernel(first) and meeting.outputs is None)):
         return []  # the format is not what it refuses
     if not verified:  # what does not cure is no advice to store something with fewer digits
         unproven = [repair for repair in (meeting, stored) if repair.source or repair.stored][:1]
@@ -287,37 +297,52 @@ def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference) -> list[Rep
 def _rank(verified: list[Repair], subject: ExaminedModel, reference: Reference) -> list[Repair]:
     """Put changes in order, and leave out those that no reader would choose.
 
-    By what the format explains; then what keeps the model's format, and what its author chose; then drift, of which
-    twice as much is a difference; of equals, lines of the model go before a library's and before what is stored; then
-    bytes, then lines. What is changed where the dtype was chosen goes before all that are no better than it.
+    By what the format explains; then what keeps the model's format, what its author chose, and the output's format;
+    then drift, of which twice as much is a difference; of equals, lines of the model go before a library's and before
+    what is stored; then bytes, half formats by name, lines. What is changed where the dtype was chosen goes
+    before all that are no better than it. Of the others one is shown: what drops least that the author chose, and
+    computes in formats farthest from the first's.
     """
     base = base_dtype(subject)
     known = [drift for drift in (_drift(repair, reference) for repair in verified) if not math.isnan(drift)]
     least = min(known, default=0.0)
+
+    def gives_other(repair: Repair) -> bool:
+        narrows = any(rounding(dtype) > rounding(torch.float32) for dtype in repair.stored.values())
+        return narrows or any(o.is_floating_point() and o.dtype is not base for o in repair.outputs or ())
 
     def order(repair: Repair) -> tuple[float, ...]:
         changed = repair.copy(subject)
         grown = sum(max(0, now - before) for now, before in zip(_bytes_of(changed), _bytes_of(subject), strict=True))
         return (
             not _is_explained(repair, subject, reference), base_dtype(changed) is not base, repair.drops,
-            _drift(repair, reference) > 2 * least, repair.source.of_library, bool(repair.stored), grown,
-            repair.source.size, not repair.source.only_removes,
+            gives_other(repair), _drift(repair, reference) > 2 * least, repair.source.of_library, bool(repair.stored),
+            grown, repair.source.literals, repair.source.size, not repair.source.only_removes,
         )  # fmt: skip
 
     unique = {r.source.diff() + _code(r.stored): r for r in sorted(verified, key=lambda r: bool(r.source_of))}
     ranked = sorted(((order(repair), repair) for repair in unique.values()), key=lambda pair: pair[0])
     best = ranked[0]
     ranked.sort(key=lambda p: not (p[1].source_of and p[0][:3] == best[0][:3] and _as_exact(p[1], best[1], reference)))
-    kinds: dict[tuple[bool, ...], Repair] = {}  # the best of each
-    for (_, of_other_format, *_), repair in ranked:
-        rounds = any(known.restores and not _as_exact(repair, known, reference) for known in kinds.values())
-        if rounds or (of_other_format and kinds and not _is_of_two_formats(subject)):
-            continue
-        narrows = any(rounding(dtype) > rounding(torch.float32) for dtype in repair.stored.values())
-        kinds.setdefault((bool(repair.source_of), bool(repair.stored), narrows, repair.source.only_removes), repair)
+    is_mixed = _is_of_two_formats(subject)
+    (_, first), *others = [pair for at, pair in enumerate(ranked) if not (at and pair[0][1]) or is_mixed]
+    weighed = sorted(others, key=lambda p: (p[0][2], p[1].source.literals, -_distance(p[1].computed, first.computed)))
+    shown = [first, *[repair for _, repair in weighed if _is_choice(repair, first, reference)][:1]]
+    for repair in shown:
         repair.relative_error = output_error(repair.outputs, reference.outputs)
         repair.whole = tuple(_whole_modules(subject, repair.stored))
-    return list(kinds.values())[:MOST_SHOWN]
+    return shown
+
+
+def _is_choice(repair: Repair, first: Repair, reference: Reference) -> bool:
+    """Whether a maintainer may weigh a change against the first: in other formats, or as good at other places."""
+    if repair.computed != first.computed or bool(repair.stored) != bool(first.stored):
+        return True
+    return not repair.places & first.places and _as_exact(repair, first, reference)
+
+
+def _distance(computed: Counter[torch.dtype], other: Counter[torch.dtype]) -> int:
+    return sum(abs(computed[dtype] - other[dtype]) for dtype in computed | other)
 
 
 def _whole_modules(subject: ExaminedModel, stored: Stored) -> Iterator[str]:
@@ -377,7 +402,15 @@ def _drift(repair: Repair, reference: Reference) -> float:
     return float("nan") if error is None else error
 
 
-def follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, begun: Repair | None = None) -> Repair:
+def follow(
+    way: str,
+    step: Step,
+    subject: ExaminedModel,
+    reference: Reference,
+    begun: Repair | None = None,
+    *,
+    leaks: bool = False,
+) -> Repair:
     """Cure one fault after the other until none is left, or until one cannot be cured this way."""
     repair = begun or Repair()
     cured: Counter[object] = Counter()  # several meetings of a line may be alike, as in `q * cos + p * sin`
@@ -387,7 +420,9 @@ def follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, b
             return repair
         with repair.source.active():
             model = repair.copy(subject)
-            faults, outcome, is_tie = _observe(model, base, reference, numbers=way in OF_NUMBERS)
+            faults, outcome, is_tie, repair.computed = _observe(
+                model, base, reference, numbers=way in OF_NUMBERS, leaks=leaks
+            )
             drift = output_error(outcome.outputs, reference.outputs)
             first_drift = drift if first_drift is None else first_drift
             if not faults:
@@ -430,10 +465,10 @@ def follow(way: str, step: Step, subject: ExaminedModel, reference: Reference, b
 
 
 def _observe(
-    model: ExaminedModel, base: torch.dtype, reference: Reference, *, numbers: bool
-) -> tuple[Faults, CallOutcome, bool]:
+    model: ExaminedModel, base: torch.dtype, reference: Reference, *, numbers: bool, leaks: bool = False
+) -> tuple[Faults, CallOutcome, bool, Counter[torch.dtype]]:
     """Observe a copy; return its faults and, if asked for, what is wrong by the numbers where none is left, and
-    whether that is a near tie.
+    whether that is a near tie; and what it computes in each format.
     """
     fresh = copy_model(model) if numbers else model
     observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=True)
@@ -443,7 +478,7 @@ def _observe(
     faults: Faults = [
         (finding, event)
         for finding, event in zip(findings, events, strict=True)
-        if finding.severity == "fault" or (numbers and event.reached_output and event.result is not base)
+        if finding.severity == "fault" or ((numbers or leaks) and event.reached_output and event.result is not base)
     ]
     if numbers and seen.error is not None and raised is not None and not is_of_dtypes(seen.error, raised):
         faults = [noted for noted in (find_raising_rounding(model, seen.error, raised),) if noted is not None] or faults
@@ -465,7 +500,8 @@ def _observe(
                 event.operands, event.stored = writes[0].operands, writes[0].stored
             elif event is not None and event.line in observer.targets:
                 event.stored = observer.targets[event.line]
-    return faults, seen, is_tie
+    assert observer.numbers is not None
+    return faults, seen, is_tie, observer.numbers.computed
 
 
 def _still_wrong(outcome: CallOutcome, reference: Reference) -> tuple[str, ...]:

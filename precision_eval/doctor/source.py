@@ -453,14 +453,27 @@ def with_fill(code: CodeType, instruction: int) -> tuple[Insertion, ...]:
 
 def without_autocast(code: CodeType, instruction: int, device: str) -> tuple[Insertion, ...]:
     """Have the statement of a line run with autocast switched off."""
+    return within(code, instruction, f'torch.autocast("{device}", enabled=False)')
+
+
+def within(code: CodeType, instruction: int, context: str) -> tuple[Insertion, ...]:
+    """Have the statement of a line run in a context."""
     at, file = node_at(code, instruction), code.co_filename
     simple = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr | ast.Return
     around = [n for n in _parsed(file)[1] if isinstance(n, simple) and any(part is at for part in ast.walk(n))]
     if at is None or not around or not imports_torch(file):
         return ()
-    text = f'with torch.autocast("{device}", enabled=False): '
-    insertion = Insertion(file, around[0].lineno, around[0].col_offset, text)
+    insertion = Insertion(file, around[0].lineno, around[0].col_offset, f"with {context}: ")
     return () if is_written_there(insertion) else (insertion,)
+
+
+def autocasts_elsewhere(code: CodeType) -> list[str]:
+    """List the autocasts that other methods of a method's class run something under, as written."""
+    function, file = function_of(code), code.co_filename
+    around = [n for n in nodes_in(file) if isinstance(n, ast.ClassDef) and function in n.body]
+    others = [part for n in around for method in n.body if method is not function for part in ast.walk(method)]
+    calls = [call for call in calls_of(file, "autocast") if call in others]
+    return [text for call in calls if "enabled=False" not in (text := text_of(file, call))]
 
 
 def with_full(code: CodeType, instruction: int) -> tuple[Insertion, ...]:

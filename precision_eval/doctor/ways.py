@@ -21,6 +21,7 @@ from precision_eval.doctor.choices import as_path, change_of, choices_of, dtype_
 from precision_eval.doctor.findings import INDEX_OF, asks_integers, is_of_optimizer, owner_of, written_operands
 from precision_eval.doctor.source import (
     Insertion,
+    autocasts_elsewhere,
     callee,
     dtype_of,
     expressions,
@@ -42,6 +43,7 @@ from precision_eval.doctor.source import (
     with_scale_first,
     with_small_fill,
     with_wide_cast,
+    within,
     without_autocast,
     without_call,
 )
@@ -490,7 +492,9 @@ def is_wide_on_purpose(event: Event, base: torch.dtype) -> bool:
 
 
 def at_wide(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
-    """Keep what was widened on purpose: widen what it meets, as it is stored or there."""
+    """Keep what was widened on purpose: widen what it meets, stored or there; and what no kernel takes in half."""
+    if wide := stored_without_kernel(event):
+        return wide
     narrow = [record for _, _, record in event.operands if record.dtype is not _widest(event)]
     if not narrow or not is_wide_on_purpose(event, base) or event.sort is OperationKind.WRITE:
         return at_meeting(event, base, late=True)
@@ -505,6 +509,12 @@ def at_wide(event: Event, base: torch.dtype) -> tuple[Insertion, ...] | Stored:
     dtype = _dtype_text(written[keep], _widest(event), event.line[0].co_filename)
     casts = {t: dtype for t, (_, _, r) in zip(written, event.operands, strict=True) if t and r in narrow}
     return with_casts(*event.line, casts) if len(casts) == len(narrow) and not event.of_module else ()
+
+
+def stored_without_kernel(event: Event) -> Stored:
+    """Keep in float32 what an operation takes no half of, where that is what is stored."""
+    origins = [origin_of(record) for _, _, record in event.operands] if lacks_kernel(event) else []
+    return {(origin.kind, origin.name): torch.float32 for origin in origins if origin.kind in ("parameter", "buffer")}
 
 
 def drops_choice(event: Event, change: tuple[Insertion, ...] | Stored, base: torch.dtype, *, late: bool) -> bool:
@@ -545,6 +555,17 @@ def with_cast_elsewhere(event: Event, base: torch.dtype) -> tuple[Insertion, ...
         if record.kept_by is not None and len(others) == 1:
             return with_argument(*record.kept_by[:2], f"torch.{short(others.pop())}")
     return at_meeting(event, base, late=True)
+
+
+def policies_of(event: Event) -> list[tuple[Insertion, ...]]:
+    """List ways to run what raises under an autocast of another method of its class, the outermost module first."""
+    lines = dict.fromkeys(line for _, line, _ in event.entries) if event.kind == "raise" and not event.autocast else ()
+    under = [within(*line, context) for line in lines for context in autocasts_elsewhere(line[0])]
+    return [change for change in under if change]
+
+
+def under_policy(event: Event, base: torch.dtype) -> tuple[Insertion, ...]:
+    return next(iter(policies_of(event)), ()) or at_meeting(event, base, late=True)
 
 
 def fold_of(event: Event) -> Provenance | None:

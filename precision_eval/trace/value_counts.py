@@ -8,6 +8,7 @@ infinity is meant, and −inf in what is computed of it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
@@ -83,6 +84,7 @@ class ValueCounts:
         self.counts: dict[torch.dtype, FormatCounts] = {}
         self.casts: dict[tuple[CodeType, int, str, str, str], list[CastAccount]] = {}
         self.broken: list[Provenance] = []
+        self.computed: Counter[torch.dtype] = Counter()  # values that operations gave, casts left out
 
     def result(self, tensor: torch.Tensor, record: Provenance, *, masks: bool) -> None:
         tensor = unwrapped(tensor)
@@ -94,6 +96,7 @@ class ValueCounts:
             return
         count = self.counts.setdefault(tensor.dtype, FormatCounts())
         count.total += tensor.numel()
+        self.computed[tensor.dtype] += tensor.numel() if record.kind == "op" else 0
         smallest_normal, near_overflow = _LIMITS[tensor.dtype]
         size = tensor.detach().abs()
         least, most = (float(bound) for bound in torch.aminmax(size))
