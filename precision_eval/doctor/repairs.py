@@ -300,8 +300,7 @@ def _rank(verified: list[Repair], subject: ExaminedModel, reference: Reference) 
     By what the format explains; then what keeps the model's format, what its author chose, and the output's format;
     then drift, of which twice as much is a difference; of equals, lines of the model go before a library's and before
     what is stored; then bytes, half formats by name, lines. What is changed where the dtype was chosen goes
-    before all that are no better than it. Of the others one is shown: what drops least that the author chose, and
-    computes in formats farthest from the first's.
+    before all that are no better than it.
     """
     base = base_dtype(subject)
     known = [drift for drift in (_drift(repair, reference) for repair in verified) if not math.isnan(drift)]
@@ -326,12 +325,17 @@ def _rank(verified: list[Repair], subject: ExaminedModel, reference: Reference) 
     ranked.sort(key=lambda p: not (p[1].source_of and p[0][:3] == best[0][:3] and _as_exact(p[1], best[1], reference)))
     is_mixed = _is_of_two_formats(subject)
     (_, first), *others = [pair for at, pair in enumerate(ranked) if not (at and pair[0][1]) or is_mixed]
-    weighed = sorted(others, key=lambda p: (p[0][2], p[1].source.literals, -_distance(p[1].computed, first.computed)))
-    shown = [first, *[repair for _, repair in weighed if _is_choice(repair, first, reference)][:1]]
+    shown = [first, *_weighed([repair for _, repair in others], first, reference)]
     for repair in shown:
         repair.relative_error = output_error(repair.outputs, reference.outputs)
         repair.whole = tuple(_whole_modules(subject, repair.stored))
     return shown
+
+
+def _weighed(others: list[Repair], first: Repair, reference: Reference) -> list[Repair]:
+    """Choose what drops least that the author chose, and computes in formats farthest from the first's."""
+    far = sorted(others, key=lambda r: (r.drops, r.source.literals, -_distance(r.computed, first.computed)))
+    return [repair for repair in far if _is_choice(repair, first, reference)][:1]
 
 
 def _is_choice(repair: Repair, first: Repair, reference: Reference) -> bool:
@@ -403,33 +407,25 @@ def _drift(repair: Repair, reference: Reference) -> float:
 
 
 def follow(
-    way: str,
-    step: Step,
-    subject: ExaminedModel,
-    reference: Reference,
-    begun: Repair | None = None,
-    *,
-    leaks: bool = False,
+    way: str, step: Step, subject: ExaminedModel, reference: Reference, begun: Repair | None = None, leaks: bool = False
 ) -> Repair:
     """Cure one fault after the other until none is left, or until one cannot be cured this way."""
     repair = begun or Repair()
     cured: Counter[object] = Counter()  # several meetings of a line may be alike, as in `q * cos + p * sin`
-    base, first_drift, states = base_dtype(subject), None, Counter[str]()
+    base, numbers, first_drift, states = base_dtype(subject), way in OF_NUMBERS, None, Counter[str]()
     for _ in range(MOST_STEPS + 1):
         if time.monotonic() > _ENDS_S.get():
             return repair
         with repair.source.active():
             model = repair.copy(subject)
-            faults, outcome, is_tie, repair.computed = _observe(
-                model, base, reference, numbers=way in OF_NUMBERS, leaks=leaks
-            )
+            faults, outcome, is_tie, repair.computed = _observe(model, base, reference, numbers=numbers, leaks=leaks)
             drift = output_error(outcome.outputs, reference.outputs)
             first_drift = drift if first_drift is None else first_drift
             if not faults:
                 is_tie = is_tie and drift is not None and first_drift is not None and drift < first_drift / 2
                 repair.outputs, repair.left = outcome.outputs, () if is_tie else _still_wrong(outcome, reference)
                 return repair
-            event = _last_meeting(faults) if way in OF_NUMBERS else _to_cure(faults, late=way == "late")
+            event = _last_meeting(faults) if numbers else _to_cure(faults, late=way == "late")
             if way == UNTIL_IT_RAISES:
                 event = next((raised for finding, raised in faults if finding.kind == "raise"), event)
             at = None if event is None else _identity(event)
