@@ -154,7 +154,8 @@ def _fail(error: BaseException, name: str) -> None:
         if error.errno in _OUTPUT_LOST:
             _drop_output()
     elif is_out_of_memory(error):
-        text = f"memory ran out: {str(failure_of('', error).reason).rstrip('.')}; free some, or take a smaller size or another device"
+        reason = str(failure_of("", error).reason).rstrip(".")
+        text = f"memory ran out: {reason}; free some, or take a smaller size or another device"
     elif text.startswith("CUDA error"):
         text = f"{failure_of('', error).reason}; begin anew: the device answers all that follows with this"
     else:
