@@ -29,15 +29,21 @@ from precision_eval.doctor.error_budget import (
     run_rounded,
     run_steps,
     steps_of,
-    working_format,
 )
 from precision_eval.doctor.findings import declared_formats
 from precision_eval.doctor.source import source_line
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
-from precision_eval.measure.model_calls import CallOutcome, copy_model, output_error, relative_error
+from precision_eval.measure.model_calls import (
+    MOST_ZEROS,
+    CallOutcome,
+    copy_model,
+    output_error,
+    relative_error,
+    zeros_of,
+)
 from precision_eval.trace.dtype_flow import HALVES, DtypeFlow, Event
-from precision_eval.trace.operations import EIGHT_BITS, OperationKind
+from precision_eval.trace.operations import EIGHT_BITS, WITH_WEIGHTS, OperationKind
 from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
 from precision_eval.trace.replay import Steps, TracedStep, rounding
 
@@ -104,7 +110,7 @@ def excess_drift(
     if (lost := _lost_update(subject, outcome, reference, base)) is not None:
         return lost
     base = max([base, *(dtype for _, dtype in declared_formats(subject.unwrapped))], key=rounding)  # it is asked for
-    explained = BEYOND_FORMAT * _format_cost(outcome, reference, base)
+    explained = min(BEYOND_FORMAT * _format_cost(outcome, reference, base), HARDLY_A_DIGIT)
     if drift <= explained:
         return None
     single = run_as(subject, in_wide, torch.float32)
@@ -168,12 +174,14 @@ def of_numbers(
     observer: DtypeFlow,
 ) -> tuple[Excess | None, tuple[Finding, Event | None] | None]:
     """Say what the numbers show where dtypes show nothing, with the operation to change where it is known."""
+    if (zeros := _find_zeros(subject, outcome, reference, observer)) is not None:
+        return None, zeros
     excess = excess_drift(subject, outcome, reference, base)
-    # The format of an autocast is asked for where most products ran in it.
-    if excess is not None and observer.autocast and not excess.updated:
-        working = working_format(steps_of(subject))
-        if rounding(working) > rounding(base):
-            excess = excess_drift(subject, outcome, reference, working)
+    if excess is not None and not excess.updated:
+        asked = max(
+            (step.dtype for step in steps_of(subject) if _is_asked_for(step, observer)), key=rounding, default=base
+        )
+        excess = excess_drift(subject, outcome, reference, asked) if rounding(asked) > rounding(base) else excess
     if reference.name == "float64":
         drift = output_error(outcome.outputs, reference.outputs)
         cost = _format_cost(outcome, reference, base)
@@ -244,12 +252,45 @@ def _finding_of_share(subject: ExaminedModel, share: Share, drift: float, observ
         reason += f"; with a scale that fits, its largest value over the tensor's, it would be {scaled:.2g}"
     if is_storage(step, observer):
         return finding_at(step, "risk", f"{reason}: that is what the format of the tensor that it is written to costs")
-    # Nothing is in 8 bits unless the code says so; what autocast rounds as it does most products, or a module declares
-    # to compute in, is by design.
-    is_meant = rounding(step.dtype) > rounding(torch.bfloat16)
-    is_meant |= bool(observer.autocast) and step.sort is OperationKind.PRODUCT and step.dtype is share.work
+    is_meant = _is_asked_for(step, observer)
     is_meant |= step.dtype in [dtype for _, dtype in declared_formats(subject.unwrapped)]
     return finding_at(step, "risk" if is_meant else "fault", reason)
+
+
+def _is_asked_for(step: TracedStep, observer: DtypeFlow) -> bool:
+    """Whether the code asks for a step's format: 8 bits, in which nothing is unless it says so, or an autocast's."""
+    return step.dtype in EIGHT_BITS or any(
+        (name, result) == (step.name, short(step.dtype)) and step.sort in WITH_WEIGHTS and {*operands} != {result}
+        for name, operands, result in observer.autocast
+    )
+
+
+def _find_zeros(
+    subject: ExaminedModel, outcome: CallOutcome, reference: Reference, observer: DtypeFlow
+) -> tuple[Finding, Event | None] | None:
+    """Say how many gradients among the outputs are zero that are none in float64, and what made them so."""
+    share, largest = zeros_of(outcome.outputs, reference.outputs)
+    records = [observer.tensors[output] for output in outcome.outputs or ()]
+    made = [at for record in records for at in (record, *ancestors(record))]
+    if share < MOST_ZEROS or not any(at.kind == "outside" or at.name == "grad" for at in made):
+        return None
+    if not all(at.finite for at in made):  # divided by infinity, such as a norm that overflows
+        return None
+    said = f"{percent(share)} of the gradients are 0, and up to {largest:.2g} in float64"
+    step, _ = first_rounding(subject, lambda rounded, exact: zeros_of(rounded.outputs, exact.outputs)[0], MOST_ZEROS)
+    if step is not None and largest > torch.finfo(step.dtype).smallest_normal:
+        name, below = short(step.dtype), 1 - torch.finfo(step.dtype).eps / 2
+        reason = (
+            f"{said}: rounding to {name} here makes them so, and no underflow: {name} has no number between "
+            f"{below:.4g} and 1, for one, so that smaller differences become 0; keep in float32 what is subtracted"
+        )
+        return finding_at(step, "fault", reason), step.event
+    is_half = observer.numbers is not None and torch.float16 in observer.numbers.counts
+    why = ": they underflow; scale the loss (torch.amp.GradScaler), or use bfloat16" if is_half else ", rounded away"
+    return Finding(
+        kind="drift", severity="fault", op="backward", module="", module_class="the model", place=None, operands=(),
+        result=short(observer.base), reason=said + why,
+    ), None  # fmt: skip
 
 
 def _scaled_error(subject: ExaminedModel, at: TracedStep) -> float:
@@ -420,7 +461,8 @@ def tell_largest_share(subject: ExaminedModel, drift: float | None) -> str:
             places = [Place((share.step,), share.others)]
         if places:
             most = "most" if places[0].left < drift * 0.5**0.5 else "the largest part"  # roundings add in squares
-            name, where = short(places[0].steps[0].dtype), _tell_places(places, "{:.2g}".format)
+            coarsest = max((step.dtype for step in places[0].steps), key=rounding)
+            name, where = short(coarsest), _tell_places(places, "{:.2g}".format)
             told.append(f"{drift:.2g}, no more than {name} explains; {most} of it is rounded by {where}")
     moved, places = places_that_round(subject, moved_choices)
     if places:

@@ -8,35 +8,39 @@ a cost that no operation shows.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from precision_eval.core.formats import short
 from precision_eval.core.formatting import join, percent, plural
-from precision_eval.doctor.accuracy import HARDLY_A_DIGIT, Excess
+from precision_eval.doctor.accuracy import BEYOND_FORMAT, HALF_LOST, HARDLY_A_DIGIT, Excess
 from precision_eval.doctor.diagnosis import Finding, Patch
-from precision_eval.doctor.error_budget import run_rounded
+from precision_eval.doctor.error_budget import drift_between, run_changed, run_rounded
 from precision_eval.doctor.findings import declared_formats
 from precision_eval.doctor.repairs import Repair, any_layer
 from precision_eval.doctor.source import keyword_argument, source_line, with_argument
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, in_wide, run_as
 from precision_eval.measure.model_calls import (
-    MOST_ZEROS,
     CallOutcome,
+    attempt,
+    copy_model,
     observe_call,
     output_error,
     run_fresh,
-    zeros_of,
 )
 from precision_eval.trace.dtype_flow import CodeLine, DtypeFlow, is_internal, line_outside
+from precision_eval.trace.operations import ASSIGNMENTS, name_of, python_body
 from precision_eval.trace.provenance import Provenance, ancestors, named_tensors
 from precision_eval.trace.replay import rounding
+from precision_eval.trace.value_counts import in_float64
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -159,26 +163,59 @@ def blame_trained_halves(subject: ExaminedModel, error: Exception) -> tuple[tupl
     return tuple(("parameter", name) for name in trained), reason
 
 
-def find_zeros(seen: CallOutcome, reference: Reference, observer: DtypeFlow) -> Finding | None:
-    """Say how many gradients among the outputs are zero that are none in float64."""
-    share, largest = zeros_of(seen.outputs, reference.outputs)
-    records = [observer.tensors[output] for output in seen.outputs or ()]
-    made = [at for record in records for at in (record, *ancestors(record))]
-    if share < MOST_ZEROS or not any(at.kind == "outside" or at.name == "grad" for at in made):
-        return None
-    if not all(at.finite for at in made):  # divided by infinity, such as a norm that overflows
-        return None
-    reason = (
-        f"{percent(share)} of the gradients are 0, and up to {largest:.2g} in float64: they underflow; scale the loss "
-        "(torch.amp.GradScaler), or use bfloat16"
-    )
-    return Finding(
-        kind="drift", severity="fault", op="backward", module="", module_class="the model", place=None, operands=(),
-        result=short(observer.base), reason=reason,
-    )  # fmt: skip
+class _StepsInPlace(TorchFunctionMode):
+    """Counts the values of stored half tensors that operations in place change in float64, and leave as they were."""
+
+    def __init__(self, stored: Mapping[int, str]) -> None:
+        super().__init__()
+        self.stored = stored  # name by the address of the storage
+        self.moves: Counter[tuple[CodeLine, str, str, torch.dtype]] = Counter()
+        self.left: Counter[tuple[CodeLine, str, str, torch.dtype]] = Counter()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if body := python_body(func):
+            with self:
+                return body(*args, **(kwargs or {}))
+        name, target = name_of(func), args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if not name.endswith("_") or name in ASSIGNMENTS or target is None or target.dtype not in _HALVES:
+            return func(*args, **(kwargs or {}))
+        with torch._C.DisableTorchFunction():
+            stored, before = self.stored.get(target.untyped_storage().data_ptr()), target.detach().clone()
+            exact = in_float64(func, args, kwargs) if stored else None
+        result = func(*args, **(kwargs or {}))
+        if stored and exact is not None and exact.shape == before.shape:
+            key = line_outside(sys._getframe(1))[:2], name, stored, target.dtype
+            with torch._C.DisableTorchFunction():
+                self.moves[key] += int((exact != before).sum())
+                self.left[key] += int(((exact != before) & (target == before)).sum())
+        return result
 
 
-def find_rounded_buffer(subject: ExaminedModel, angles: list[Provenance]) -> Finding | None:
+def find_lost_steps(subject: ExaminedModel, observer: DtypeFlow) -> Finding | None:
+    """Name an operation in place that leaves most of what it changes in float64 of a stored half tensor as it is."""
+    if not any(target.is_stored and target.dtype in _HALVES for target in observer.targets.values()):
+        return None
+    model = copy_model(subject)
+    named = [(n, t) for _, n, t in named_tensors(model, (), prefix=model.prefix) if not n.startswith("tensors[")]
+    steps = _StepsInPlace({tensor.untyped_storage().data_ptr(): name for name, tensor in named})
+    with steps:
+        attempt(lambda: model(*model.tensors))
+    lost = ((key, left / steps.moves[key]) for key, left in steps.left.items() if left > HALF_LOST * steps.moves[key])
+    for (line, op, name, dtype), share in lost:
+        reason = (
+            f"{percent(share)} of the values of {name} that {op} changes in float64 stay as they are: {short(dtype)} "
+            "cannot hold steps so small beside them; do it on a float32 copy, ahead of what rounds that"
+        )
+        return Finding(
+            kind="collapsed", severity="fault", op=op, module="", module_class=type(subject.unwrapped).__name__,
+            place=source_line(*line), operands=(), result=short(dtype), reason=reason,
+        )  # fmt: skip
+    return None
+
+
+def find_rounded_buffer(subject: ExaminedModel, angles: list[Provenance], reference: Reference) -> Finding | None:
     """Name a buffer in half of which large angles are computed: what it lost when it was stored does not come back."""
     stored = {
         at.name: at.dtype for angle in angles for at in (angle, *ancestors(angle)) if at.kind in ("buffer", "attribute")
@@ -197,14 +234,19 @@ def find_rounded_buffer(subject: ExaminedModel, angles: list[Provenance]) -> Fin
     owner = subject.unwrapped.get_submodule(path)
     if not HARDLY_A_DIGIT < off < float("inf"):
         return None
+    is_computed = name not in subject.unwrapped.state_dict()  # neither trained nor loaded
+    changed = run_changed(subject, name, lambda kept, drawn: kept * (1 + rounding(dtype) * drawn))
+    moved = drift_between(changed, run_rounded(subject, {})) if reference.name == "float64" else 0.0
+    is_fault = is_computed and moved > BEYOND_FORMAT * rounding(dtype)
     reason = (
         f"it is stored in {short(dtype)}, and angles of up to {largest:.3g} rad are computed of it, which are off by "
-        f"up to {off:.2g} rad if it was rounded when it was stored; a later cast to float32 brings nothing back: "
-        "compute it anew in float32 after the model is cast"
+        f"up to {off:.2g} rad if it was rounded when it was stored"
+        + (f"; a change as small as that rounding moves the output by {moved:.2g}" if is_fault else "")
+        + "; a later cast to float32 brings nothing back: compute it anew in float32 after the model is cast"
     )
     return Finding(
-        kind="drift", severity="risk", op=name, module=path, module_class=type(owner).__name__, place=None,
-        operands=(), result=short(dtype), reason=reason,
+        kind="collapsed" if is_fault else "drift", severity="fault" if is_fault else "risk", op=name, module=path,
+        module_class=type(owner).__name__, place=None, operands=(), result=short(dtype), reason=reason,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType
@@ -166,6 +166,26 @@ def _changes_to_fuse(given: list[tuple[Key, torch.Tensor]]) -> dict[Key, str]:
         return {key: ".unsqueeze(0)" for key, tensor in given if tensor.dim() == 3}
     changes = {key: ".contiguous()" for key, tensor in given if tensor.stride(-1) != 1}
     return changes | {key: ".detach()" for key, tensor in given[3:] if tensor.requires_grad}
+
+
+def find_needless_scalers(subject: ExaminedModel, formats: Collection[str]) -> tuple[SilentCost, ...]:
+    """Gradient scalers of a model of which nothing runs in float16, the only format whose range asks for them."""
+    named = (
+        (path, name) for path, module in subject.unwrapped.named_modules() for name, value in vars(module).items()
+        if isinstance(value, torch.amp.GradScaler) and value.is_enabled()
+    )  # fmt: skip
+    gradient_bytes = sum(p.nbytes for p in subject.unwrapped.parameters() if p.requires_grad)
+    reason = (
+        "is a GradScaler, and nothing runs in float16: bfloat16 and float32 reach 1e-38, so no gradient asks for a "
+        f"scale. Each step reads and writes {memory_text(gradient_bytes)} of gradients once more to unscale and check "
+        "them, and waits for the result: leave it out, or make it with enabled=False"
+    )
+    return () if "float16" in formats else tuple(
+        SilentCost(
+            kind="needless_scaler", reason=f"{name} {reason}", module=path, place=None, count=1, patch=None, price=None
+        )
+        for path, name in named
+    )  # fmt: skip
 
 
 def costs_of(subject: ExaminedModel, trials: Trials) -> tuple[SilentCost, ...]:

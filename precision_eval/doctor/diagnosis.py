@@ -21,11 +21,11 @@ from precision_eval.core.table import make_table, to_text
 Severity = Literal["fault", "risk", "note"]
 Kind = Literal[
     "raise", "promotion", "downcast", "mixed_norm", "mixed_mask", "kept_narrowed", "widening", "first_non_finite",
-    "drift", "declared", "bits", "followed",
+    "drift", "declared", "bits", "collapsed", "followed",
 ]  # fmt: skip
 CostKind = Literal[
     "repeated_cast", "there_and_back", "wide_product", "double", "autocast_ignored", "slow_attention", "host_wait",
-    "widening_scale", "wide_output", "wide_inputs",
+    "widening_scale", "wide_output", "wide_inputs", "needless_scaler",
 ]  # fmt: skip
 
 
@@ -354,6 +354,7 @@ _KINDS = {
     "drift": "drift beyond the format",
     "declared": "a format declared and not used",
     "bits": "bits taken for those of another format",
+    "collapsed": "values that the format does not tell apart",
     "followed": "silent promotion that the weights follow",
 }
 

@@ -19,6 +19,7 @@ from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import in_wide, run_as
 from precision_eval.measure.model_calls import attempt, copy_model, module_paths, relative_error
 from precision_eval.trace.operations import WITH_WEIGHTS, OperationKind
+from precision_eval.trace.provenance import named_tensors
 from precision_eval.trace.replay import Steps, TracedStep
 
 # Lines that are named as one where none of them outweighs the others by itself.
@@ -81,6 +82,23 @@ def run_rounded(subject: ExaminedModel, rounded: dict[int, TracedStep], **option
 
     def through(twin: ExaminedModel, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         runs.append(run_steps(twin, inputs, rounded, **options))
+        return runs[-1].outputs
+
+    run_as(subject, in_wide, torch.float64, through=through)
+    return runs[-1]
+
+
+def run_changed(
+    subject: ExaminedModel, name: str, change: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+) -> Steps:
+    """Run in float64 with a stored tensor changed: by a function of it, and of numbers drawn between -1 and 1."""
+    runs: list[Steps] = []
+
+    def through(twin: ExaminedModel, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        tensor = next(t for _, n, t in named_tensors(twin, (), prefix=twin.prefix) if n == name)
+        drawn = 2 * torch.rand(tensor.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
+        tensor.data = change(tensor.data, drawn.to(tensor.device))
+        runs.append(run_steps(twin, inputs, {}))
         return runs[-1].outputs
 
     run_as(subject, in_wide, torch.float64, through=through)

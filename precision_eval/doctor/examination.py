@@ -36,12 +36,12 @@ from precision_eval.doctor.controls import (
     blame_trained_halves,
     count_inside_float64,
     find_idle_autocast,
+    find_lost_steps,
     find_rounded_buffer,
-    find_zeros,
     is_broken_in_float64,
     unused_formats,
 )
-from precision_eval.doctor.costs import costs_of
+from precision_eval.doctor.costs import costs_of, find_needless_scalers
 from precision_eval.doctor.diagnosis import Compiled, Diagnosis, Finding, Held, Patch
 from precision_eval.doctor.findings import (
     autocast_of,
@@ -74,6 +74,7 @@ from precision_eval.measure.float64_reference import (
     run_as,
 )
 from precision_eval.measure.model_calls import (
+    MOST_ZEROS,
     CallOutcome,
     Repeatability,
     attempt,
@@ -84,6 +85,7 @@ from precision_eval.measure.model_calls import (
     output_error,
     run_twice,
     subject_of,
+    zeros_of,
 )
 from precision_eval.trace.dtype_flow import DtypeFlow, Event
 from precision_eval.trace.provenance import named_tensors
@@ -91,7 +93,7 @@ from precision_eval.trace.provenance import named_tensors
 # Relative difference of two calls up to which a model is called repeatable though not bit-identical.
 REPEATABLE = 1e-6
 
-_WITHOUT_EVENT = ("drift", "declared")
+_WITHOUT_EVENT = ("drift", "declared", "collapsed")
 
 
 def examine(
@@ -162,14 +164,18 @@ def examine(
         available_bytes=memory,
         shipped=repeats.outcome.outputs or (),
         moves_tokens=repeats.outcome.are_tokens and any(finding.kind == "drift" for finding in diagnosis.faults),
-        loses_values=any(finding.kind == "drift" and finding.op == "backward" for finding in diagnosis.faults),
+        loses_values=any(f.kind == "drift" for f in diagnosis.faults)
+        and zeros_of(repeats.outcome.outputs, reference.outputs)[0] >= MOST_ZEROS,
         cut=tuple(f"left: downcast at {f.place}" for f in diagnosis.faults if f.kind == "downcast")
         if diagnosis.status == "passed"
         else (),
+        lost=tuple(f for f in diagnosis.faults if f.kind == "collapsed"),
     )
     keeps_stale_casts = any(patch.code == CACHE_OFF for patch in diagnosis.patches)
-    if costs and diagnosis.status == "passed" and not repeats.carries_state and not keeps_stale_casts:
-        diagnosis = replace(diagnosis, costs=costs_of(subject, trials))
+    if costs and diagnosis.status == "passed" and not keeps_stale_casts:
+        scalers = find_needless_scalers(subject, [ranges.dtype for ranges in diagnosis.ranges])
+        found = () if repeats.carries_state else costs_of(subject, trials)
+        diagnosis = replace(diagnosis, costs=(*scalers, *found))
     if not fixes:
         return diagnosis
     remedies, more = try_fixes(subject, trials, repairs)
@@ -226,7 +232,7 @@ def _with_fix(diagnosis: Diagnosis) -> Diagnosis:
         cures = [remedy for remedy in cures if remedy.fix not in ("float16", "bfloat16", "autocast")]
     best = min(cures, key=lambda remedy: (remedy.relative_error, remedy.stored_bytes or 0), default=None)
     first = diagnosis.first_split
-    if best is None or first is None or first.severity != "fault" or first.kind == "bits":
+    if best is None or first is None or first.severity != "fault" or first.kind in ("bits", "collapsed"):
         return diagnosis
     patch = Patch(
         place=first.place, diff="", code=f'model = precision_eval.fixed(model, "{best.fix}")', origin="",
@@ -333,7 +339,7 @@ def _repairs(subject: ExaminedModel, reference: Reference, judged: _Judged) -> t
     faults = [finding for finding in judged.findings if finding.severity == "fault"]
     pairs = zip(judged.findings, judged.events, strict=False)
     leaks = not faults and any(finding.severity == "risk" and event.reached_output for finding, event in pairs)
-    if not (judged.drifts or leaks or any(finding.kind != "drift" for finding in faults)):
+    if not (judged.drifts or leaks or any(finding.kind not in ("drift", "collapsed") for finding in faults)):
         return [], ()
     repairs = repairs_of(subject, reference, drifts=judged.drifts, leaks=leaks, updated=judged.updated)
     return repairs, search_doubts()
@@ -352,15 +358,12 @@ def _judge_call(
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
     excess, noted, patch = None, None, None
     passes = raised is None and not outcome.are_tokens and not any(f.severity == "fault" for f in findings)
-    zeros = find_zeros(seen, reference, observer) if passes else None
     at_autocast = (subject, reference, observer, _device_of(subject))
     narrowed = (blame_autocast(*at_autocast) or blame_other_device(*at_autocast)) if passes else None
-    if zeros is not None:
-        findings = (*findings, zeros)
-    elif narrowed is not None:
+    if narrowed is not None:
         findings, patch = (*findings, narrowed[0]), narrowed[1]
     elif passes:
-        excess, noted = of_numbers(subject, outcome, reference, base, observer)
+        excess, noted = of_numbers(subject, seen, reference, base, observer)
     if noted is not None:
         drift, patch = noted[0], None
         if excess is not None:
@@ -371,8 +374,9 @@ def _judge_call(
         findings = findings if noted is None else (*findings, noted[0])
     if raised is None:
         findings = _with_lost_before(findings, subject, reference)
-        buffer = find_rounded_buffer(subject, observer.angles) if passes else None
-        findings = findings if buffer is None else (*findings, buffer)
+        stored = find_rounded_buffer(subject, observer.angles, reference) if passes else None
+        stored = find_lost_steps(subject, observer) if passes and stored is None and excess is None else stored
+        findings = findings if stored is None else (*findings, stored)
     in_float64_too = bool(broken) and is_broken_in_float64(outcome, reference)
     if in_float64_too:
         findings, patch = blame_arithmetic(subject, findings, events, reference)

@@ -184,6 +184,7 @@ INDEX_OF |= {"__getitem__": 1, "take": 1} | dict.fromkeys(
     ("gather", "index_select", "scatter", "scatter_", "scatter_add", "scatter_add_", "index_add", "index_add_",
      "index_copy", "index_copy_", "scatter_reduce", "take_along_dim"), 2,
 )  # fmt: skip
+_OF_BITS = re.compile(r"\bbitwise_\w+\" not implemented for '(Half|BFloat16|Float|Double)'")
 _ASKS_INTEGERS = re.compile(r"\b(Long|Int|int64|integers?|indices must be long)\b")
 
 
@@ -229,7 +230,8 @@ def _judge(event: Event) -> tuple[Severity, str]:
         if half and asks_integers(event):
             takes = f": it takes integers, and {short(half[0])} holds those up to {LARGEST_INTEGER[half[0]]} only"
             return "fault", f"it raised{takes}"
-        return "fault", "it raised"
+        takes = ": it takes bool or integers; make a mask of numbers bool where it is made (dtype=torch.bool)"
+        return "fault", f"it raised{takes if _OF_BITS.search(event.message) else ''}"
     if event.kind == "promotion":
         if event.leaked:
             asked = "an operand was brought to its dtype by the code" if event.deliberate else "nothing asked for it"

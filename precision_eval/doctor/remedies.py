@@ -21,7 +21,7 @@ import torch
 from precision_eval.core.cells import SUITE_FAILED, failure_of, is_fault_of_the_suite
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.targets import first_line
-from precision_eval.doctor.diagnosis import Price, Remedy
+from precision_eval.doctor.diagnosis import Finding, Price, Remedy
 from precision_eval.doctor.findings import left_faults
 from precision_eval.doctor.repairs import Repair
 from precision_eval.fixes.apply import AppliedFix
@@ -72,6 +72,7 @@ class Trials:
     moves_tokens: bool = False  # rounding makes tokens others than float64's
     loses_values: bool = False  # the model gives zeros where float64 does not
     cut: tuple[str, ...] = ()  # faults of values that a model cuts in silence, which casts at the same places do too
+    lost: tuple[Finding, ...] = ()  # what half formats do not hold; of what is stored, what no format brings back
 
 
 def try_fixes(
@@ -126,6 +127,7 @@ def _try_fix(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
         return replace(remedy, status="non_finite", reason=f"{broken} of {total} {which} are not finite")
     if fix.storage == "as_shipped":
         left = list(dict.fromkeys((*left, *trials.cut)))
+    left += [f"left: {f.op}, {f.kind}" for f in trials.lost if f.place is None or fix.storage != "float32"]
     drift = output_error(outcome.outputs, trials.reference.outputs)
     if drift is not None and drift > trials.most_drift and (trials.moves_tokens or not outcome.are_tokens):
         left.append(f"left: a drift of {drift:.2g}")

@@ -307,11 +307,73 @@ def test_gradients_that_underflow_are_a_fault_which_no_fix_from_outside_cures():
     assert examine(Gradients(2.0**14), x, fixes=False).faults == ()
 
 
-def test_angles_of_a_buffer_that_was_rounded_are_a_risk():
+class RoundsToOne(torch.autograd.Function):
+    """A cross entropy whose backward was made ahead, in the format of its input or in float32."""
+
+    @staticmethod
+    def forward(ctx, logits, target, wide):
+        gradient = logits.float().softmax(-1).to(torch.float32 if wide else logits.dtype)
+        gradient[target, target] -= 1.0
+        ctx.save_for_backward(gradient)
+        return -logits.float().log_softmax(-1)[target, target]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return (ctx.saved_tensors[0] * grad_output[:, None]).to(torch.bfloat16), None, None
+
+
+class Certain(nn.Module):
+    def __init__(self, wide):
+        super().__init__()
+        self.head, self.wide = nn.Linear(8, 8, bias=False).bfloat16(), wide
+        self.head.weight.data = 10.6 * torch.eye(8).bfloat16()
+
+    def forward(self, x):
+        logits, target = self.head(x), torch.arange(8)
+        logits.retain_grad()
+        RoundsToOne.apply(logits, target, self.wide).sum().backward()
+        return logits.grad[target, target].float()
+
+
+def test_gradients_that_are_rounded_to_zero_do_not_underflow():
+    x = torch.eye(8).bfloat16()
+    found = examine(Certain(wide=False), x, fixes=False)
+    (fault,) = found.faults
+    assert (fault.op, fault.result) == ("to", "bfloat16")
+    assert "no underflow" in fault.reason
+    assert "GradScaler" not in str(found)
+    assert examine(Certain(wide=True), x, fixes=False).faults == ()
+
+
+class HalfAsked(nn.Module):
+    """Most products in float32, after one that autocast rounds, or weights that went through 8 bits."""
+
+    def __init__(self, *, eight_bits):
+        super().__init__()
+        self.base, self.net, self.eight_bits = nn.Linear(32, 32), nn.Linear(32, 32), eight_bits
+
+    def forward(self, x):
+        if self.eight_bits:
+            scale = self.base.weight.abs().amax() / 448
+            return nn.functional.linear(x, (self.base.weight / scale).to(torch.float8_e4m3fn).to(x.dtype) * scale)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            hidden = self.base(x)
+        return self.net(self.net(hidden.float()))
+
+
+@pytest.mark.parametrize(("eight_bits", "dtype"), [(False, torch.float32), (True, torch.float16)])
+def test_the_rounding_of_a_format_that_a_part_asks_for_is_no_fault(eight_bits, dtype):
+    torch.manual_seed(0)
+    assert (
+        examine(HalfAsked(eight_bits=eight_bits).to(dtype), torch.randn(4, 32, dtype=dtype), fixes=False).faults == ()
+    )
+
+
+def test_angles_of_a_buffer_that_was_rounded_are_a_risk_and_a_fault_where_it_was_computed():
     class Rotary(nn.Module):
-        def __init__(self):
+        def __init__(self, persistent=True):
             super().__init__()
-            self.register_buffer("inv_freq", 10000 ** (-torch.arange(8) / 8))
+            self.register_buffer("inv_freq", 10000 ** (-torch.arange(8) / 8), persistent=persistent)
             self.lin = nn.Linear(8, 8)
 
         def forward(self, x):
@@ -321,6 +383,10 @@ def test_angles_of_a_buffer_that_was_rounded_are_a_risk():
     x = torch.randn(512, 8).bfloat16()
     (risk,) = examine(Rotary().bfloat16().eval(), x, fixes=False).of("risk")
     assert risk.op == "inv_freq"
+    computed = examine(Rotary(persistent=False).bfloat16().eval(), x, latency=False)
+    assert [fault.op for fault in computed.faults] == ["inv_freq"]
+    assert computed.patch is None
+    assert not any(remedy.cures for remedy in computed.remedies)
     kept = Rotary().bfloat16().eval()
     kept.inv_freq = Rotary().inv_freq
     assert examine(kept, x, fixes=False).of("risk") == ()

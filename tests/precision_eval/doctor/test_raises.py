@@ -204,6 +204,11 @@ def test_labels_are_integers():
     assert "2048" in diagnosis.first_split.reason
 
 
+def test_what_takes_bits_is_to_be_given_a_mask_of_them():
+    (fault,) = doctor(Computes(lambda x: x & torch.ones(3, D, dtype=torch.bool)), torch.ones(3, D)).faults
+    assert "takes bool or integers" in fault.reason
+
+
 def test_what_raises_without_a_floating_operand_is_named():
     (fault,) = doctor(Computes(_less_a_mask), torch.randn(3, D)).faults
     assert (fault.kind, fault.place.function) == ("raise", "_less_a_mask")

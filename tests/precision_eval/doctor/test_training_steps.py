@@ -2,6 +2,7 @@
 
 import copy
 
+import pytest
 import torch
 from torch import nn
 
@@ -92,12 +93,14 @@ def test_only_calls_that_reach_autograd_get_gradients():
 class RoundsAtRandom(nn.Module):
     """Writes a float32 result to bfloat16 weights by its bits, rounded up or down at random."""
 
-    def __init__(self):
+    def __init__(self, decay=None):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(8, 8, dtype=torch.bfloat16))
+        self.weight, self.decay = nn.Parameter(torch.ones(8, 8, dtype=torch.bfloat16)), decay
 
     def forward(self, x):
         with torch.no_grad():
+            if self.decay:
+                self.weight.mul_(self.decay)
             wide = self.weight.float() * 0.999
             bits = wide.view(torch.int32) + torch.randint(0, 1 << 16, wide.shape, dtype=torch.int32)
             self.weight.copy_(bits.bitwise_and_(-65536).view(torch.float32))
@@ -105,4 +108,38 @@ class RoundsAtRandom(nn.Module):
 
 
 def test_floats_that_are_written_by_their_bits_are_examined():
-    assert examine(RoundsAtRandom(), torch.ones(2, 8).bfloat16(), fixes=False).status == "passed"
+    x = torch.ones(2, 8).bfloat16()
+    for model in (RoundsAtRandom(), RoundsAtRandom(decay=0.9)):
+        found = examine(model, x, fixes=False)
+        assert (found.status, found.faults) == ("passed", ())
+
+
+def test_a_step_in_place_that_changes_nothing_is_a_fault_which_no_half_format_cures():
+    found = examine(RoundsAtRandom(decay=1 - 1e-4), torch.ones(2, 8).bfloat16(), latency=False)
+    (fault,) = found.faults
+    assert (fault.op, fault.place.text) == ("mul_", "self.weight.mul_(self.decay)")
+    assert fault.reason.startswith("100 % of the values of weight")
+    assert [remedy.fix for remedy in found.remedies if remedy.cures] == ["full_float32"]
+
+
+class Scales(nn.Module):
+    def __init__(self, dtype, **options):
+        super().__init__()
+        self.net, self.dtype = nn.Linear(8, 8), dtype
+        self.scaler = torch.amp.GradScaler("cpu", **options)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=self.dtype):
+            loss = self.net(x).square().mean()
+        self.scaler.scale(loss).backward()
+        return loss.detach()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options", "told"),
+    [(torch.bfloat16, {}, 1), (torch.bfloat16, {"enabled": False}, 0), (torch.float16, {}, 0)],
+    ids=["bfloat16", "switched off", "float16"],
+)
+def test_a_scaler_of_what_is_not_in_float16_is_a_cost(dtype, options, told):
+    found = examine(Scales(dtype, **options), torch.ones(2, 8), fixes=False, costs=True, latency=False)
+    assert [cost.kind for cost in found.costs].count("needless_scaler") == told
