@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ from precision_eval.doctor.controls import (
     unused_formats,
 )
 from precision_eval.doctor.costs import costs_of, find_needless_scalers
-from precision_eval.doctor.diagnosis import Compiled, Diagnosis, Finding, Held, Patch
+from precision_eval.doctor.diagnosis import Compiled, Diagnosis, Finding, Held, Patch, SilentCost
 from precision_eval.doctor.findings import (
     autocast_of,
     backends_of,
@@ -171,11 +171,8 @@ def examine(
         else (),
         lost=tuple(f for f in diagnosis.faults if f.kind == "collapsed"),
     )
-    keeps_stale_casts = any(patch.code == CACHE_OFF for patch in diagnosis.patches)
-    if costs and diagnosis.status == "passed" and not keeps_stale_casts:
-        scalers = find_needless_scalers(subject, [ranges.dtype for ranges in diagnosis.ranges])
-        found = () if repeats.carries_state else costs_of(subject, trials)
-        diagnosis = replace(diagnosis, costs=(*scalers, *found))
+    if costs:
+        diagnosis = replace(diagnosis, costs=tuple(_costs(subject, trials, diagnosis)))
     if not fixes:
         return diagnosis
     remedies, more = try_fixes(subject, trials, repairs)
@@ -186,6 +183,14 @@ def examine(
         diagnosis = replace(diagnosis, patches=tuple(patches))
     is_local = trials.moves_tokens or any(patch.verified for patch in diagnosis.patches)
     return _with_wider_range(diagnosis if is_local else _with_fix(diagnosis))
+
+
+def _costs(subject: ExaminedModel, trials: Trials, diagnosis: Diagnosis) -> Iterator[SilentCost]:
+    if diagnosis.status != "passed" or any(patch.code == CACHE_OFF for patch in diagnosis.patches):
+        return
+    yield from find_needless_scalers(subject, [ranges.dtype for ranges in diagnosis.ranges])
+    if trials.repeats:
+        yield from costs_of(subject, trials)
 
 
 def _callable_module(model: nn.Module | Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
