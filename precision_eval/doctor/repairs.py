@@ -297,10 +297,10 @@ def _repairs_of_dtypes(subject: ExaminedModel, reference: Reference, *, leaks: b
 def _rank(verified: list[Repair], subject: ExaminedModel, reference: Reference) -> list[Repair]:
     """Put changes in order, and leave out those that no reader would choose.
 
-    By what the format explains; then what keeps the model's format, what its author chose, and the output's format;
-    then drift, of which twice as much is a difference; of equals, lines of the model go before a library's and before
-    what is stored; then bytes, half formats by name, lines. What is changed where the dtype was chosen goes
-    before all that are no better than it.
+    By what the format explains; then what keeps the model's format, what its author chose, a library's lines, and the
+    output's format; then drift, of which twice as much is a difference; of equals, lines go before what is stored;
+    then bytes, half formats by name, lines. What is changed where the dtype was chosen goes before all that are no
+    better than it.
     """
     base = base_dtype(subject)
     known = [drift for drift in (_drift(repair, reference) for repair in verified) if not math.isnan(drift)]
@@ -315,7 +315,7 @@ def _rank(verified: list[Repair], subject: ExaminedModel, reference: Reference) 
         grown = sum(max(0, now - before) for now, before in zip(_bytes_of(changed), _bytes_of(subject), strict=True))
         return (
             not _is_explained(repair, subject, reference), base_dtype(changed) is not base, repair.drops,
-            gives_other(repair), _drift(repair, reference) > 2 * least, repair.source.of_library, bool(repair.stored),
+            repair.source.of_library, gives_other(repair), _drift(repair, reference) > 2 * least, bool(repair.stored),
             grown, repair.source.literals, repair.source.size, not repair.source.only_removes,
         )  # fmt: skip
 

@@ -644,7 +644,7 @@ def _gated(x):
         (_looked_up, torch.bfloat16, "fault"),
         (_looked_up, torch.float32, None),
         (_in_eight_bits, torch.bfloat16, "risk"),
-        (_partly_autocast, torch.float32, "fault"),
+        (_partly_autocast, torch.float32, "risk"),
         (_gated, torch.float32, "fault"),
         (_gated, torch.float16, None),
     ],
