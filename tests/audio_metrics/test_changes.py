@@ -300,8 +300,7 @@ def test_plateaus_that_wrap_are_neither_late_nor_clipped(request, real, sound, o
     assert [word for word in ("late", "early", "is clipped", "reference") if word in result.headline] == []
 
 
-@pytest.mark.parametrize("samples", [1, 12, 60])
-@pytest.mark.parametrize("over", [3.0, 1000.0])
+@pytest.mark.parametrize(("over", "samples"), [(3.0, 1), (3.0, 60), (1000.0, 12)])
 def test_a_clipped_copy_that_is_late_does_not_wrap(real, over, samples):
     limited = limit(real, over)
     late = np.concatenate([np.zeros(samples), limited])[: len(limited)]
@@ -467,7 +466,7 @@ EQUAL = (
 )
 
 
-@pytest.mark.parametrize("pairs", [63, pytest.param(500, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("pairs", [31, pytest.param(500, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 def test_equal_pairs_never_alarm(pairs):
     """What formats and soft noise do to real speech of any level, with pauses of zeros, −100 and −60 dB."""
     rng = np.random.default_rng(pairs)

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.usefixtures("tiny_models"),
 ]
 
-FEW = ("llama", "whisper", "vits")
+FEW = ("llama", "whisper")
 SPEAKING = ("bark", "csm", "dance_diffusion", "dia", "fastspeech2", "musicgen", "speecht5", "vits")
 NOT_CURED = ("fastspeech2", "float16")  # it makes a float32 operand of its own
 SILENT = ("ddpm_step", "dit_loop", "llama", "moonshine", "t5", "whisper")
