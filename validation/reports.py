@@ -25,7 +25,7 @@ LIMIT_S = 180.0
 # Lines of an answer that are looked at: a reporter reads these first.
 FIRST_LINES = 40
 # Folders of the draws below FOLDER, where the first draw lies itself.
-DRAWS = ("", "second", "third", "fourth")
+DRAWS = ("", "second", "third", "fourth", "fifth")
 # What figures say of each set: "held" was unseen when it was scored, "open" was looked at while the tool changed.
 SETS = {f"{draw} {half}".strip(): f"{draw or 'first'} draw, {half}" for draw in DRAWS for half in ("held", "open")}
 

@@ -565,6 +565,8 @@ def _patches(
     if event is None:
         if split is None or split.place is None or (split.severity != "fault" and not repairs):
             return ()
+        if split.kind == "collapsed":  # its reason says what to do
+            return ()
         wide = short(base) if split.result != short(base) else "float32"
         advice = f"keep the result of {split.op} in {wide} there: what is rounded away does not come back"
         if split.result == "float32" == short(base):
@@ -574,7 +576,7 @@ def _patches(
             advice = f"keep {names} in float32, as master weights, and run what reads them under autocast"
         return tuple(repair.as_patch(split.place, advice) for repair in repairs or [Repair()])
     place, origin = place_of(event.caller or event.line), origin_text(event, base)
-    if not repairs and origin:
+    if not repairs and origin and event.kind != "first_non_finite":  # an overflow's changes were run and cure nothing
         return (Repair().as_patch(place, origin),)
     return tuple(repair.as_patch(place, origin) for repair in repairs)
 

@@ -216,7 +216,8 @@ def _fix_lines(explanation: Explanation, width: int) -> list[str]:
     """Give what to change, then a line to each fix that applies, and one to those that do not cure."""
     if explanation.kind == "notice":
         return _lines_of("When", explanation.do, width, most=3) if explanation.do else []
-    lines = _lines_of("Fix", explanation.do, width, most=3) if explanation.do else []
+    change = explanation.do or _local_cast(explanation)
+    lines = _lines_of("Fix", change, width, most=3) if change else []
     fixes = [fix for fix in explanation.fixes if fix.fix not in _NOT_OF_A_USER]
     applying: dict[str, None] = {}  # a call may take the same cast from two fixes
     for fix in fixes:
@@ -235,6 +236,16 @@ def _fix_lines(explanation: Explanation, width: int) -> list[str]:
         if names:
             rest.append(f"{label}: {join(names) if len(names) < _MOST_NAMES else 'the others'}")
     return lines + _lines_of(" " if lines else "Fix", "; ".join(rest), width)
+
+
+def _local_cast(explanation: Explanation) -> str:
+    """Word the cast where it raised, which leaves the formats of all else as they are."""
+    if explanation.kind != "mismatch" or any(f.fix in _CASTS and f.verdict == "applies" for f in explanation.fixes):
+        return ""
+    named = {operand.role: operand.name for operand in reversed(explanation.operands)}
+    if named.keys() >= {"activation", "storage"}:
+        return f"at the line that raised: {named['activation']}.to({named['storage']}.dtype), all else stays as it is"
+    return "at the line that raised: y.to(x.dtype) with the operand that differs, all else stays as it is"
 
 
 def _label(fix: str) -> str:
