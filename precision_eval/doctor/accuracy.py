@@ -29,6 +29,7 @@ from precision_eval.doctor.error_budget import (
     run_rounded,
     run_steps,
     steps_of,
+    wide_of,
 )
 from precision_eval.doctor.findings import declared_formats
 from precision_eval.doctor.source import source_line
@@ -67,6 +68,8 @@ MOVES_TOKENS = 0.25
 
 # A drift beyond which no format explains it: less than one digit of the output is right.
 HARDLY_A_DIGIT = 0.1
+# Of a format's rounding: a drift of so many is what arithmetic made of it, and no more what the format alone explains.
+MANY_STEPS = 100.0
 
 # Operations that may cancel, how many are tried, and the roundings that what goes in may be off by.
 DIFFERENCES = frozenset(
@@ -462,17 +465,21 @@ def tell_largest_share(subject: ExaminedModel, drift: float | None) -> str:
         if places:
             most = "most" if places[0].left < drift * 0.5**0.5 else "the largest part"  # roundings add in squares
             coarsest = max((step.dtype for step in places[0].steps), key=rounding)
-            name, where = short(coarsest), _tell_places(places, "{:.2g}".format)
-            told.append(f"{drift:.2g}, no more than {name} explains; {most} of it is rounded by {where}")
+            name, where = short(coarsest), _tell_places(places, "{:.2g}".format, wide_of(subject))
+            steps = drift / rounding(coarsest)
+            much = (
+                f"no more than {name} explains" if steps < MANY_STEPS else f"{steps:,.0f} times what {name} rounds by"
+            )
+            told.append(f"{drift:.2g}, {much}; {most} of it is rounded by {where}")
     moved, places = places_that_round(subject, moved_choices)
     if places:
-        where = _tell_places(places[:1], percent)
+        where = _tell_places(places[:1], percent, wide_of(subject))
         told.append(f"{percent(moved)} of the choices between near ties differ from float64's, rounded by {where}")
     return "; ".join(told)
 
 
-def _tell_places(places: list[Place], text: Callable[[float], str]) -> str:
-    told = [f"{_tell_place(place)}: in float32 there, {text(place.left)} would be left" for place in places]
+def _tell_places(places: list[Place], text: Callable[[float], str], wide: torch.dtype) -> str:
+    told = [f"{_tell_place(place)}: in {short(wide)} there, {text(place.left)} would be left" for place in places]
     return "; or ".join(told)
 
 

@@ -380,11 +380,15 @@ def answer_lines(diagnosis: Diagnosis) -> Iterator[str]:
     )
     first, raised = diagnosis.first_split, diagnosis.raised
     if first is None:
-        yield "No fault: every meeting of unlike dtypes is on purpose, or harmless."
+        yield "No fault in this call: every meeting of unlike dtypes is on purpose, or harmless."
         for held in (held for held in diagnosis.held if held.wide_matrices):
             yield from _label("cost", f"{_held(held)}: trained weights belong there, others cost twice the memory")
         if diagnosis.largest_share:
             yield from _label("drift", diagnosis.largest_share)
+        if diagnosis.reference == "float32":
+            yield from _label(
+                "drift", "not known: no run in float64 was possible (Doubts), so lost digits are not judged"
+            )
         return
     if first.severity == "risk":
         yield f"No fault here; {_headline(first)}:"

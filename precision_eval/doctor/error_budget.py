@@ -17,10 +17,10 @@ import torch
 
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import in_wide, run_as
-from precision_eval.measure.model_calls import attempt, copy_model, module_paths, relative_error
+from precision_eval.measure.model_calls import attempt, base_dtype, copy_model, module_paths, relative_error
 from precision_eval.trace.operations import WITH_WEIGHTS, OperationKind
 from precision_eval.trace.provenance import named_tensors
-from precision_eval.trace.replay import Steps, TracedStep
+from precision_eval.trace.replay import Steps, TracedStep, rounding
 
 # Lines that are named as one where none of them outweighs the others by itself.
 MOST_LINES = 3
@@ -223,15 +223,20 @@ def moved_choices(rounded: Steps, exact: Steps) -> float:
     return sum(int((a != b).sum()) for a, b in pairs) / max(total, 1)
 
 
+def wide_of(subject: ExaminedModel) -> torch.dtype:
+    """The format in which a line of a model rounds nothing that counts."""
+    return torch.float64 if base_dtype(subject) is torch.float64 else torch.float32
+
+
 def places_that_round(
     subject: ExaminedModel, error: Callable[[Steps, Steps], float] = drift_between
 ) -> tuple[float, list[Place]]:
     """An error, and the lines, or functions without products, that leave least of it if kept wide, the best first."""
     steps = steps_of(subject)
     groups: dict[Hashable, list[int]] = {}
-    with_products = {step.code for step in steps if step.sort in WITH_WEIGHTS}
+    with_products, wide = {step.code for step in steps if step.sort in WITH_WEIGHTS}, wide_of(subject)
     for at, step in enumerate(steps):
-        for key in (step.line, step.code) if step.is_narrow else ():
+        for key in (step.line, step.code) if rounding(step.dtype) > rounding(wide) else ():
             if key is not step.code or step.code not in with_products:
                 groups.setdefault(key, []).append(at)
     budget, every = _Budget(subject, steps, error), set(range(len(steps)))

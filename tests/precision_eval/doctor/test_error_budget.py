@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from precision_eval.doctor.error_budget import largest_shares
+from precision_eval.doctor.examination import examine
 from precision_eval.measure.model_calls import relative_error, subject_of
 
 
@@ -67,3 +68,22 @@ def test_steps_are_found_again_where_the_float64_copy_makes_fewer():
     by_hand = (x.double() + 100).half().double() - 100
     assert share.own == pytest.approx(relative_error(by_hand, x.double()), rel=1e-12)
     assert share.step.name == "half"
+
+
+class Shifted(nn.Module):
+    def __init__(self, wide):
+        super().__init__()
+        self.dtype = torch.float64 if wide else None
+
+    def forward(self, x):
+        return x + 1000.1 - torch.tensor(1000.1, dtype=self.dtype)
+
+
+def test_what_float32_loses_of_a_model_in_float64_is_told_with_its_line():
+    x = torch.randn(64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    lost = abs(float(torch.tensor(1000.1, dtype=torch.float32).double() - 1000.1)) / float(x.square().mean().sqrt())
+    told = examine(Shifted(wide=False), x, fixes=False).largest_share
+    assert float(told.split(",")[0]) == pytest.approx(lost, rel=0.05)  # two digits are printed
+    assert "times what float32 rounds by; most of it is rounded by tensor at" in told
+    assert "in float64 there" in told
+    assert examine(Shifted(wide=True), x, fixes=False).largest_share == ""
