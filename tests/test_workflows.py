@@ -26,7 +26,10 @@ HOW = {
     "make test": ("make --dry-run lint PYTHON=" + PYTHON, "it would run this test"),
     ".venv/bin/python -m tools capabilities": (f"{PYTHON} -m tools capabilities --help", ""),
     ".venv/bin/python -m build": (f"{PYTHON} -m build --help", "tests/test_release.py builds sdist and wheel"),
-    "python -m pytest": (f"{PYTHON} -m pytest --collect-only -q tests/test_release.py", "it would run this test"),
+    "python -m pytest": (
+        f"{PYTHON} -m pytest --noconftest --collect-only -q tests/test_release.py",
+        "it would run this test",
+    ),
     "pip install --quiet pip-audit": (None, "it asks a service for vulnerabilities"),
     "python -m pip install": (None, "it installs another torch, as `python -m tools capabilities` does"),
 }

@@ -97,7 +97,8 @@ def soften(x):
     return y
 
 
-def test_what_was_done_is_in_the_first_line(real):
+@pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_what_was_done_is_in_the_first_line(real, half):
     noise = np.random.default_rng(0).standard_normal(len(real))
     planted = {
         "the level is 6.02 dB lower": real / 2,
@@ -121,7 +122,7 @@ def test_what_was_done_is_in_the_first_line(real):
         "the spectrum is filtered": scipy.signal.lfilter([1, -0.6], [1], real),
         "steady noise is added, 10 dB below": real + 0.3 * real.std() * noise,
     }
-    for name, estimate in planted.items():
+    for name, estimate in list(planted.items())[half::2]:
         result = compare(real, estimate)
         assert result.differs, name
         assert result.headline.startswith(f"DIFFERS: {name}"), result.headline

@@ -258,6 +258,7 @@ def test_page_faults_of_a_call_are_in_the_ratio():
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries place large blocks by other rules")
+@pytest.mark.slow
 def test_a_block_beyond_the_largest_threshold_is_a_doubt():
     """Whether 34 MiB find room in the heap is this process's own; blocks of 1 MiB are kept in every process."""
     (doubt,), small = call_isolated(doubts_about_fresh_memory, (34, 1), start="spawn")  # a heap of no other test's

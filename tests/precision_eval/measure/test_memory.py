@@ -125,6 +125,7 @@ def test_only_the_profilers_own_lines_are_held_back(capfd):
     assert capfd.readouterr().err.strip() == "from the call"
 
 
+@pytest.mark.slow
 def test_a_call_that_frees_what_was_there_before_prints_nothing():
     code = (
         "import torch; from precision_eval.trace.observer import profiled; held = [torch.ones(1000)]; "

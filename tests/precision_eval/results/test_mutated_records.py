@@ -78,7 +78,7 @@ def read_everything(folder):
     return "\n".join([text, *(str(warning.message) for warning in warned)])
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 40))])
 def test_a_mutated_run_is_read_or_refused_in_one_line(lines, seed):
     folder, whole = lines
     mutated = mutate(whole, np.random.default_rng(seed))
