@@ -32,7 +32,9 @@ def operands_of(finding):
             {"weight": ("float16", "parameter time_embed.0.weight")}, "linear",
             "self.embedded(timesteps).to(self.time_embed[0].weight.dtype)",
         ),
-        pytest.param("cogvideo-t5-encoder", ("promotion", "add", "blocks.0"), {}, "FusedNorm", "", marks=pytest.mark.slow),
+        pytest.param(
+            "cogvideo-t5-encoder", ("promotion", "add", "blocks.0"), {}, "FusedNorm", "", marks=pytest.mark.slow
+        ),
     ],
 )  # fmt: skip
 def test_a_system_as_shipped_gives_its_cause_by_itself(case, first, operands, raised, change):
