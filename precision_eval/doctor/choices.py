@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from types import CodeType
 from typing import Any
 
@@ -150,9 +151,15 @@ def with_cast_argument(code: CodeType, names: Iterable[str], dtype: str) -> tupl
 def _set_in_class(file: str, name: str, owner: str | None) -> list[tuple[ast.FunctionDef, ast.expr]]:
     """List what the methods of a class, or of all in a file, give an attribute."""
     classes = [n for n in nodes_in(file) if isinstance(n, ast.ClassDef) and owner in (None, n.name)]
-    functions = [n for c in classes for n in ast.walk(c) if isinstance(n, ast.FunctionDef)]
+    given = [one for kind in classes for one in _attributes_of(kind)]
+    return [(function, value) for function, attribute, value in given if attribute == name]
+
+
+@lru_cache(maxsize=256)
+def _attributes_of(kind: ast.ClassDef) -> tuple[tuple[ast.FunctionDef, str, ast.expr], ...]:
+    functions = [n for n in ast.walk(kind) if isinstance(n, ast.FunctionDef)]
     given = [(function, *pair) for function in functions for pair in _assignments(function)]
-    return [(function, value) for function, at, value in given if isinstance(at, ast.Attribute) and at.attr == name]
+    return tuple((function, at.attr, value) for function, at, value in given if isinstance(at, ast.Attribute))
 
 
 def _resolve(node: ast.AST, frame: CallFrame | None) -> tuple[str, Any]:
