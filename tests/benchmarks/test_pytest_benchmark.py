@@ -3,6 +3,7 @@
 import json
 import os
 
+import pytest
 from programs import ROOT, run_python
 
 FEW_FIXES = """
@@ -20,6 +21,7 @@ def run(folder, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_a_real_session_groups_describes_and_judges(tmp_path):
     out = tmp_path / "found.json"
     done = run(
